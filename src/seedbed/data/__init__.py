@@ -1,0 +1,1 @@
+"""Where samples come from: NumPy only, but for `batches.py`, which draws them on the device."""

@@ -1,0 +1,182 @@
+"""This machine: packs in worker processes on the CPU, or one after another in this process.
+
+    run_jobs(jobs, work, on_event, n_workers=2, stop=flag)
+
+`work(job, stop)` yields events; each reaches `on_event(number of the job, event)` in the caller's process, which alone
+writes. A job that raises, or whose process dies, is reported as `Failed` and the others go on.
+"""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from seedbed.records import Event, Stepped
+
+TICK = 0.5  # seconds between progress events that cross a process border
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A job that ended with an error of its own."""
+
+    cause: str
+    trace: str = ""
+
+
+class Stop(Protocol):
+    """A flag that a signal handler sets and workers look at."""
+
+    def is_set(self) -> bool: ...
+
+
+Job: TypeAlias = Any  # what `prepare` makes and `work` takes; it must be picklable
+Work: TypeAlias = Callable[[Job, Callable[[], bool]], Iterator[Event]]
+OnEvent: TypeAlias = Callable[[int, Event | Failed], None]
+
+
+def n_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def find_device() -> str:
+    """`cuda` where an NVIDIA driver is loaded, else `cpu`; found without importing torch."""
+    return "cuda" if Path("/dev/nvidia0").exists() else "cpu"
+
+
+def run_jobs(
+    jobs: Sequence[Callable[[], Job]], work: Work, on_event: OnEvent, n_workers: int, stop: Stop, context: Any = None
+) -> None:
+    """Does all jobs, each prepared just before it starts; `context` (of `worker_context`) also made the stop flag."""
+    if n_workers <= 1:
+        for number, prepare in enumerate(jobs):
+            if stop.is_set():
+                return
+            _run_here(number, prepare(), work, on_event, stop)
+    else:
+        _run_in_workers(jobs, work, on_event, n_workers, stop, context or worker_context())
+
+
+def worker_context() -> Any:
+    """Fresh interpreters: a fork would copy threads and open stores."""
+    return mp.get_context("spawn")
+
+
+def _run_here(number: int, job: Job, work: Work, on_event: OnEvent, stop: Stop) -> None:
+    events = work(job, stop.is_set)
+    while True:
+        try:
+            event = next(events)
+        except StopIteration:
+            return
+        except Exception as error:  # what training raised; what on_event raises is not caught
+            on_event(number, Failed(_in_one_line(error), traceback.format_exc()))
+            return
+        on_event(number, event)
+
+
+def _run_in_workers(
+    jobs: Sequence[Callable[[], Job]], work: Work, on_event: OnEvent, n_workers: int, stop: Stop, context: Any
+) -> None:
+    waiting = list(enumerate(jobs))
+    workers = [_Worker(context, work, stop) for _ in range(min(n_workers, len(jobs)))]
+    try:
+        for worker in workers:
+            worker.start(*waiting.pop(0))
+        while busy := [worker for worker in workers if worker.number is not None]:
+            ready = wait([worker.pipe for worker in busy])
+            for worker in busy:
+                if worker.pipe in ready and worker.deliver(on_event) and waiting and not stop.is_set():
+                    worker.start(*waiting.pop(0))
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+class _Worker:
+    """One process and the job it is busy with."""
+
+    def __init__(self, context: Any, work: Work, stop: Stop) -> None:
+        self.number: int | None = None
+        self._context, self._work, self._stop = context, work, stop
+        self._open()
+
+    def _open(self) -> None:
+        self.pipe, theirs = self._context.Pipe()
+        self._process = self._context.Process(target=_serve, args=(theirs, self._work, self._stop), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def start(self, number: int, prepare: Callable[[], Job]) -> None:
+        self.pipe.send(prepare())
+        self.number = number
+
+    def deliver(self, on_event: OnEvent) -> bool:
+        """Hands on one message; says whether the job is over."""
+        number = self.number
+        assert number is not None
+        try:
+            message = self.pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            message = Failed(f"its worker process died ({_ending(self._process.exitcode)})")
+            self._open()
+        if message is not None:
+            on_event(number, message)
+        if message is None or isinstance(message, Failed):
+            self.number = None
+        return self.number is None
+
+    def end(self) -> None:
+        self.pipe.close()
+        self._process.terminate()
+        self._process.join()
+
+
+def _serve(pipe: Connection, work: Work, stop: Stop) -> None:
+    """The worker's life: take a job, send its events, send None; ends when the pipe does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while True:
+        try:
+            job = pipe.recv()
+            _send_events(pipe, work(job, stop.is_set))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _send_events(pipe: Connection, events: Iterator[Event]) -> None:
+    last_tick = 0.0
+    try:
+        for event in events:
+            if isinstance(event, Stepped):
+                if time.monotonic() - last_tick < TICK:
+                    continue
+                last_tick = time.monotonic()
+            pipe.send(event)
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except Exception as error:
+        pipe.send(Failed(_in_one_line(error), traceback.format_exc()))
+        return
+    pipe.send(None)
+
+
+def _in_one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _ending(code: int | None) -> str:
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        return f"{name}, perhaps out of memory" if name == "SIGKILL" else name
+    return f"exit code {code}"

@@ -1,0 +1,217 @@
+"""Layers with the run as their first axis; within `models/` only this file knows it.
+
+A model is written as if for one run: its parts declare parameters of one run's shape, and `Bank` gives every one of
+them a leading run axis R. All parameters of a pack lie in one (R, P) tensor, of which the model's are views, so that
+clipping, updating and norms are operations on rows. Axes: R run, B batch, T time, S source, D width, H heads,
+K head width (after `take`, also: positions taken).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from seedbed.draws import device_keys, uniform
+from seedbed.records import Arrays
+
+Positions: TypeAlias = slice | Int[Tensor, "R B K"] | None  # which positions are wanted; None: all
+
+SHORT = 16  # up to this many source positions, multiply-and-sum beats a fused attention kernel (docs/log.md)
+ALIGN = 16  # numbers; parameters start at multiples of 64 bytes so that vectorised kernels apply
+
+
+def parameter(*shape: int) -> nn.Parameter:
+    """A parameter of one run; it has no storage until a Bank gives it some."""
+    return nn.Parameter(torch.empty(1, *shape, device="meta"))
+
+
+def linear(x: Float[Tensor, "R *n D"], weight: Float[Tensor, "R E D"], bias: Float[Tensor, "R E"] | None) -> Tensor:
+    """Each run's own affine map of the last axis."""
+    if len(weight) == 1:
+        return F.linear(x, weight[0], None if bias is None else bias[0])
+    flat = x.reshape(len(weight), -1, x.shape[-1])
+    mapped = flat @ weight.mT if bias is None else torch.baddbmm(bias[:, None], flat, weight.mT)
+    return mapped.view(*x.shape[:-1], -1)
+
+
+class Linear(nn.Module):
+    def __init__(self, d_in: int, d_out: int, bias: bool = True) -> None:
+        super().__init__()
+        self.d_in = d_in
+        self.weight = parameter(d_out, d_in)
+        self.bias = parameter(d_out) if bias else None
+
+    def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
+        """The map, or only the given rows of its output."""
+        if rows is None:
+            return linear(x, self.weight, self.bias)
+        return linear(x, self.weight[:, rows], None if self.bias is None else self.bias[:, rows])
+
+
+class Embedding(nn.Module):
+    """A table of vectors; the row of `padding`, where given, starts at zero."""
+
+    def __init__(self, n: int, dim: int, padding: int | None = None) -> None:
+        super().__init__()
+        self.weight = parameter(n, dim)
+        self.padding = padding
+
+    def forward(self, tokens: Int[Tensor, "R B T"]) -> Float[Tensor, "R B T D"]:
+        n_runs, n, _ = self.weight.shape
+        first_row = torch.arange(n_runs, device=tokens.device)[:, None, None] * n
+        return F.embedding(tokens + first_row, self.weight.reshape(n_runs * n, -1))
+
+
+class Output(nn.Module):
+    """The map to logits, with its own matrix or with the token table's (tied)."""
+
+    def __init__(self, dim: int, vocabulary: int, bias: bool, table: Embedding | None = None) -> None:
+        super().__init__()
+        self.d_in = dim
+        self.weight = parameter(vocabulary, dim) if table is None else None
+        self.bias = parameter(vocabulary) if bias else None
+        self._table = (table,)  # in a tuple, so that the table is not a part of this module too
+
+    def forward(self, x: Tensor) -> Tensor:
+        (table,) = self._table
+        weight = self.weight if table is None else table.weight
+        assert weight is not None
+        return linear(x, weight, self.bias)
+
+
+class PositionTable(nn.Module):
+    """A learned vector for each position."""
+
+    def __init__(self, n: int, dim: int) -> None:
+        super().__init__()
+        self.weight = parameter(n, dim)
+
+    def forward(self, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T D"]:
+        return x + self.weight[:, None, : x.shape[2]]
+
+
+class LayerNorm(nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight, self.bias = parameter(dim), parameter(dim)
+
+    def forward(self, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T D"]:
+        dim = x.shape[-1]
+        if len(self.weight) == 1:
+            return F.layer_norm(x, (dim,), self.weight[0], self.bias[0])
+        return torch.addcmul(self.bias[:, None, None], F.layer_norm(x, (dim,)), self.weight[:, None, None])
+
+
+class Dropout(nn.Module):
+    """Zeroes a share of the entries while training, each run with its own rate and its own stream."""
+
+    rates: Float[Tensor, "R"] | None = None  # None: no run drops anything
+
+    def prepare(self, rates: Sequence[float], seeds: Sequence[int], stream: str, step: Int[Tensor, "1"]) -> None:
+        """Binds the pack's rates and streams; `step` is the trainer's counter, read anew at each draw."""
+        self.rates = torch.tensor(rates, device=step.device) if any(rates) else None
+        self.keys, self.step = device_keys(seeds, stream, step.device), step
+
+    def forward(self, x: Float[Tensor, "R *n"]) -> Float[Tensor, "R *n"]:
+        if self.rates is None or not self.training:
+            return x
+        rate = self.rates[:, None]
+        kept = uniform(self.keys, self.step, x[0].numel()) >= rate
+        return x * (kept / (1 - rate)).to(x.dtype).view_as(x)
+
+
+def take(x: Float[Tensor, "R B T D"], at: Positions) -> Float[Tensor, "R B K D"]:
+    """The wanted positions of a sequence."""
+    if at is None:
+        return x
+    if isinstance(at, slice):
+        return x[:, :, at]
+    return x.gather(2, at[..., None].expand(*at.shape, x.shape[-1]))
+
+
+def visible(at: Positions, n: int, device: torch.device) -> Bool[Tensor, "... K S"]:
+    """Which of n source positions each wanted position may look at: itself and those before."""
+    source = torch.arange(n, device=device)
+    where = source if at is None else source[at] if isinstance(at, slice) else at
+    return where[..., None] >= source
+
+
+def attend(
+    query: Float[Tensor, "R B T H K"], key: Float[Tensor, "R B S H K"], value: Float[Tensor, "R B S H K"], seen: Tensor
+) -> Float[Tensor, "R B T H K"]:
+    """Softmax attention of every run, sample and head by itself."""
+    if key.shape[2] <= SHORT:
+        return mix(attention_pattern(query, key, seen), value)
+    q, k, v = (x.flatten(0, 1).transpose(1, 2) for x in (query, key, value))
+    mask = seen if seen.ndim == 2 else seen.flatten(0, 1)[:, None]
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return out.transpose(1, 2).unflatten(0, query.shape[:2])
+
+
+def attention_pattern(query: Tensor, key: Tensor, seen: Tensor) -> Float[Tensor, "R B T S H"]:
+    """The attention weights; each row over S sums to 1."""
+    scores = (query[:, :, :, None] * key[:, :, None]).sum(-1) * query.shape[-1] ** -0.5
+    return scores.masked_fill(~seen[..., None], float("-inf")).softmax(3)
+
+
+def mix(pattern_RBTSH: Tensor, value: Float[Tensor, "R B S H K"]) -> Float[Tensor, "R B T H K"]:
+    """Values averaged by the attention weights."""
+    return (pattern_RBTSH[..., None] * value[:, :, None]).sum(3)
+
+
+class Bank:
+    """All parameters of all runs of a pack: one (R, P) tensor of weights and one of gradients."""
+
+    def __init__(self, model: nn.Module, n_runs: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.shapes = {name: tuple(p.shape[1:]) for name, p in model.named_parameters()}
+        self._spans: dict[str, tuple[int, int]] = {}
+        end = 0
+        for name, shape in self.shapes.items():
+            self._spans[name] = (end, end + prod(shape))
+            end = -(-(end + prod(shape)) // ALIGN) * ALIGN
+        self.weights = torch.zeros(n_runs, end, device=device, dtype=dtype)
+        self.gradients = torch.zeros_like(self.weights)
+        self._gradient_views = list(self._views(self.gradients).values())
+        self.parameters = self._adopt(model)
+
+    def _views(self, flat: Tensor) -> dict[str, Tensor]:
+        return {
+            name: flat[:, start:stop].view(len(flat), *self.shapes[name]) for name, (start, stop) in self._spans.items()
+        }
+
+    def _adopt(self, model: nn.Module) -> list[nn.Parameter]:
+        """Replaces the model's parameters by views of the weights."""
+        adopted = []
+        for name, view in self._views(self.weights).items():
+            owner, _, leaf = name.rpartition(".")
+            held = nn.Parameter(view)
+            model.get_submodule(owner).register_parameter(leaf, held)
+            adopted.append(held)
+        return adopted
+
+    def take_gradients(self, loss: Tensor) -> None:
+        """Writes the gradients of a loss summed over runs; entries between parameters stay 0."""
+        torch._foreach_copy_(self._gradient_views, list(torch.autograd.grad(loss, self.parameters)))
+
+    def load(self, slot: int, arrays: Arrays) -> None:
+        """Sets one run's parameters."""
+        if arrays.keys() != self.shapes.keys():
+            raise ValueError(f"parameters differ: {sorted(arrays.keys() ^ self.shapes.keys())}")
+        for name, view in self._views(self.weights).items():
+            view[slot].copy_(torch.from_numpy(np.ascontiguousarray(arrays[name])))
+
+    def arrays(self, slot: int) -> Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+        """A copy of one run's parameters by name, without the run axis."""
+        row = self.weights[slot : slot + 1].detach().cpu().clone()
+        return {name: view[0].numpy() for name, view in self._views(row).items()}
+
+    def norms(self) -> Float[Tensor, "R"]:
+        """‖θ‖₂ of every run, all parameters included."""
+        return self.weights.detach().double().norm(dim=1)

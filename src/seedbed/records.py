@@ -1,0 +1,204 @@
+"""The plain values that cross borders: what is planned, what happens while training, what is kept; no torch.
+
+Training yields events; the pipeline turns them into what the store keeps. Arrays are NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite, isnan
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbed.settings import Settings, Value
+
+Status: TypeAlias = Literal["planned", "running", "finished", "stopped", "diverged", "failed"]
+Arrays: TypeAlias = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Learnable numbers of a model; `non_embedding` leaves out token and position tables."""
+
+    total: int
+    non_embedding: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One point with one seed: one model."""
+
+    id: str
+    seed: int
+    point: Mapping[str, Value]  # the dials that the study varies
+    settings: Settings
+    parameters: Parameters
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study written out as runs, before any computing."""
+
+    study: str
+    text: str  # the resolved study as TOML; planning it again gives the same runs
+    axes: tuple[str, ...]  # the dials that vary, in the study's order
+    runs: tuple[Run, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Runs of equal shape trained together as one program, in this order."""
+
+    id: str
+    runs: tuple[Run, ...]
+    bytes: int  # predicted memory while training
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where and how a pack runs; kept when it starts and reused on resume, since it decides the last bits."""
+
+    device: str = "cpu"
+    threads: int = 1
+    engine: str = "plain"
+    dtype: str = "float32"
+
+
+# ---- events: what training yields; a slot is a run's place in its pack ----
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """The pack has done this many updates; nothing to keep, only progress to show."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Readings of some slots at one step: values[i, j] is reading names[j] of slot slots[i]."""
+
+    step: int
+    slots: tuple[int, ...]
+    names: tuple[str, ...]
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Everything needed to go on from this step, and the weights to keep of the slots that are due."""
+
+    step: int
+    state: Arrays
+    weights: Mapping[int, Arrays]
+    seconds: Mapping[str, float] = field(default_factory=dict)  # spent so far: compute, evaluate
+
+
+@dataclass(frozen=True)
+class Diverged:
+    """A slot's numbers stopped being finite; it is frozen and its neighbours go on."""
+
+    slot: int
+    step: int
+    cause: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A slot has done all its steps."""
+
+    slot: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Training was asked to stop; a Saved of the same step came just before."""
+
+    step: int
+
+
+Event: TypeAlias = Stepped | Evaluated | Saved | Diverged | Finished | Stopped
+
+
+# ---- what the store gives back ----
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One reading of one run over its recorded steps, in order."""
+
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A study as the store knows it: everything ever registered under its name."""
+
+    name: str
+    text: str  # the resolved study that was registered last
+    axes: tuple[str, ...]  # the dials that vary over all its runs
+    created: str  # UTC, ISO 8601
+    n_runs: int
+    statuses: Mapping[Status, int]  # runs by status; a status without runs is absent
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as the store knows it."""
+
+    id: str
+    seed: int
+    settings: Settings
+    parameters: Parameters
+    status: Status
+    step: int
+    pack: str | None = None
+    cause: str | None = None  # why it diverged or failed
+    best: int | None = None  # the saved step with the lowest validation loss
+
+
+@dataclass(frozen=True)
+class StoredPack:
+    """A pack as the store knows it: its members by slot, where it runs, and the step it can go on from."""
+
+    id: str
+    runs: tuple[str, ...]
+    placement: Placement
+    step: int | None  # None: nothing saved yet
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Kept weights of one run at one step."""
+
+    run: str
+    step: int
+    digest: str
+    bytes: int
+
+
+# ---- how values leave as JSON ----
+
+
+def jsonable(value: Any) -> Any:
+    """The same value as JSON holds it, at every depth: lists, names as text, and NaN and ±inf as strings.
+
+    >>> jsonable({0: (1.5, float("nan")), 42: np.array([-np.inf])})
+    {'0': [1.5, 'NaN'], '42': ['-Infinity']}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): jsonable(inner) for name, inner in value.items()}
+    if isinstance(value, np.generic | np.ndarray):
+        return jsonable(value.tolist())
+    if isinstance(value, list | tuple):
+        return [jsonable(inner) for inner in value]
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

@@ -1,0 +1,1 @@
+"""Training: yields events, writes nothing."""

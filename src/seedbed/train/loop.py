@@ -1,0 +1,134 @@
+"""The training loop: update, now and then evaluate, now and then save; events out, nothing written.
+
+    for event in train_pack(settings, seeds, placement):
+        ...
+
+Recorded steps: 0 (before training), every step up to `eval_first`, every multiple of `eval_every`, a run's last step,
+and, where asked for, one closing record of the same weights labelled last step + 1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from seedbed.records import Arrays, Diverged, Evaluated, Event, Finished, Placement, Saved, Stepped, Stopped
+from seedbed.settings import Settings
+from seedbed.train.readings import take_readings
+from seedbed.train.step import CAUSES, Trainer
+
+
+def train_pack(
+    settings: Sequence[Settings],
+    seeds: Sequence[int],
+    placement: Placement,
+    resume: Arrays | None = None,
+    seconds: dict[str, float] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Event]:
+    """Trains runs of equal shape together; goes on from `resume` where given; ends early when `stop()` says so."""
+    torch.set_num_threads(placement.threads)
+    session = _Session(Trainer(settings, seeds, placement.device, getattr(torch, placement.dtype)), settings)
+    session.seconds |= seconds or {}
+    if resume is not None:
+        session.restore(resume)
+    else:
+        yield from session.record(session.live)
+    while session.live:
+        if stop():
+            yield session.save(())
+            yield Stopped(session.step)
+            return
+        session.advance()
+        yield Stepped(session.step)
+        yield from session.record(session.due_for_record())
+        ended = session.ended()
+        yield from session.end(ended)
+        if kept := session.due_for_saving(ended):
+            yield session.save(kept)
+
+
+@dataclass
+class _Session:
+    """A trainer with its calendar: which slots are live, what is due at which step."""
+
+    trainer: Trainer
+    settings: Sequence[Settings]
+    step: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: {"compute": 0.0, "evaluate": 0.0})
+
+    def __post_init__(self) -> None:
+        self.dials = self.settings[0].train  # the calendar is the same for all runs of a pack
+        self.live = list(range(len(self.settings)))
+
+    def restore(self, state: Arrays) -> None:
+        device = self.trainer.step.device
+        self.trainer.restore({name: torch.from_numpy(np.array(held)).to(device) for name, held in state.items()})
+        self.step = int(self.trainer.step)
+        broken = self.trainer.broken_at.tolist()
+        self.live = [slot for slot in self.live if broken[slot] < 0 and self.trainer.totals[slot] > self.step]
+
+    def advance(self) -> None:
+        start = time.perf_counter()
+        self.trainer.advance()
+        self.step += 1
+        self.seconds["compute"] += time.perf_counter() - start
+
+    def due_for_record(self) -> list[int]:
+        dials, step = self.dials, self.step
+        if step <= dials.eval_first or step % dials.eval_every == 0:
+            return self.live
+        return [slot for slot in self.live if self.trainer.totals[slot] == step]
+
+    def record(self, slots: Sequence[int]) -> Iterator[Event]:
+        """Evaluates the pack; also tells the schedules, and repeats a run's last record as its closing one."""
+        if not slots:
+            return
+        start = time.perf_counter()
+        readings = take_readings(self.trainer)
+        if self.step % self.dials.eval_every == 0:
+            self._tell_schedules(readings)
+        values = torch.stack(list(readings.values()), dim=1).cpu().numpy()
+        self.seconds["evaluate"] += time.perf_counter() - start
+        names = tuple(readings)
+        yield Evaluated(self.step, tuple(slots), names, values[list(slots)])
+        closing = [slot for slot in slots if self.trainer.totals[slot] == self.step]
+        if closing and self.dials.closing_record:
+            yield Evaluated(self.step + 1, tuple(closing), names, values[closing])
+
+    def _tell_schedules(self, readings: dict[str, torch.Tensor]) -> None:
+        watches = self.trainer.schedule.watches
+        if any(watches):
+            watched = [readings[name][slot] if name else readings["norm"][slot] for slot, name in enumerate(watches)]
+            self.trainer.schedule.observe(torch.stack(watched))
+
+    def ended(self) -> list[Diverged | Finished]:
+        """The slots that end at this step: diverged (looked at when something is recorded) or done."""
+        totals, step = self.trainer.totals, self.step
+        ends: list[Diverged | Finished] = []
+        broken = self.trainer.broken_at.tolist() if self.due_for_record() else None
+        for slot in self.live:
+            if broken is not None and broken[slot] >= 0:
+                ends.append(Diverged(slot, broken[slot], CAUSES[int(self.trainer.cause[slot])]))
+            elif totals[slot] == step:
+                ends.append(Finished(slot, step))
+        return ends
+
+    def end(self, ended: Sequence[Diverged | Finished]) -> Iterator[Event]:
+        gone = {event.slot for event in ended}
+        self.live = [slot for slot in self.live if slot not in gone]
+        yield from ended
+
+    def due_for_saving(self, ended: Sequence[Diverged | Finished]) -> list[int]:
+        """The slots whose weights are kept at this step."""
+        done = [event.slot for event in ended if isinstance(event, Finished)]
+        return done + (self.live if self.step % self.dials.save_every == 0 else [])
+
+    def save(self, kept: Sequence[int]) -> Saved:
+        state = {name: held.detach().cpu().numpy().copy() for name, held in self.trainer.state().items()}
+        weights = {slot: self.trainer.bank.arrays(slot) for slot in kept}
+        return Saved(self.step, state, weights, dict(self.seconds))

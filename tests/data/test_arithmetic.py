@@ -1,0 +1,108 @@
+"""The table of equations and its split, against the course's rules worked out by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from seedbed.data.arithmetic import context_length, split, table, vocabulary, vocabulary_size
+from seedbed.settings import Arithmetic
+
+SIGNS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+
+
+def texts(task: Arithmetic) -> list[str]:
+    words = vocabulary(task)
+    return [" ".join(words[token] for token in row) for row in table(task).tokens]
+
+
+def test_the_vocabulary_is_numbers_operator_equals_bos_eos_pad():
+    words = vocabulary(Arithmetic(p=31))
+    assert words[:31] == [str(i) for i in range(31)]
+    assert words[31:] == ["+", "=", "BOS", "EOS", "PAD"]
+    assert len(words) == vocabulary_size(Arithmetic(p=31)) == 36
+    assert vocabulary_size(Arithmetic(p=11)) == 16
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*"])
+@pytest.mark.parametrize("order", [2, 3])
+def test_every_ordered_tuple_is_there_once_with_its_result(operator, order):
+    task = Arithmetic(p=5, operator=operator, orders=(order,))
+    expected = []
+    for operands in itertools.product(range(5), repeat=order):
+        result = operands[0]
+        for operand in operands[1:]:
+            result = SIGNS[operator](result, operand)
+        expected.append(f"BOS {f' {operator} '.join(map(str, operands))} = {result % 5} EOS")
+    assert texts(task) == expected
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_division_undoes_multiplication_and_never_divides_by_zero(order):
+    task = Arithmetic(p=7, operator="/", orders=(order,))
+    rows = texts(task)
+    assert len(rows) == len(set(rows)) == 7 * 6 ** (order - 1) == task.n_equations(order)
+    for row in rows:
+        left, right = row.removeprefix("BOS ").removesuffix(" EOS").split(" = ")
+        dividend, *divisors = map(int, left.split(" / "))
+        assert 0 not in divisors
+        assert int(right) * np.prod(divisors) % 7 == dividend
+
+
+def test_mixed_orders_pad_the_short_ones_on_the_right():
+    task = Arithmetic(p=11, orders=(2, 3))
+    rows = texts(task)
+    assert context_length(task) == 8
+    assert rows[0] == "BOS 0 + 0 = 0 EOS PAD PAD"
+    assert rows[121] == "BOS 0 + 0 + 0 = 0 EOS"
+    assert len(rows) == 121 + 1331
+
+
+def test_only_the_result_and_eos_are_scored():
+    task = Arithmetic(p=11, orders=(2, 3))
+    equations, words = table(task), vocabulary(task)
+    targets = np.take_along_axis(equations.tokens[:, 1:], equations.scored, axis=1)
+    assert {words[token] for token in targets[:, 1]} == {"EOS"}
+    inputs = np.take_along_axis(equations.tokens[:, :-1], equations.scored, axis=1)
+    assert {words[token] for token in inputs[:, 0]} == {"="}
+
+
+@pytest.mark.parametrize(
+    ("fraction", "sizes"),
+    [(0.1, (96, 865)), (0.2, (192, 769)), (0.3, (288, 673)), (0.4, (384, 577)), (0.5, (480, 481)), (0.6, (577, 384)),
+     (0.7, (673, 288)), (0.8, (769, 192)), (0.9, (865, 96))],
+)  # fmt: skip
+def test_split_sizes_are_those_of_the_report(fraction, sizes):
+    train, val = split(Arithmetic(train_fraction=fraction), seed=42)
+    assert (len(train), len(val)) == sizes
+    assert sorted([*train, *val]) == list(range(961))
+
+
+def test_the_split_is_the_starter_codes_shuffle_of_a_list():
+    shuffled = list(range(961))
+    np.random.RandomState(7).shuffle(shuffled)
+    train, val = split(Arithmetic(), seed=7)
+    assert [*train, *val] == shuffled
+
+
+def test_half_of_each_order_trains_in_the_mixed_set():
+    task = Arithmetic(p=11, orders=(2, 3))
+    train, _ = split(task, seed=0)
+    orders = table(task).order[train]
+    assert ((orders == 2).sum(), (orders == 3).sum()) == (60, 666)  # 60.5 and 665.5 round to even
+
+
+def test_a_fraction_of_one_keeps_one_validation_sample():
+    train, val = split(Arithmetic(p=5, train_fraction=1.0), seed=3)
+    assert len(train) == 25
+    assert val.tolist() == [train[-1]]
+
+
+def test_the_table_has_not_changed_under_its_digest():
+    """`arithmetic/1` in run ids stands for this table: change one and the other must change too."""
+    import hashlib
+
+    tokens = table(Arithmetic(p=31, orders=(2, 3), operator="-")).tokens
+    assert hashlib.sha256(tokens.astype("<i8").tobytes()).hexdigest()[:16] == "4c896b10a9f68428"

@@ -1,0 +1,91 @@
+"""Independent models for one run, written with torch's own layers, to compare with."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seedbed.settings import GPT
+
+
+class PlainGPT(nn.Module):
+    """The same function as ours, the way a student writes it: nn.Linear, nn.LayerNorm, a loop over heads."""
+
+    def __init__(self, dials: GPT, vocabulary: int, context: int) -> None:
+        super().__init__()
+        d, hidden = dials.dim, dials.dim * dials.mlp_multiplier
+        self.dials, self.context = dials, context
+        self.tokens = nn.Embedding(vocabulary, d)
+        self.learned = nn.Embedding(context, d) if dials.positions == "learned" else None
+        self.layers = nn.ModuleList()
+        for _ in range(dials.layers):
+            maps = {name: nn.Linear(d, d, bias=dials.attention_bias) for name in ("q", "k", "v", "o")}
+            mlp = {"up": nn.Linear(d, hidden, dials.mlp_bias), "down": nn.Linear(hidden, d, dials.mlp_bias)}
+            self.layers.append(nn.ModuleDict(maps | mlp | {"ln1": nn.LayerNorm(d), "ln2": nn.LayerNorm(d)}))
+        self.final = nn.LayerNorm(d) if dials.final_norm else None
+        self.head = nn.Linear(d, vocabulary, bias=dials.output_bias)
+        if dials.tied:
+            self.head.weight = self.tokens.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.tokens(tokens) + self.positions(tokens.shape[1])
+        for layer in self.layers:
+            if self.dials.norm == "pre":
+                x = x + self.attention(layer, layer["ln1"](x))
+                x = x + self.mlp(layer, layer["ln2"](x))
+            else:
+                x = layer["ln1"](x + self.attention(layer, x))
+                x = layer["ln2"](x + self.mlp(layer, x))
+        return self.head(x if self.final is None else self.final(x))
+
+    def positions(self, n: int) -> Tensor:
+        d = self.dials.dim
+        table = torch.zeros(n, d, dtype=self.head.weight.dtype)
+        if self.learned is not None:
+            return self.learned.weight[:n]
+        if self.dials.positions == "sinusoidal":
+            for t in range(n):
+                for i in range(d):
+                    k = i // 2
+                    exponent = 2 * k / d if self.dials.position_exponent == "2k/d" else k / d
+                    table[t, i] = (math.cos if i % 2 else math.sin)(t / 10_000**exponent)
+        return table
+
+    def attention(self, layer: nn.ModuleDict, x: Tensor) -> Tensor:
+        q, k, v = (layer[name](x) for name in "qkv")
+        n, width = x.shape[1], self.dials.dim // self.dials.heads
+        future = torch.ones(n, n).triu(1).bool()
+        mixed = []
+        for head in range(self.dials.heads):
+            part = slice(head * width, (head + 1) * width)
+            scores = q[..., part] @ k[..., part].transpose(1, 2) / math.sqrt(width)
+            mixed.append(scores.masked_fill(future, -math.inf).softmax(-1) @ v[..., part])
+        return layer["o"](torch.cat(mixed, -1))
+
+    def mlp(self, layer: nn.ModuleDict, x: Tensor) -> Tensor:
+        activation = F.relu if self.dials.activation == "relu" else F.gelu
+        return layer["down"](activation(layer["up"](x)))
+
+    def load(self, ours: dict[str, Tensor]) -> None:
+        """Takes the weights of one of our runs."""
+        self.tokens.weight.data = ours["embed.weight"]
+        if self.learned is not None:
+            self.learned.weight.data = ours["position_table.weight"]
+        for i, layer in enumerate(self.layers):
+            name = f"blocks.{i}."
+            for kind in ("weight", "bias") if self.dials.attention_bias else ("weight",):
+                for part, values in zip("qkv", ours[f"{name}attention.qkv.{kind}"].chunk(3), strict=True):
+                    getattr(layer[part], kind).data = values
+                getattr(layer["o"], kind).data = ours[f"{name}attention.out.{kind}"]
+            for part, theirs in (("up", "mlp.up"), ("down", "mlp.down"), ("ln1", "norm1"), ("ln2", "norm2")):
+                for kind, _ in layer[part].named_parameters():
+                    getattr(layer[part], kind).data = ours[f"{name}{theirs}.{kind}"]
+        if self.final is not None:
+            self.final.weight.data, self.final.bias.data = ours["final_norm.weight"], ours["final_norm.bias"]
+        if not self.dials.tied:
+            self.head.weight.data = ours["output.weight"]
+        if self.dials.output_bias:
+            self.head.bias.data = ours["output.bias"]

@@ -1,0 +1,163 @@
+"""Ours equals torch's: each family against something independent, in float64."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from seedbed.models.build import build_model, build_pack
+from seedbed.models.count import count_parameters
+from seedbed.models.taps import Taps
+from seedbed.settings import Settings
+from tests.equivalence.plain import PlainGPT
+
+V, T = 18, 6  # p = 13
+SMALL = {"task.p": 13, "model.layers": 2, "model.dim": 12}
+
+
+def pack(dials, seeds=(3, 5, 8), noise=0.1):
+    """Three runs in float64, moved off their initial weights so that zeros and ones cannot hide a mistake."""
+    settings = [Settings.of(dials)] * len(seeds)
+    model, bank = build_pack(settings, seeds, torch.zeros(1, dtype=torch.int64), torch.float64)
+    torch.manual_seed(0)
+    bank.weights += noise * torch.randn_like(bank.weights)
+    return settings[0], model, bank
+
+
+def tensors(bank, slot):
+    return {name: torch.from_numpy(array) for name, array in bank.arrays(slot).items()}
+
+
+GPT_KINDS = [
+    {},
+    {"model.norm": "pre", "model.final_norm": True, "model.mlp_bias": True},
+    {"model.positions": "learned", "model.tied": True},
+    {"model.positions": "none", "model.tied": True, "model.output_bias": False, "model.attention_bias": False},
+    {"model.position_exponent": "2k/d", "model.activation": "relu", "model.mlp_multiplier": 3, "model.heads": 3},
+    {"model.layers": 1, "model.output_bias": False, "model.heads": 1},
+]
+
+
+@pytest.mark.parametrize("dials", GPT_KINDS)
+def test_gpt_equals_a_plain_one(dials):
+    settings, model, bank = pack(SMALL | dials)
+    tokens = torch.randint(V, (3, 4, T))
+    logits = model(tokens)
+    for slot in range(3):
+        plain = PlainGPT(settings.model, V, T).double()
+        plain.load(tensors(bank, slot))
+        torch.testing.assert_close(logits[slot], plain(tokens[slot]), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [5, 16, 17, 40])
+def test_short_and_long_attention_agree_with_a_plain_one(length):
+    """Up to 16 positions multiply-and-sum is used, beyond it torch's fused kernel."""
+    settings = Settings.of(SMALL | {"model.positions": "none"})
+    model, bank = build_pack([settings] * 2, [1, 2], torch.zeros(1, dtype=torch.int64), torch.float64)
+    tokens = torch.randint(V, (2, 3, length))
+    for slot in range(2):
+        plain = PlainGPT(settings.model, V, length).double()
+        plain.load(tensors(bank, slot))
+        torch.testing.assert_close(model(tokens)[slot], plain(tokens[slot]), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("biases", [0, 1, 2])
+def test_lstm_equals_torchs_lstm(biases):
+    settings, model, bank = pack(
+        SMALL | {"model.kind": "lstm", "model.hidden": 7, "model.gate_biases": biases, "model.layers": 3}
+    )
+    tokens = torch.randint(V, (3, 4, T))
+    logits = model(tokens)
+    for slot in range(3):
+        ours = tensors(bank, slot)
+        theirs = nn.LSTM(12, 7, 3, bias=biases > 0, batch_first=True, dtype=torch.float64)
+        for i in range(3):
+            getattr(theirs, f"weight_ih_l{i}").data = ours[f"cells.{i}.input.weight"]
+            getattr(theirs, f"weight_hh_l{i}").data = ours[f"cells.{i}.state.weight"]
+            if biases:
+                getattr(theirs, f"bias_ih_l{i}").data = ours[f"cells.{i}.input.bias"]
+                merged = torch.zeros(28, dtype=torch.float64)  # one bias a gate: the second one is zero
+                getattr(theirs, f"bias_hh_l{i}").data = ours.get(f"cells.{i}.state.bias", merged)
+        states, _ = theirs(ours["embed.weight"][tokens[slot]])
+        expected = states @ ours["output.weight"].T + ours["output.bias"]
+        torch.testing.assert_close(logits[slot], expected, rtol=1e-12, atol=1e-12)
+
+
+ALL_KINDS = [SMALL | kind for kind in GPT_KINDS] + [
+    SMALL | {"model.kind": "lstm"},
+    SMALL | {"model.kind": "lstm", "model.tied": True, "model.gate_biases": 2},
+]
+
+
+@pytest.mark.parametrize("dials", ALL_KINDS)
+def test_wanted_positions_alone_give_the_same_logits(dials):
+    _, model, _ = pack(dials)
+    tokens = torch.randint(V, (3, 4, T))
+    whole = model(tokens)
+    torch.testing.assert_close(model(tokens, slice(-2, None)), whole[:, :, -2:], rtol=1e-12, atol=1e-12)
+    at = torch.randint(T, (3, 4, 2))
+    picked = whole.gather(2, at[..., None].expand(-1, -1, -1, V))
+    torch.testing.assert_close(model(tokens, at), picked, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dials", ALL_KINDS)
+def test_the_future_never_changes_a_logit(dials):
+    _, model, _ = pack(dials)
+    tokens = torch.randint(V, (3, 4, T))
+    changed = tokens.clone()
+    changed[..., 4:] = (changed[..., 4:] + 1) % V
+    assert torch.equal(model(tokens)[:, :, :4], model(changed)[:, :, :4])
+
+
+@pytest.mark.parametrize("dials", ALL_KINDS)
+def test_no_run_reaches_into_another(dials):
+    """d loss_i / d w_j is exactly 0 for i ≠ j, for every parameter."""
+    _, model, bank = pack(dials)
+    tokens = torch.randint(V, (3, 4, T))
+    for run in range(3):
+        bank.take_gradients(model(tokens)[run].logsumexp(-1).sum())
+        for other in range(3):
+            reached = bank.gradients[other].abs().sum()
+            assert (reached > 0) if other == run else (reached == 0)
+
+
+@pytest.mark.parametrize("dials", ALL_KINDS)
+def test_reading_taps_changes_nothing_and_patterns_sum_to_one(dials):
+    _, model, _ = pack(dials)
+    tokens = torch.randint(V, (3, 4, T))
+    taps = Taps("*")
+    torch.testing.assert_close(model(tokens, taps=taps), model(tokens), rtol=1e-12, atol=1e-12)
+    assert torch.equal(taps.read["logits"], model(tokens, taps=Taps("*")))
+    if "model.kind" in dials:
+        assert taps.read["lstm.1.cell"].shape == (3, 4, T, 12)
+    else:
+        heads = dials.get("model.heads", 4)
+        pattern = taps.read["blocks.0.attention.pattern"]
+        assert pattern.shape == (3, 4, heads, T, T)
+        torch.testing.assert_close(pattern.sum(-1), torch.ones_like(pattern[..., 0]))
+        assert (pattern.triu(1) == 0).all()
+
+
+def test_closed_forms_count_what_the_modules_hold():
+    switches = {
+        "gpt": [
+            ("model.positions", ("sinusoidal", "learned")), ("model.tied", (False, True)),
+            ("model.output_bias", (True, False)), ("model.attention_bias", (True, False)),
+            ("model.mlp_bias", (True, False)), ("model.final_norm", (False, True)), ("task.orders", ((2,), (2, 3))),
+        ],
+        "lstm": [
+            ("model.gate_biases", (0, 1, 2)), ("model.output_bias", (True, False)), ("model.hidden", (None, 9)),
+            ("model.layers", (1, 3)), ("model.tied", (False,)),
+        ],
+    }  # fmt: skip
+    for kind, dials in switches.items():
+        names = [name for name, _ in dials]
+        for values in itertools.product(*(choices for _, choices in dials)):
+            settings = Settings.of({"task.p": 13, "model.kind": kind, "model.dim": 8} | dict(zip(names, values, strict=True)))
+            sizes = {name: p.numel() for name, p in build_model(settings).named_parameters()}
+            tables = sum(n for name, n in sizes.items() if name in ("embed.weight", "position_table.weight"))
+            counted = count_parameters(settings)
+            assert (counted.total, counted.non_embedding) == (sum(sizes.values()), sum(sizes.values()) - tables), settings

@@ -1,0 +1,145 @@
+"""Runs stacked in one program equal the same runs alone; what breaks one never touches another."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seedbed.settings import Settings
+from seedbed.train.readings import take_readings
+from seedbed.train.step import Trainer
+
+SMALL = {"task.p": 7, "model.dim": 8, "model.heads": 2, "train.batch_size": 10, "model.dropout": 0.3}
+VARIED = [  # dials that differ inside one pack
+    {"train.lr": 0.01, "task.operator": "-"},
+    {"train.lr": 0.003, "train.weight_decay": 0.1, "train.clip": 0.5, "task.train_fraction": 0.7},
+    {"train.lr": 0.02, "train.schedule": "cosine", "train.warmup": 5, "model.init_scale": 0.5, "train.batch_size": 13},
+    {"train.lr": 0.01, "model.dropout": 0.0, "train.schedule": "step", "train.lr_every": 7, "model.init": "normal-0.02"},
+]
+SEEDS = (0, 42, 7, 42)
+FAMILIES = [
+    {"model.kind": "gpt"},
+    {"model.kind": "gpt", "model.norm": "pre", "model.tied": True, "model.positions": "learned"},
+    {"model.kind": "gpt", "task.orders": (2, 3), "task.p": 5},
+    {"model.kind": "lstm"},
+    {"model.kind": "lstm", "model.gate_biases": 2, "model.tied": True},
+]
+
+
+def settings(family, optimizer="adamw"):
+    return [
+        Settings.of({k: v for k, v in (SMALL | family | {"train.optimizer": optimizer} | one).items() if applies(k, family)})
+        for one in VARIED
+    ]
+
+
+def applies(dial, family):
+    return dial != "model.heads" or family["model.kind"] == "gpt"
+
+
+def train(runs, seeds, n_steps, dtype=torch.float64, meddle=None):
+    trainer = Trainer(runs, seeds, "cpu", dtype)
+    if meddle:
+        meddle(trainer)
+    for _ in range(n_steps):
+        trainer.advance()
+    return trainer
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw"])
+def test_stacked_runs_match_runs_alone(family, optimizer):
+    runs = settings(family, optimizer)
+    together = train(runs, SEEDS, 50)
+    stacked = take_readings(together)
+    for slot, (one, seed) in enumerate(zip(runs, SEEDS, strict=True)):
+        alone = train([one], [seed], 50)
+        expected = decided_weights(alone, 0)
+        for name, values in decided_weights(together, slot).items():
+            torch.testing.assert_close(values, expected[name], rtol=1e-10, atol=1e-12, msg=name)
+        for name, values in take_readings(alone).items():
+            if name != "norm":  # it counts the key biases too
+                torch.testing.assert_close(stacked[name][slot], values[0], rtol=1e-10, atol=1e-12, msg=name)
+
+
+def decided_weights(trainer, slot):
+    """One run's weights but for key biases: softmax cancels them, so their gradient is pure rounding, which Adam scales
+    up to full size; no logit depends on them."""
+    weights = {name: torch.from_numpy(array) for name, array in trainer.bank.arrays(slot).items()}
+    for name, values in weights.items():
+        if name.endswith("qkv.bias"):
+            values.unflatten(0, (3, -1))[1] = 0
+    return weights
+
+
+def test_the_comparison_sees_a_shared_gradient_norm():
+    """Negative control: clipping by the norm of the whole pack, the classic leak, breaks the equality."""
+    runs = settings(FAMILIES[0])
+
+    def leak(trainer):
+        trainer.optimizer.clip = trainer.optimizer.clip * 0
+        inner = trainer.bank.take_gradients
+
+        def take_and_clip(loss):
+            inner(loss)
+            trainer.bank.gradients.div_(trainer.bank.gradients.norm().clamp(min=1.0))
+
+        trainer.bank.take_gradients = take_and_clip
+
+    together, alone = train(runs, SEEDS, 20, meddle=leak), train(runs[:1], SEEDS[:1], 20)
+    assert not torch.allclose(together.bank.weights[0], alone.bank.weights[0], rtol=1e-6)
+
+
+def poison_weights(value):
+    def meddle(trainer):
+        trainer.bank.weights[1, 3] = value
+
+    return meddle
+
+
+def huge_rate(trainer):
+    trainer.optimizer.lr[1] = 1e20
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "harm", [poison_weights(torch.nan), poison_weights(torch.inf), poison_weights(-torch.inf), poison_weights(1e38), huge_rate]
+)
+def test_a_broken_run_leaves_its_neighbours_byte_identical(family, harm):
+    runs = settings(family)
+    healthy, harmed = train(runs, SEEDS, 12, torch.float32), train(runs, SEEDS, 12, torch.float32, harm)
+    others = [0, 2, 3]
+    assert torch.equal(healthy.bank.weights[others], harmed.bank.weights[others])
+    before, after = take_readings(healthy), take_readings(harmed)
+    for name in before:
+        assert torch.equal(before[name][others], after[name][others])
+    assert not torch.equal(healthy.bank.weights[1], harmed.bank.weights[1])
+
+
+@pytest.mark.parametrize(("harm", "last_step"), [(poison_weights(torch.nan), 0), (huge_rate, 2)])
+def test_a_broken_run_is_noted_with_its_step_and_frozen(harm, last_step):
+    harmed = train(settings(FAMILIES[0]), SEEDS, 12, torch.float32, harm)
+    assert [step >= 0 for step in harmed.broken_at.tolist()] == [False, True, False, False]
+    assert 0 <= harmed.broken_at[1] <= last_step
+    assert harmed.cause[1] > 0
+    frozen = harmed.bank.weights[1].clone()
+    harmed.advance()
+    assert torch.equal(frozen.nan_to_num(), harmed.bank.weights[1].nan_to_num())
+
+
+def test_order_and_neighbours_change_no_draw():
+    """Initial weights and batches of a run are the same bytes wherever it stands."""
+    runs = settings(FAMILIES[0])
+    forward, backward = Trainer(runs, SEEDS, "cpu", torch.float32), Trainer(runs[::-1], SEEDS[::-1], "cpu", torch.float32)
+    assert torch.equal(forward.bank.weights, backward.bank.weights.flip(0))
+    for step in (0, 1, 5):
+        one, other = (t.batches.draw(torch.tensor([step])) for t in (forward, backward))
+        assert torch.equal(one.inputs, other.inputs.flip(0))
+        assert torch.equal(one.weights, other.weights.flip(0))
+
+
+def test_equal_seeds_pair_across_points():
+    """Runs that differ in a dial only start from the same weights."""
+    small, large = Settings.of(SMALL), Settings.of(SMALL | {"train.lr": 0.5, "train.weight_decay": 0.0})
+    trainer = Trainer([small, large], [9, 9], "cpu", torch.float32)
+    assert torch.equal(trainer.bank.weights[0], trainer.bank.weights[1])
