@@ -172,6 +172,7 @@ class StoredPack:
     placement: Placement
     step: int | None  # None: nothing saved yet
     seconds: Mapping[str, float] = field(default_factory=dict)
+    environment: tuple[Mapping[str, str | int], ...] = ()  # what it ran under, each from its "step" on
 
 
 @dataclass(frozen=True)

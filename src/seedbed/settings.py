@@ -258,6 +258,7 @@ def check_value(name: str, value: Value) -> str | None:
     return None
 
 
+@cache
 def accepted_values(name: str) -> str:
     """What a dial accepts, in words: `a whole number from 1 to 1000`."""
     said = dict.fromkeys(_in_words(field.annotation, field.metadata) for field in all_dials()[name])

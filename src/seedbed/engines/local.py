@@ -1,6 +1,6 @@
 """This machine: packs in worker processes on the CPU, or one after another in this process.
 
-    run_jobs(jobs, work, on_event, n_workers=2, stop=flag)
+    run_jobs(jobs, work, on_event, n_workers=2, stop=lambda: interrupted)
 
 `work(job, stop)` yields events; each reaches `on_event(number of the job, event)` in the caller's process, which alone
 writes. A job that raises, or whose process dies, is reported as `Failed` and the others go on.
@@ -16,8 +16,9 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.synchronize import Event as SharedFlag
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from seedbed.records import Event, Stepped
 
@@ -32,14 +33,9 @@ class Failed:
     trace: str = ""
 
 
-class Stop(Protocol):
-    """A flag that a signal handler sets and workers look at."""
-
-    def is_set(self) -> bool: ...
-
-
+Stop: TypeAlias = Callable[[], bool]  # looked at between updates
 Job: TypeAlias = Any  # what `prepare` makes and `work` takes; it must be picklable
-Work: TypeAlias = Callable[[Job, Callable[[], bool]], Iterator[Event]]
+Work: TypeAlias = Callable[[Job, Stop], Iterator[Event]]
 OnEvent: TypeAlias = Callable[[int, Event | Failed], None]
 
 
@@ -53,26 +49,19 @@ def find_device() -> str:
     return "cuda" if Path("/dev/nvidia0").exists() else "cpu"
 
 
-def run_jobs(
-    jobs: Sequence[Callable[[], Job]], work: Work, on_event: OnEvent, n_workers: int, stop: Stop, context: Any = None
-) -> None:
-    """Does all jobs, each prepared just before it starts; `context` (of `worker_context`) also made the stop flag."""
-    if n_workers <= 1:
-        for number, prepare in enumerate(jobs):
-            if stop.is_set():
-                return
-            _run_here(number, prepare(), work, on_event, stop)
-    else:
-        _run_in_workers(jobs, work, on_event, n_workers, stop, context or worker_context())
-
-
-def worker_context() -> Any:
-    """Fresh interpreters: a fork would copy threads and open stores."""
-    return mp.get_context("spawn")
+def run_jobs(jobs: Sequence[Callable[[], Job]], work: Work, on_event: OnEvent, n_workers: int, stop: Stop) -> None:
+    """Does all jobs, each prepared just before it starts; with one worker, here and one after another."""
+    if n_workers > 1 and len(jobs) > 1:
+        _run_in_workers(jobs, work, on_event, n_workers, stop)
+        return
+    for number, prepare in enumerate(jobs):
+        if stop():
+            return
+        _run_here(number, prepare(), work, on_event, stop)
 
 
 def _run_here(number: int, job: Job, work: Work, on_event: OnEvent, stop: Stop) -> None:
-    events = work(job, stop.is_set)
+    events = work(job, stop)
     while True:
         try:
             event = next(events)
@@ -85,17 +74,21 @@ def _run_here(number: int, job: Job, work: Work, on_event: OnEvent, stop: Stop) 
 
 
 def _run_in_workers(
-    jobs: Sequence[Callable[[], Job]], work: Work, on_event: OnEvent, n_workers: int, stop: Stop, context: Any
+    jobs: Sequence[Callable[[], Job]], work: Work, on_event: OnEvent, n_workers: int, stop: Stop
 ) -> None:
+    context = mp.get_context("spawn")  # fresh interpreters: a fork would copy threads and open stores
+    flag = context.Event()
     waiting = list(enumerate(jobs))
-    workers = [_Worker(context, work, stop) for _ in range(min(n_workers, len(jobs)))]
+    workers = [_Worker(context, work, flag) for _ in range(min(n_workers, len(jobs)))]
     try:
         for worker in workers:
             worker.start(*waiting.pop(0))
         while busy := [worker for worker in workers if worker.number is not None]:
-            ready = wait([worker.pipe for worker in busy])
+            ready = wait([worker.pipe for worker in busy], timeout=TICK)
+            if stop():
+                flag.set()
             for worker in busy:
-                if worker.pipe in ready and worker.deliver(on_event) and waiting and not stop.is_set():
+                if worker.pipe in ready and worker.deliver(on_event) and waiting and not stop():
                     worker.start(*waiting.pop(0))
     finally:
         for worker in workers:
@@ -105,7 +98,7 @@ def _run_in_workers(
 class _Worker:
     """One process and the job it is busy with."""
 
-    def __init__(self, context: Any, work: Work, stop: Stop) -> None:
+    def __init__(self, context: Any, work: Work, stop: SharedFlag) -> None:
         self.number: int | None = None
         self._context, self._work, self._stop = context, work, stop
         self._open()
@@ -142,7 +135,7 @@ class _Worker:
         self._process.join()
 
 
-def _serve(pipe: Connection, work: Work, stop: Stop) -> None:
+def _serve(pipe: Connection, work: Work, stop: SharedFlag) -> None:
     """The worker's life: take a job, send its events, send None; ends when the pipe does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,84 @@
+"""What every metric and measure is called, its unit, its meaning and which way is better; computes nothing.
+
+A metric is a reading's name, `{train,val,test[NAME]}/QUANTITY[GROUP]` or a bare quantity such as `norm`. A quantity
+that is not in the catalogue is still a metric: it has no direction and is labelled by its own name.
+
+>>> label("val/accuracy[order=2]")
+'A_val[order=2]'
+>>> Metric.parse("test[obama]/perplexity")
+Metric(split='test[obama]', quantity='perplexity', group='')
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Direction: TypeAlias = Literal["min", "max"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One named number; `direction` is None where neither small nor large is better in itself."""
+
+    name: str
+    symbol: str
+    unit: str
+    meaning: str
+    direction: Direction | None
+
+
+# In the order of a table. A small norm is a property of a run, not an achievement: zero weights have the smallest.
+QUANTITIES: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry("loss", "L", "nats", "mean negative log-likelihood per scored token", "min"),
+        Entry("accuracy", "A", "share", "share of samples whose scored tokens are all right", "max"),
+        Entry("perplexity", "PPL", "tokens", "exponential of the loss: equally likely choices per token", "min"),
+        Entry("norm", "‖θ‖₂", "1", "length of the vector of all parameters, tables included", None),
+    )
+}
+
+# An early t_f is not better when the value attained is worse, so steps have no direction either.
+MEASURES: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry("t_f", "t_f", "steps", "first recorded step that attains the best value", None),
+        Entry("delta_t", "Δt", "steps", "t_f(val) − t_f(train) of the same run", None),
+    )
+}
+
+_METRIC = re.compile(r"(?:(?P<split>train|val|test(?:\[.+\])?)/)?(?P<quantity>[^/\[\]]+)(?P<group>\[.+\])?")
+_SPLITS = ("train", "val", "test", "")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The parts of a metric's name; a part that is not there is empty."""
+
+    split: str
+    quantity: str
+    group: str
+
+    @classmethod
+    def parse(cls, name: str) -> Metric:
+        """The parts of this name; a name of another form is one bare quantity."""
+        found = _METRIC.fullmatch(name)
+        return cls(**found.groupdict(default="")) if found else cls("", name, "")
+
+
+def label(name: str) -> str:
+    """The short sign of a metric for headings: `L_train`, `A_val[order=2]`; unknown ones keep their name."""
+    metric = Metric.parse(name)
+    if metric.quantity not in QUANTITIES:
+        return name
+    symbol = QUANTITIES[metric.quantity].symbol
+    return (f"{symbol}_{metric.split}" if metric.split else symbol) + metric.group
+
+
+def table_order(name: str) -> tuple[str, int, int, str]:
+    """Sorts metrics as tables show them: groups last, then loss before accuracy, then train before val before test."""
+    metric = Metric.parse(name)
+    quantities = [*QUANTITIES, metric.quantity]
+    return metric.group, quantities.index(metric.quantity), _SPLITS.index(metric.split.partition("[")[0]), name

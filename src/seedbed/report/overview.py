@@ -1,0 +1,159 @@
+"""What a plan, a study and a run look like, as tables and as the stable JSON of `plan`, `ls` and `show RUN`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from seedbed.measures.curves import direction, extremum
+from seedbed.records import Curve, Pack, Plan, Run, StoredRun, StoredStudy
+from seedbed.report.gather import points_of
+from seedbed.report.tables import Table
+from seedbed.settings import Settings, Value
+from seedbed.store.store import Store
+
+
+def plan_as_json(plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str]) -> dict[str, Any]:
+    """`plan --json`."""
+    pack_of = {run.id: pack.id for pack in packs for run in pack.runs}
+    return {
+        "study": plan.study,
+        "runs": [
+            {
+                "id": run.id, "seed": run.seed, "point": run.point, "settings": _tree(run.settings),
+                "pack": pack_of[run.id], "parameters": _parameters(run), "steps": run.settings.n_steps(),
+                "status": statuses.get(run.id, "planned"),
+            }
+            for run in plan.runs
+        ],
+        "packs": [{"id": pack.id, "runs": [run.id for run in pack.runs], "bytes": pack.bytes} for pack in packs],
+    }  # fmt: skip
+
+
+def plan_tables(plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str], device: str) -> list[Table]:
+    """The points of a plan with their sizes, and the packs they would train in."""
+    points: dict[str, list[Run]] = {}
+    for run in plan.runs:
+        points.setdefault(point_in_words(run.point) or run.settings.model.kind, []).append(run)
+    rows = []
+    for name, runs in points.items():
+        states = Counter(statuses.get(run.id, "planned") for run in runs)
+        sizes = runs[0].parameters
+        size = (f"{runs[0].settings.n_steps():,}", f"{sizes.total:,}", f"{sizes.non_embedding:,}")
+        rows.append((name, str(len(runs)), *size, ", ".join(f"{n} {state}" for state, n in states.items())))
+    seeds = sorted({run.seed for run in plan.runs})
+    columns = ("point", "seeds", "steps", "parameters", "non-embedding", "state")
+    title = f"{plan.study}: {len(points)} points, {len(plan.runs)} runs, seeds {_some(map(str, seeds))}"
+    return [Table(title, columns, tuple(rows)), _packs_table(packs, device)]
+
+
+def _packs_table(packs: Sequence[Pack], device: str) -> Table:
+    rows = tuple((pack.id, str(len(pack.runs)), f"{pack.bytes / 2**20:,.0f} MiB") for pack in packs[:20])
+    notes = (f"and {len(packs) - 20} more",) if len(packs) > 20 else ()
+    title = f"{len(packs)} {'pack' if len(packs) == 1 else 'packs'} on {device}"
+    return Table(title, ("pack", "runs", "predicted memory"), rows, notes)
+
+
+def studies_table(studies: Sequence[StoredStudy]) -> Table:
+    rows = tuple(
+        (
+            one.name,
+            str(one.n_runs),
+            ", ".join(f"{n} {status}" for status, n in one.statuses.items()),
+            ", ".join(one.axes),
+        )
+        for one in studies
+    )
+    return Table("studies", ("study", "runs", "state", "varies"), rows)
+
+
+def runs_table(store: Store, study: str, runs: Sequence[StoredRun]) -> Table:
+    """One line a run: where it stands and its last readings."""
+    curves = store.curves([run.id for run in runs])
+    rows = []
+    for run, point in zip(runs, points_of(store, study, runs), strict=True):
+        last = last_readings(curves.get(run.id, {}))
+        seen = ", ".join(f"{name} {last[name]:.4g}" for name in ("val/loss", "val/accuracy") if name in last)
+        progress = f"{run.step:,} of {run.settings.n_steps():,}"
+        rows.append((run.id, point_in_words(point), str(run.seed), run.status, progress, run.cause or seen))
+    return Table(study, ("run", "point", "seed", "status", "step", "last"), tuple(rows))
+
+
+def runs_as_json(store: Store, studies: Mapping[str, Sequence[StoredRun]]) -> dict[str, Any]:
+    """`ls --json`."""
+    found = []
+    for study, runs in studies.items():
+        curves = store.curves([run.id for run in runs])
+        for run, point in zip(runs, points_of(store, study, runs), strict=True):
+            entry = {
+                "id": run.id, "study": study, "seed": run.seed, "point": point, "status": run.status, "step": run.step,
+                "last": last_readings(curves.get(run.id, {})),
+            }  # fmt: skip
+            found.append(entry | ({"cause": run.cause} if run.cause else {}))
+    return {"runs": found}
+
+
+def run_as_json(store: Store, run: StoredRun) -> dict[str, Any]:
+    """`show RUN --json`: everything the store knows of one run, curves included."""
+    return {
+        "id": run.id, "seed": run.seed, "settings": _tree(run.settings), "parameters": _parameters(run),
+        "status": run.status, "step": run.step, "cause": run.cause, "best": run.best,
+        "checkpoints": [
+            {"step": one.step, "bytes": one.bytes, "digest": one.digest} for one in store.checkpoints(run.id)
+        ],
+        "curves": {
+            name: {"steps": curve.steps, "values": curve.values}
+            for name, curve in store.curves([run.id]).get(run.id, {}).items()
+        },
+    }  # fmt: skip
+
+
+def run_tables(store: Store, run: StoredRun) -> list[Table]:
+    """One run: its settings, its readings and its checkpoints."""
+    curves = store.curves([run.id]).get(run.id, {})
+    dials = tuple((name, _spelled(value)) for name, value in run.settings.dials().items())
+    readings = []
+    for name, curve in curves.items():
+        kind = direction(name)
+        best = extremum(curve, kind) if kind else None
+        said = ("", "") if best is None else (f"{best.value:.6g}", f"{best.step:,.0f}")
+        readings.append((name, f"{curve.values[-1]:.6g}", *said))
+    saved = ", ".join(f"{one.step:,}" for one in store.checkpoints(run.id)) or "none"
+    title = f"run {run.id}: {run.status} at step {run.step:,} of {run.settings.n_steps():,}"
+    notes = (f"checkpoints: {saved}", *((f"best: {run.best:,}",) if run.best is not None else ()))
+    cause = (f"cause: {run.cause}",) if run.cause else ()
+    return [
+        Table(title, ("reading", "last", "best", "at step"), tuple(readings), notes + cause),
+        Table("settings", ("dial", "value"), (*dials, ("seed", str(run.seed)))),
+    ]
+
+
+def last_readings(curves: Mapping[str, Curve]) -> dict[str, float]:
+    return {name: float(curve.values[-1]) for name, curve in curves.items() if len(curve.values)}
+
+
+def point_in_words(point: Mapping[str, Value]) -> str:
+    """`lstm train_fraction=0.3`: the kind first, then the dials by their last names."""
+    words = [str(point["model.kind"])] if "model.kind" in point else []
+    words += [f"{name.rpartition('.')[2]}={_spelled(value)}" for name, value in point.items() if name != "model.kind"]
+    return " ".join(words)
+
+
+def _spelled(value: Value) -> str:
+    if isinstance(value, tuple | list):
+        return "[" + ",".join(map(_spelled, value)) + "]"
+    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _some(words: Iterable[str], most: int = 8) -> str:
+    every = list(words)
+    return ", ".join(every[:most]) + (f" … {every[-1]}" if len(every) > most else "")
+
+
+def _tree(settings: Settings) -> dict[str, Any]:
+    return settings.model_dump()
+
+
+def _parameters(run: Run | StoredRun) -> dict[str, int]:
+    return {"total": run.parameters.total, "non_embedding": run.parameters.non_embedding}

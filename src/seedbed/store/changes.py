@@ -1,0 +1,205 @@
+"""The changes a transaction is made of; each takes the connection of a transaction that the store has begun.
+
+`on conflict` is spelled alike by SQLite and PostgreSQL; its import below is the one line that names a dialect.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Connection, Table, bindparam, delete, func, or_, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from seedbed.records import Pack, Placement, Plan, Run
+from seedbed.store.readings import ENDED, Names, Numbers, Progress, Rows
+from seedbed.store.schema import AnyRow, checkpoints, names, packs, readings, runs, studies, study_runs
+
+BATCH = 10_000  # values in one IN list; SQLite takes 32,766
+BEST = "val/loss"
+
+_UNTOUCHED = {"status": "planned", "settled": False, "step": 0, "pack": None, "cause": None, "best": None}
+
+
+def batches(ids: Iterable[str]) -> Iterator[list[str]]:
+    """The ids in lists short enough for one statement."""
+    left = iter(ids)
+    while batch := list(islice(left, BATCH)):
+        yield batch
+
+
+def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows, or replace those with the same key."""
+    if rows:
+        statement = insert(table)
+        values = {column.name: statement.excluded[column.name] for column in table.columns if not column.primary_key}
+        connection.execute(statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=values), rows)
+
+
+# ---- planning ----
+
+
+def add_study(connection: Connection, plan: Plan, now: str) -> None:
+    """The study with this text and the axes of all its plans so far, in the order in which they came."""
+    known = connection.execute(select(studies.c.axes, studies.c.created).where(studies.c.name == plan.study)).first()
+    axes = list(dict.fromkeys([*(known.axes if known else ()), *plan.axes]))
+    row = {"name": plan.study, "text": plan.text, "axes": axes, "created": known.created if known else now}
+    upsert(connection, studies, [row])
+
+
+def add_runs(connection: Connection, plan: Plan) -> None:
+    """Runs not known yet as planned, and all of them at the end of the study unless they are in it."""
+    connection.execute(insert(runs).on_conflict_do_nothing(), [_run_row(run) for run in plan.runs])
+    start = select(func.coalesce(func.max(study_runs.c.position) + 1, 0)).where(study_runs.c.study == plan.study)
+    first = connection.execute(start).scalar_one()
+    links = [{"study": plan.study, "run": run.id, "position": first + i} for i, run in enumerate(plan.runs)]
+    connection.execute(insert(study_runs).on_conflict_do_nothing(), links)
+
+
+def _run_row(run: Run) -> dict[str, Any]:
+    settings, parameters = run.settings.differences(), asdict(run.parameters)
+    return {"id": run.id, "seed": run.seed, "settings": settings, "parameters": parameters}
+
+
+def rows_of(connection: Connection, run_ids: Iterable[str]) -> dict[str, AnyRow]:
+    """Rows of `runs` by id."""
+    found = (connection.execute(select(runs).where(runs.c.id.in_(batch))) for batch in batches(run_ids))
+    return {row.id: row for rows in found for row in rows}
+
+
+def start_pack(connection: Connection, pack: Pack, placement: Placement) -> None:
+    """A new pack, and its runs in it."""
+    members = [run.id for run in pack.runs]
+    connection.execute(insert(packs).values(id=pack.id, members=members, placement=asdict(placement)))
+    for batch in batches(members):
+        connection.execute(update(runs).where(runs.c.id.in_(batch)).values(pack=pack.id))
+
+
+# ---- recording ----
+
+
+def progress_by_slot(connection: Connection, pack_id: str) -> dict[int, Progress]:
+    """Where the runs that still belong to this pack are."""
+    members = connection.execute(select(packs.c.members).where(packs.c.id == pack_id)).scalar_one()
+    rows = connection.execute(select(runs).where(runs.c.pack == pack_id))
+    found = {row.id: Progress(row.id, row.status, row.step, row.cause) for row in rows}
+    return {slot: found[run] for slot, run in enumerate(members) if run in found}
+
+
+def write_progress(connection: Connection, slots: Iterable[Progress]) -> None:
+    """The new status, step and cause of these runs."""
+    new: dict[str, Any] = {name: bindparam(f"new_{name}") for name in ("status", "step", "cause")}
+    rows = [
+        {"the_run": slot.run, "new_status": slot.status, "new_step": slot.step, "new_cause": slot.cause}
+        for slot in slots
+    ]
+    if rows:
+        connection.execute(update(runs).where(runs.c.id == bindparam("the_run")).values(new), rows)
+
+
+def write_readings(connection: Connection, pack_id: str, rows: Rows) -> None:
+    """Add readings; one that is there already under the same run, step and name is replaced."""
+    if not rows:
+        return
+    stored = (
+        select(readings.c.run, readings.c.step, names.c.names, readings.c.numbers)
+        .join_from(readings, runs, readings.c.run == runs.c.id)
+        .join(names, readings.c.names == names.c.id)
+        .where(runs.c.pack == pack_id, readings.c.step.in_({step for _, step in rows}))
+    )
+    for run, step, stored_names, numbers in connection.execute(stored):
+        if (run, step) in rows:
+            rows[run, step] = Numbers(tuple(json.loads(stored_names)), numbers).updated(rows[run, step])
+    ids = _intern(connection, {numbers.names for numbers in rows.values()})
+    new = [
+        {"run": run, "step": step, "names": ids[new.names], "numbers": new.data} for (run, step), new in rows.items()
+    ]
+    upsert(connection, readings, new)
+
+
+def _intern(connection: Connection, wanted: Iterable[Names]) -> dict[Names, int]:
+    texts = {json.dumps(each): each for each in sorted(wanted)}
+    connection.execute(insert(names).on_conflict_do_nothing(), [{"names": text} for text in texts])
+    rows = connection.execute(select(names).where(names.c.names.in_(texts)))
+    return {texts[row.names]: row.id for row in rows}
+
+
+# ---- saving and going on ----
+
+
+def settle(connection: Connection, pack_id: str) -> None:
+    """The ends of this pack's runs are in a saved state: nothing undoes them any more."""
+    connection.execute(update(runs).where(runs.c.pack == pack_id, runs.c.status.in_(ENDED)).values(settled=True))
+
+
+def choose_best(connection: Connection, pack_id: str, step: int, saved: Collection[str]) -> None:
+    """Point each run saved at this step to its saved step with the lowest finite loss, the first if equal."""
+    statement = (
+        select(readings.c.run, readings.c.step, names.c.names, readings.c.numbers)
+        .join_from(readings, runs, readings.c.run == runs.c.id)
+        .join(names, readings.c.names == names.c.id)
+        .where(runs.c.pack == pack_id, or_(readings.c.step == step, readings.c.step == runs.c.best))
+        .order_by(readings.c.step)
+    )
+    best: dict[str, tuple[float, int]] = {}
+    for run, at, stored_names, numbers in connection.execute(statement):
+        loss = dict(zip(json.loads(stored_names), Numbers((), numbers).values(), strict=True)).get(BEST, math.nan)
+        if run in saved and math.isfinite(loss):
+            best[run] = min(best.get(run, (math.inf, at)), (float(loss), at))
+    for run, (_, at) in best.items():
+        connection.execute(update(runs).where(runs.c.id == run).values(best=at))
+
+
+def rewind(connection: Connection, pack_id: str, step: int | None) -> None:
+    """Undo what the unsettled runs of a pack did after this step (None: everything) and let them run."""
+    unsettled = (runs.c.pack == pack_id) & ~runs.c.settled
+    last = -1 if step is None else step
+    for table in (readings, checkpoints):
+        connection.execute(
+            delete(table).where(table.c.run.in_(select(runs.c.id).where(unsettled)), table.c.step > last)
+        )
+    connection.execute(update(runs).where(unsettled).values(status="running", step=max(last, 0), cause=None))
+
+
+def note_environment(connection: Connection, pack_id: str, facts: Mapping[str, str]) -> None:
+    """Remember under what a pack runs from its saved step on, if that has changed."""
+    row = connection.execute(select(packs.c.environment, packs.c.step).where(packs.c.id == pack_id)).one()
+    entry = {"step": row.step or 0, **facts}
+    if not row.environment or {**row.environment[-1], "step": entry["step"]} != entry:
+        entries = [*row.environment, entry]
+        connection.execute(update(packs).where(packs.c.id == pack_id).values(environment=entries))
+
+
+# ---- ending and removing ----
+
+
+def take_out(connection: Connection, run_ids: Iterable[str]) -> None:
+    """Runs as if never started: no readings, no checkpoints, in no pack."""
+    for batch in batches(run_ids):
+        for table in (readings, checkpoints):
+            connection.execute(delete(table).where(table.c.run.in_(batch)))
+        connection.execute(update(runs).where(runs.c.id.in_(batch)).values(_UNTOUCHED))
+
+
+def close_packs(connection: Connection, pack_ids: Iterable[str]) -> None:
+    """Close those packs that have nothing left to train; a pack without runs vanishes, and so do runs nobody needs."""
+    for pack_id in pack_ids:
+        owned = connection.execute(select(runs.c.settled).where(runs.c.pack == pack_id)).scalars().all()
+        if not owned:
+            connection.execute(delete(packs).where(packs.c.id == pack_id))
+        elif all(owned):
+            connection.execute(update(packs).where(packs.c.id == pack_id).values(open=False, step=None, digest=None))
+    _sweep(connection)
+
+
+def _sweep(connection: Connection) -> None:
+    """Delete runs that no study holds, but not while an open pack trains their slot along with its neighbours."""
+    members = connection.execute(select(packs.c.members).where(packs.c.open)).scalars()
+    needed = {run for pack in members for run in pack}
+    lone = connection.execute(select(runs.c.id).where(runs.c.id.not_in(select(study_runs.c.run)))).scalars().all()
+    for batch in batches(run for run in lone if run not in needed):
+        connection.execute(delete(runs).where(runs.c.id.in_(batch)))

@@ -1,0 +1,119 @@
+"""Files that are whole or absent, and one process at a time; what goes wrong is said in the user's words.
+
+A file is written next to its place, flushed to the disk, renamed, and its folder flushed too. An fsync that fails is
+never tried again: the kernel may have dropped the bytes and would answer "done" the second time.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from seedbed.errors import Busy, OutOfResources, SeedbedError, StoreError
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
+
+def write_whole(path: Path, data: bytes, kept: str) -> None:
+    """Put the bytes at this path, or leave what was there; `kept` says what is safe if the disk refuses."""
+    with explained(path, kept, needed=len(data)):
+        make_folder(path.parent)
+        partial = path.with_name(path.name + ".part")
+        try:
+            _write_synced(partial, data)
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents so that they survive a loss of power."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Flush the names in a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def explained(path: Path, kept: str, needed: int = 0) -> Iterator[None]:
+    """Turn the system's refusal to write a file into one of our errors."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(path, error.strerror or str(error), error.errno in _NO_ROOM, kept, needed) from error
+
+
+def refusal(path: Path, reason: str, no_room: bool, kept: str, needed: int = 0) -> SeedbedError:
+    """The error for a file that could not be written."""
+    if not no_room:
+        return StoreError(f"{path} cannot be written: {reason}; kept: {kept}; check the folder's permissions")
+    size = f"needs {in_words(needed)}, " if needed else ""
+    return OutOfResources(
+        f"{path} could not be written: {reason} ({size}{in_words(_free_bytes(path))} free); kept: {kept}; "
+        "free some space and run the same command again"
+    )
+
+
+def _free_bytes(path: Path) -> int:
+    """Free bytes of the volume that holds the nearest folder that exists."""
+    return shutil.disk_usage(next(folder for folder in path.parents if folder.exists())).free
+
+
+def in_words(n_bytes: int) -> str:
+    """A size for a reader.
+
+    >>> in_words(48_000_000)
+    '48.0 MB'
+    """
+    units = ("bytes", "kB", "MB", "GB", "TB")
+    power = min((len(str(n_bytes)) - 1) // 3, len(units) - 1)
+    return f"{n_bytes} bytes" if power == 0 else f"{n_bytes / 1000**power:.1f} {units[power]}"
+
+
+@contextmanager
+def locked(path: Path, what: str, wait: bool = False) -> Iterator[None]:
+    """Hold a lock that ends with this process, however it ends; `Busy` names the holder.
+
+    The file stays behind on purpose: removing it would let two processes hold "the" lock. The kernel's lock counts.
+    """
+    with explained(path, "everything"):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            holder = os.pread(descriptor, 200, 0).decode() or "another process"
+            raise Busy(f"{what} is held by {holder}; wait for it or stop it, then run the same command again") from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} since {datetime.now():%Y-%m-%d %H:%M:%S}".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)

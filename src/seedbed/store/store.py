@@ -1,0 +1,369 @@
+"""The store of a home: what a study planned, what its runs read, and what they can go on from.
+
+One transaction per method; the order of the writer's calls keeps the promise that nothing recorded is lost:
+
+    register(plan) → claim(packs) → with lock(pack): resume → (record …, save) … → finish | stop | fail
+
+Readings are committed by `record` before the checkpoint that follows them is put in place by `save`; `resume` undoes
+what came after the last save. A run's end counts for good once a save (or `finish`) has come after it. Files are
+named by ids, never by names. What the numbers mean is left to measures; what arrays hold, to training.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from sqlalchemy import delete, func, select, update
+
+from seedbed.errors import DamagedCheckpoint, MissingData, UsageError
+from seedbed.records import (
+    Arrays,
+    Checkpoint,
+    Curve,
+    Diverged,
+    Evaluated,
+    Finished,
+    Pack,
+    Placement,
+    Plan,
+    Saved,
+    Status,
+    StoredPack,
+    StoredRun,
+    StoredStudy,
+)
+from seedbed.store import changes, schema
+from seedbed.store.checkpoints import Identity, digest_of_value, read_arrays, write_arrays
+from seedbed.store.database import Database
+from seedbed.store.files import locked
+from seedbed.store.readings import ENDED, fold, unfold
+from seedbed.store.schema import AnyRow, checkpoints, pack_of, packs, readings, run_of, runs, studies, study_runs
+
+
+class Store:
+    """Open with `Store.open` to write, `Store.read` to look."""
+
+    def __init__(self, home: Path, database: Database) -> None:
+        self.home = home.absolute()
+        self._database = database
+
+    @classmethod
+    def open(cls, home: Path) -> Self:
+        """The store of this home, made when there is none."""
+        return cls(home, Database.create_or_open(home))
+
+    @classmethod
+    def read(cls, home: Path) -> Self:
+        """The store of this home, to read only: nothing is made or changed."""
+        return cls(home, Database.open_for_reading(home))
+
+    def close(self) -> None:
+        """Give up the connections."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- before training ----
+
+    def register(self, plan: Plan) -> None:
+        """Put a study's runs in the store; those that are there, from whatever study, stay as they are."""
+        with self._database.write() as connection:
+            changes.add_study(connection, plan, datetime.now(UTC).isoformat(timespec="seconds"))
+            changes.add_runs(connection, plan)
+
+    def claim(self, given: Sequence[Pack], placement_of: Callable[[Pack], Placement]) -> list[StoredPack]:
+        """The packs to work on: those that unended runs started in, as they were stored, and new ones for the rest."""
+        with self._database.write() as connection:
+            rows = changes.rows_of(connection, [run.id for pack in given for run in pack.runs])
+            changes.close_packs(connection, {row.pack for row in rows.values() if row.settled})
+            wanted: dict[str, None] = {}
+            for pack in given:
+                going = [run for run in pack.runs if not rows[run.id].settled]
+                wanted |= dict.fromkeys(rows[run.id].pack for run in going if rows[run.id].pack)
+                if free := tuple(run for run in going if not rows[run.id].pack):
+                    fresh = replace(pack, id=digest_of_value([run.id for run in free])[:16], runs=free)
+                    changes.start_pack(connection, fresh, placement_of(fresh))
+                    wanted[fresh.id] = None
+            stored = [connection.execute(select(packs).where(packs.c.id == pack_id)).one() for pack_id in wanted]
+        self._tidy()
+        return [pack_of(row) for row in stored]
+
+    def lock(self, pack_id: str) -> AbstractContextManager[None]:
+        """Hold a pack while training it; `Busy` when another process does. A killed process holds nothing."""
+        return locked(self.home / "locks" / f"{pack_id}.lock", f"pack {pack_id}")
+
+    # ---- while training; the caller holds the pack's lock ----
+
+    def resume(self, pack_id: str, environment: Mapping[str, str] | None = None) -> tuple[int, Arrays] | None:
+        """The saved step and state to go on from, or None; what was recorded after it is dropped, to be made again."""
+        pack = self._pack(pack_id)
+        state = None if pack.step is None else (pack.step, self._state(pack))
+        with self._database.write() as connection:
+            changes.rewind(connection, pack_id, pack.step)
+            if environment is not None:
+                changes.note_environment(connection, pack_id, environment)
+        return state
+
+    def record(self, pack_id: str, events: Sequence[Evaluated | Diverged | Finished]) -> None:
+        """Commit what happened, in the order of training; the same again changes nothing, nor does an ended run."""
+        with self._database.write() as connection:
+            slots = changes.progress_by_slot(connection, pack_id)
+            before = {slot: replace(progress) for slot, progress in slots.items()}
+            rows = fold(events, slots)
+            changes.write_readings(connection, pack_id, rows)
+            changes.write_progress(connection, [slots[slot] for slot in slots if slots[slot] != before[slot]])
+
+    def save(self, pack_id: str, saved: Saved) -> None:
+        """Put weights and state in place after their readings were recorded; the state before is then given up."""
+        pack = self._pack(pack_id)
+        kept = "all recorded readings" + ("" if pack.step is None else f" and the state of step {pack.step:,}")
+        weights = self._write_weights(pack, saved, kept)
+        path = self._state_path(pack_id, saved.step)
+        state = write_arrays(path, saved.state, _state_of(pack, saved.step), kept)
+        with self._database.write() as connection:
+            changes.upsert(connection, checkpoints, weights)
+            values = {"step": saved.step, "digest": state.digest, "seconds": dict(saved.seconds)}
+            connection.execute(update(packs).where(packs.c.id == pack_id).values(values))
+            changes.settle(connection, pack_id)
+            changes.choose_best(connection, pack_id, saved.step, {row["run"] for row in weights})
+        for older in path.parent.iterdir():
+            if older != path:
+                older.unlink(missing_ok=True)
+
+    def _write_weights(self, pack: AnyRow, saved: Saved, kept: str) -> list[dict[str, Any]]:
+        """Rows of `checkpoints` for the weights just written; a run taken out of the pack is passed over."""
+        owned = {row.id: row for row in self._database.fetch(select(runs).where(runs.c.pack == pack.id))}
+        due = {pack.members[slot]: arrays for slot, arrays in saved.weights.items() if pack.members[slot] in owned}
+        rows = []
+        for run, arrays in due.items():
+            path, identity = self._weights_path(run, saved.step), _weights_of(owned[run], saved.step)
+            rows.append({"run": run, "step": saved.step, **asdict(write_arrays(path, arrays, identity, kept))})
+        return rows
+
+    def stop(self, pack_id: str) -> None:
+        """Mark the runs that were going on as stopped."""
+        self._mark(pack_id, {"status": "stopped"})
+
+    def fail(self, pack_id: str, cause: str) -> None:
+        """Mark the runs that were going on as failed; the next claim takes them up again where they were saved."""
+        self._mark(pack_id, {"status": "failed", "cause": cause})
+
+    def _mark(self, pack_id: str, values: Mapping[str, Any]) -> None:
+        with self._database.write() as connection:
+            connection.execute(update(runs).where(runs.c.pack == pack_id, runs.c.status.not_in(ENDED)).values(values))
+
+    def finish(self, pack_id: str) -> None:
+        """Close a pack whose runs have all ended, and give up its state."""
+        with self._database.write() as connection:
+            changes.settle(connection, pack_id)
+            going = connection.execute(select(runs.c.id).where(runs.c.pack == pack_id, ~runs.c.settled)).scalars().all()
+            if going:
+                raise ValueError(f"pack {pack_id} has runs that have not ended: {', '.join(going)}")
+            changes.close_packs(connection, [pack_id])
+        self._tidy()
+
+    # ---- going back ----
+
+    def reset(self, run_ids: Sequence[str]) -> None:
+        """Make runs planned again, without readings and checkpoints; `Busy` when one is being trained."""
+        with self._held(run_ids) as pack_ids:
+            with self._database.write() as connection:
+                changes.take_out(connection, run_ids)
+                changes.close_packs(connection, pack_ids)
+            self._delete_files(run_ids)
+
+    def restart(self, pack_id: str) -> None:
+        """Reset the runs of a pack whose end is not in its saved state: the way out when that state is damaged."""
+        unsettled = select(runs.c.id).where(runs.c.pack == pack_id, ~runs.c.settled)
+        self.reset([row.id for row in self._database.fetch(unsettled)])
+
+    def remove(self, study: str, run_ids: Sequence[str]) -> list[str]:
+        """Take runs out of a study, and delete and return those that no other study holds; an empty study goes too."""
+        with self._held(run_ids) as pack_ids:
+            with self._database.write() as connection:
+                for batch in changes.batches(run_ids):
+                    linked = study_runs.c.run.in_(batch)
+                    connection.execute(delete(study_runs).where(study_runs.c.study == study, linked))
+                shared = set(connection.execute(select(study_runs.c.run)).scalars())
+                removed = [run for run in run_ids if run not in shared]
+                changes.take_out(connection, removed)
+                changes.close_packs(connection, pack_ids)
+                connection.execute(delete(studies).where(studies.c.name.not_in(select(study_runs.c.study))))
+            self._delete_files(removed)
+        return removed
+
+    @contextmanager
+    def _held(self, run_ids: Sequence[str]) -> Iterator[list[str]]:
+        """The packs of these runs, none of which is being trained meanwhile."""
+        statement = select(packs.c.id, packs.c.open).join_from(runs, packs, runs.c.pack == packs.c.id).distinct()
+        batches = changes.batches(run_ids)
+        rows = [row for batch in batches for row in self._database.fetch(statement.where(runs.c.id.in_(batch)))]
+        with ExitStack() as held:
+            for pack_id in sorted({row.id for row in rows if row.open}):
+                held.enter_context(self.lock(pack_id))
+            yield sorted({row.id for row in rows})
+
+    def _delete_files(self, run_ids: Sequence[str]) -> None:
+        for run in run_ids:
+            shutil.rmtree(self._folder / run, ignore_errors=True)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Give up states that no open pack needs, also those that a killed process left."""
+        found = list(self._states.iterdir()) if self._states.exists() else []
+        needed = {row.id for row in self._database.fetch(select(packs.c.id).where(packs.c.open))} if found else set()
+        for folder in found:
+            if folder.name not in needed:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    # ---- looking ----
+
+    def studies(self) -> list[StoredStudy]:
+        """All studies, the oldest first."""
+        counts = (
+            select(studies, runs.c.status, func.count().label("n"))
+            .join_from(studies, study_runs, study_runs.c.study == studies.c.name)
+            .join(runs, study_runs.c.run == runs.c.id)
+            .group_by(studies.c.name, runs.c.status)
+            .order_by(studies.c.created, studies.c.name, runs.c.status)
+        )
+        rows = self._database.fetch(counts)
+        found = {row.name: row for row in rows}
+        statuses = {name: {row.status: row.n for row in rows if row.name == name} for name in found}
+        return [_study_of(row, statuses[name]) for name, row in found.items()]
+
+    def study(self, name: str) -> StoredStudy:
+        """The study of this name."""
+        found = self.studies()
+        for study in found:
+            if study.name == name:
+                return study
+        known = ", ".join(study.name for study in found) or "none"
+        raise MissingData(f"there is no study {name!r} in {self.home}; stored studies: {known}")
+
+    def runs(self, study: str | None = None) -> list[StoredRun]:
+        """The runs of a study in its order, or of all studies, each once."""
+        statement = (
+            select(runs)
+            .join_from(study_runs, runs, study_runs.c.run == runs.c.id)
+            .join(studies, study_runs.c.study == studies.c.name)
+            .order_by(studies.c.created, studies.c.name, study_runs.c.position)
+        )
+        if study is not None:
+            statement = statement.where(studies.c.name == self.study(study).name)
+        return [run_of(row) for row in {row.id: row for row in self._database.fetch(statement)}.values()]
+
+    def run(self, prefix: str) -> StoredRun:
+        """The run with this id, or the only one whose id starts so."""
+        return run_of(self._run(prefix))
+
+    def _run(self, prefix: str) -> AnyRow:
+        statement = select(runs).where(runs.c.id.startswith(prefix, autoescape=True)).order_by(runs.c.id).limit(4)
+        rows = self._database.fetch(statement)
+        if not rows:
+            raise MissingData(f"there is no run {prefix!r} in {self.home}; `seedbed ls` shows the runs that are there")
+        if len(rows) > 1 and rows[0].id != prefix:
+            some = ", ".join(row.id for row in rows[:3])
+            raise UsageError(
+                f"{prefix!r} is the start of several runs ({some}{', …' * (len(rows) > 3)}); write more of the id"
+            )
+        return rows[0]
+
+    def members(self, pack_id: str) -> list[StoredRun]:
+        """The runs of a pack by slot, also those that have been taken out of it since."""
+        members = self._pack(pack_id).members
+        batches = changes.batches(members)
+        rows = [row for batch in batches for row in self._database.fetch(select(runs).where(runs.c.id.in_(batch)))]
+        found = {row.id: row for row in rows}
+        return [run_of(found[run]) for run in members]
+
+    def packs_of(self, study: str) -> list[StoredPack]:
+        """The packs that runs of this study were or are trained in."""
+        ids = (
+            select(runs.c.pack)
+            .join_from(study_runs, runs, study_runs.c.run == runs.c.id)
+            .where(study_runs.c.study == study)
+        )
+        return [
+            pack_of(row) for row in self._database.fetch(select(packs).where(packs.c.id.in_(ids)).order_by(packs.c.id))
+        ]
+
+    def curves(self, run_ids: Sequence[str], names: Collection[str] | None = None) -> dict[str, dict[str, Curve]]:
+        """Readings by run and name, all names or those given; a run without readings has no curves."""
+        sets = {row.id: tuple(json.loads(row.names)) for row in self._database.fetch(select(schema.names))}
+        columns = (readings.c.run, readings.c.step, readings.c.names, readings.c.numbers)
+        found: dict[str, dict[str, Curve]] = {run: {} for run in run_ids}
+        for batch in changes.batches(found):
+            ordered = select(*columns).where(readings.c.run.in_(batch)).order_by(readings.c.run, readings.c.step)
+            rows = ((run, step, sets[set_id], data) for run, step, set_id, data in self._database.fetch(ordered))
+            found |= unfold(rows, names)
+        return found
+
+    def checkpoints(self, run_id: str) -> list[Checkpoint]:
+        """The kept weights of a run, by step."""
+        rows = self._database.fetch(select(checkpoints).where(checkpoints.c.run == run_id).order_by(checkpoints.c.step))
+        return [Checkpoint(row.run, row.step, row.digest, row.bytes) for row in rows]
+
+    def load_weights(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Arrays:
+        """Kept weights of a run, checked before they are used."""
+        run = self._run(run_id)
+        kept = {each.step: each for each in self.checkpoints(run.id)}
+        at = max(kept, default=None) if step == "last" else run.best if step == "best" else step
+        if at not in kept:
+            found = ", ".join(f"{each:,}" for each in kept) or "none"
+            raise MissingData(f"run {run.id} has no kept weights for step {step}; steps with weights: {found}")
+        return read_arrays(self._weights_path(run.id, at), _weights_of(run, at), kept[at].digest)
+
+    # ---- places ----
+
+    @property
+    def _folder(self) -> Path:
+        return self.home / "checkpoints"
+
+    @property
+    def _states(self) -> Path:
+        return self._folder / "packs"
+
+    def _state_path(self, pack_id: str, step: int) -> Path:
+        return self._states / pack_id / f"{step:09d}.safetensors"
+
+    def _weights_path(self, run_id: str, step: int) -> Path:
+        return self._folder / run_id / f"{step:09d}.safetensors"
+
+    def _pack(self, pack_id: str) -> AnyRow:
+        rows = self._database.fetch(select(packs).where(packs.c.id == pack_id))
+        if not rows:
+            raise MissingData(f"there is no pack {pack_id!r} in {self.home}")
+        return rows[0]
+
+    def _state(self, pack: AnyRow) -> Arrays:
+        try:
+            return read_arrays(self._state_path(pack.id, pack.step), _state_of(pack, pack.step), pack.digest)
+        except DamagedCheckpoint as error:
+            raise DamagedCheckpoint(
+                f"{error}; kept: all its readings and the weights of its runs; "
+                "the same command with --restart trains these runs again from step 0"
+            ) from error
+
+
+def _study_of(row: AnyRow, statuses: Mapping[Status, int]) -> StoredStudy:
+    return StoredStudy(row.name, row.text, tuple(row.axes), row.created, sum(statuses.values()), statuses)
+
+
+def _weights_of(run: AnyRow, step: int) -> Identity:
+    return Identity("weights", run.id, step, digest_of_value({"seed": run.seed, "settings": run.settings}))
+
+
+def _state_of(pack: AnyRow, step: int) -> Identity:
+    return Identity("state", pack.id, step, digest_of_value(pack.members))

@@ -1,0 +1,80 @@
+"""A study → Plan: the points written out as runs, each with an id that depends on what decides its numbers alone.
+
+    plan = plan_study(read_study(find_study("quickstart")), ["model.layers=1,2", "seeds=5"])
+
+Grouping runs for a machine is pack.py's; what is already done, the store's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+from seedbed.models.count import count_parameters
+from seedbed.records import Plan, Run
+from seedbed.settings import Settings, Task, Value
+from seedbed.study.expand import axes_of, expand_study, names_in_order, point_of
+from seedbed.study.files import find_study
+from seedbed.study.parts import Findings, Study
+from seedbed.study.read import read_study
+from seedbed.study.words import parse_words
+from seedbed.study.write import write_study
+
+ID_BYTES = 8  # twice as many characters; among a million runs, two share an id with a chance of 3 in 10⁸
+
+
+def plan_named(name_or_path: str, words: Sequence[str] = ()) -> Plan:
+    """The plan of a file or shipped study; problems of the file and of the words are reported together."""
+    return plan_study(read_study(find_study(name_or_path), words), words)
+
+
+def plan_study(study: Study, words: Sequence[str] = ()) -> Plan:
+    """The runs of a study with words laid over every point: points in the study's order, seeds inside."""
+    parsed = parse_words(words)
+    findings = Findings()
+    expansion = expand_study(study, parsed, findings)
+    findings.raise_if_any()
+    choices = [choice for factor in study.factors + parsed.factors for choice in factor]
+    axes = axes_of(expansion.points, names_in_order(choices))
+    seeds = study.seeds if parsed.seeds is None else parsed.seeds
+    return Plan(
+        study=study.name,
+        text=write_study(study.name, study.question, seeds, expansion.points, axes),
+        axes=axes,
+        runs=tuple(run for point in expansion.points for run in _runs(point, seeds, axes)),
+        warnings=expansion.warnings,
+    )
+
+
+def _runs(settings: Settings, seeds: Sequence[int], axes: Sequence[str]) -> Iterator[Run]:
+    point, parameters, identity = point_of(settings, axes), count_parameters(settings), _identity(settings)
+    for seed in seeds:
+        yield Run(_digest(identity | {"seed": seed}), seed, point, settings, parameters)
+
+
+def run_id(settings: Settings, seed: int) -> str:
+    """The name of a run's content: the dials that are not at their defaults, the seed and the data.
+
+    Not the study, the engine or the pack; and a dial that is added later changes no id while it is at its default.
+    """
+    return _digest(_identity(settings) | {"seed": seed})
+
+
+def _identity(settings: Settings) -> dict[str, Value]:
+    return {"data": data_digest(settings.task), "settings": _plain(settings.differences())}
+
+
+def _digest(identity: Mapping[str, Value]) -> str:
+    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return blake2b(canonical.encode(), digest_size=ID_BYTES).hexdigest()
+
+
+def _plain(dials: Mapping[str, Value]) -> dict[str, Value]:
+    """Adding 0.0 makes the two zeros one; settings have already made 1 and 1.0 one."""
+    return {name: value + 0.0 if isinstance(value, float) else value for name, value in dials.items()}
+
+
+def data_digest(task: Task) -> str:
+    """What identifies the data. The settings decide the table of equations, so the generator's version is enough."""
+    return f"{task.kind}/1"

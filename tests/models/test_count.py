@@ -1,0 +1,105 @@
+"""Closed forms against the modular-arithmetic report's own formulas and its table of 18 models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seedbed.models.count import attention, block, count_parameters, gpt_body, lstm_body, predict_bytes
+from seedbed.records import Parameters
+from seedbed.settings import GPT, LSTM, Settings
+
+# (layers, dim): GPT body, P, all; LSTM body, P, all; P counts the output layer, not the token table
+TABLE = {
+    (1, 64): (49_664, 52_004, 54_308, 33_024, 35_364, 37_668),
+    (1, 128): (197_632, 202_276, 206_884, 131_584, 136_228, 140_836),
+    (1, 256): (788_480, 797_732, 806_948, 525_312, 534_564, 543_780),
+    (2, 64): (99_328, 101_668, 103_972, 66_048, 68_388, 70_692),
+    (2, 128): (395_264, 399_908, 404_516, 263_168, 267_812, 272_420),
+    (2, 256): (1_576_960, 1_586_212, 1_595_428, 1_050_624, 1_059_876, 1_069_092),
+    (3, 64): (148_992, 151_332, 153_636, 99_072, 101_412, 103_716),
+    (3, 128): (592_896, 597_540, 602_148, 394_752, 399_396, 404_004),
+    (3, 256): (2_365_440, 2_374_692, 2_383_908, 1_575_936, 1_585_188, 1_594_404),
+}
+
+
+@pytest.mark.parametrize(("size", "counts"), TABLE.items())
+def test_the_report_s_eighteen_models_have_its_counts(size: tuple[int, int], counts: tuple[int, ...]) -> None:
+    layers, dim = size
+    gpt = Settings.of({"model.layers": layers, "model.dim": dim})
+    lstm = Settings.of({"model.kind": "lstm", "model.layers": layers, "model.dim": dim})
+    assert isinstance(gpt.model, GPT)
+    assert isinstance(lstm.model, LSTM)
+    assert (gpt_body(gpt.model), lstm_body(lstm.model)) == (counts[0], counts[3])
+    assert count_parameters(gpt) == Parameters(total=counts[2], non_embedding=counts[1])
+    assert count_parameters(lstm) == Parameters(total=counts[5], non_embedding=counts[4])
+
+
+@pytest.mark.parametrize("d", [6, 20])
+@pytest.mark.parametrize("m", [1, 3])
+def test_the_report_s_formulas_hold_with_and_without_bias(d: int, m: int) -> None:
+    biased, plain = (GPT(dim=d, mlp_multiplier=m, attention_bias=bias) for bias in (True, False))
+    assert (attention(biased), attention(plain)) == (4 * (d**2 + d), 4 * d**2)
+    assert (block(biased), block(plain)) == ((4 + 2 * m) * d**2 + 8 * d, (4 + 2 * m) * d**2 + 4 * d)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5])
+@pytest.mark.parametrize("hidden", [7, 11])
+def test_the_report_s_lstm_formula_holds_for_any_number_of_biases(layers: int, hidden: int) -> None:
+    d_x, d_h = 5, hidden
+    for biases in (0, 1, 2):
+        model = LSTM(dim=d_x, hidden=d_h, layers=layers, gate_biases=biases)
+        assert lstm_body(model) == 4 * d_h * (d_x + biases * layers + (2 * layers - 1) * d_h)
+
+
+@pytest.mark.parametrize(
+    ("dials", "total", "non_embedding"),
+    [
+        ({"model.tied": True}, -36 * 128, -36 * 128),
+        ({"model.output_bias": False}, -36, -36),
+        ({"model.final_norm": True}, 2 * 128, 2 * 128),
+        ({"model.mlp_bias": True}, 2 * 5 * 128, 2 * 5 * 128),
+        ({"model.attention_bias": False}, -2 * 4 * 128, -2 * 4 * 128),
+        ({"model.positions": "learned"}, 6 * 128, 0),
+        ({"model.positions": "learned", "task.orders": [2, 3]}, 8 * 128, 0),
+        ({"model.positions": "none"}, 0, 0),
+        ({"task.p": 32}, 2 * 128 + 1, 128 + 1),
+        ({"model.heads": 8, "model.norm": "pre", "model.dropout": 0.5}, 0, 0),
+    ],
+)
+def test_each_flag_changes_the_counts_by_its_own_vectors(dials: dict[str, Any], total: int, non_embedding: int) -> None:
+    plain, changed = count_parameters(Settings()), count_parameters(Settings.of(dials))
+    assert (changed.total - plain.total, changed.non_embedding - plain.non_embedding) == (total, non_embedding)
+
+
+def test_a_tied_output_counts_as_table_but_its_bias_does_not() -> None:
+    tied = {"model.kind": "lstm", "model.tied": True}
+    assert count_parameters(Settings.of(tied)) == Parameters(total=263_168 + 36 * 128 + 36, non_embedding=263_168 + 36)
+    wide = Settings.of({"model.kind": "lstm", "model.dim": 3, "model.hidden": 5, "model.layers": 1})
+    assert count_parameters(wide).non_embedding == 4 * (3 + 5 + 1) * 5 + 5 * 36 + 36
+
+
+@pytest.mark.parametrize("kind", ["gpt", "lstm"])
+@pytest.mark.parametrize(
+    "larger",
+    [{"model.layers": 3}, {"model.dim": 256}, {"task.p": 61}, {"task.orders": [3]}, {"task.train_fraction": 0.9}],
+)
+def test_predicted_memory_grows_with_every_size(kind: str, larger: dict[str, Any]) -> None:
+    assert predict_bytes(Settings.of({"model.kind": kind} | larger)) > predict_bytes(Settings.of({"model.kind": kind}))
+
+
+def test_predicted_memory_holds_weights_gradients_and_moments() -> None:
+    needs = {
+        name: predict_bytes(Settings.of({"train.optimizer": name})) for name in ("sgd", "momentum", "adam", "adamw")
+    }
+    assert needs["momentum"] - needs["sgd"] == needs["adam"] - needs["momentum"] == 4 * 404_516
+    assert needs["adam"] == needs["adamw"]
+    assert needs["sgd"] > 2 * 4 * 404_516
+
+
+def test_predicted_memory_knows_that_a_batch_is_capped() -> None:
+    assert predict_bytes(Settings.of({"train.batch_size": 480})) == predict_bytes(
+        Settings.of({"train.batch_size": 10**9})
+    )
+    assert predict_bytes(Settings.of({"train.batch_size": 479})) < predict_bytes(Settings())

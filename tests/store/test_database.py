@@ -1,0 +1,199 @@
+"""Opening a store: made when missing, recognised before use, never changed by a reader."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from seedbed.errors import MissingData, StoreError
+from seedbed.store import Store, database
+from seedbed.store.schema import runs
+from tests.store.toy import claim, evaluated, make_plan, make_run, study
+
+
+def listing(home: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+
+def pragma(store: Store, name: str) -> object:
+    with store._database.write() as connection:
+        return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+
+
+def foreign_database(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE runs (id)")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: path.write_bytes(b""), "is empty"),
+        (lambda path: path.write_bytes(b"\0" * 4096), "is not a database"),
+        (lambda path: path.write_text("notes about seeds " * 50), "is not a database"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0"), "is not a database"),
+        (foreign_database, "is a database of another program"),
+    ],
+)
+@pytest.mark.parametrize("open_store", [Store.open, Store.read])
+def test_a_foreign_file_is_named_and_left_as_it_was(
+    tmp_path: Path, make: Callable[[Path], object], said: str, open_store: Callable[[Path], Store]
+) -> None:
+    path = tmp_path / "store.db"
+    make(path)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=rf"store\.db {said}.*nothing was changed"):
+        open_store(tmp_path)
+    assert path.read_bytes() == before
+    assert [found.name for found in tmp_path.glob("store.db*")] == ["store.db"]
+
+
+@pytest.mark.parametrize("length", [100, 5000, 20_000])
+def test_a_store_cut_short_is_refused(tmp_path: Path, length: int) -> None:
+    study(tmp_path)
+    path = tmp_path / "store.db"
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(StoreError, match=r"is damaged"):
+        Store.read(tmp_path).runs("toy")
+
+
+@pytest.mark.parametrize("open_store", [Store.open, Store.read])
+def test_a_newer_schema_is_refused_and_left_as_it_was(tmp_path: Path, open_store: Callable[[Path], Store]) -> None:
+    Store.open(tmp_path).close()
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
+    connection.close()
+    before = listing(tmp_path)
+    with pytest.raises(StoreError, match="has schema 2, written by a newer seedbed; this one knows schema 1"):
+        open_store(tmp_path)
+    assert listing(tmp_path) == before
+
+
+def test_a_log_without_its_store_is_not_taken_for_a_new_store(tmp_path: Path) -> None:
+    (tmp_path / "store.db-wal").write_bytes(b"rows that only the log has")
+    with pytest.raises(StoreError, match=r"store\.db-wal is there but store\.db is not"):
+        Store.open(tmp_path)
+    assert not (tmp_path / "store.db").exists()
+
+
+def test_reading_where_there_is_no_store_says_so_and_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(MissingData, match=r"there is no store in .*--home"):
+        Store.read(tmp_path / "lab")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_leaves_no_trace(tmp_path: Path) -> None:
+    study(tmp_path)
+    before = listing(tmp_path)
+    with Store.read(tmp_path) as store:
+        assert len(store.runs("toy")) == 3
+        assert store.curves([make_run(0).id])
+        with pytest.raises(StoreError, match="readonly"):
+            store.register(make_plan(1))
+        assert listing(tmp_path) == before
+    assert listing(tmp_path) == before
+
+
+def test_a_reader_sees_what_a_writer_has_just_committed(tmp_path: Path) -> None:
+    Store.open(tmp_path).close()
+    reader = Store.read(tmp_path)
+    assert reader.studies() == []
+    writer = Store.open(tmp_path)
+    writer.register(make_plan(2))
+    assert reader.studies()[0].n_runs == 2
+    writer.close()
+    assert reader.studies()[0].n_runs == 2
+
+
+def test_a_reader_asks_again_when_a_writer_came_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study(tmp_path)
+    reader = Store.read(tmp_path)
+    opened: list[str] = []
+
+    def with_a_writer_after_the_first(path: Path, mode: str) -> sqlite3.Connection:
+        connection = plain_open(path, mode)
+        opened.append(mode)
+        if len(opened) == 1:
+            with Store.open(tmp_path) as writer:
+                writer.register(make_plan(5))
+        return connection
+
+    plain_open = database._open
+    monkeypatch.setattr(database, "_open", with_a_writer_after_the_first)
+    assert len(reader._database.fetch(select(runs))) == 5
+    assert opened[0] == opened[-1] == "mode=ro&immutable=1"
+    assert opened.count("mode=ro&immutable=1") == 2
+
+
+def test_a_store_deleted_under_a_writer_does_not_come_back_empty(tmp_path: Path) -> None:
+    home = tmp_path / "lab"
+    store = Store.open(home)
+    store._database._engine.dispose()
+    shutil.rmtree(home)
+    with pytest.raises(StoreError, match="cannot be used"):
+        store.register(make_plan(1))
+    assert not home.exists()
+
+
+def test_a_home_that_is_a_file_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "lab").write_text("not a folder")
+    with pytest.raises(StoreError, match="cannot be written"):
+        Store.open(tmp_path / "lab")
+
+
+def test_a_home_may_have_any_name(tmp_path: Path) -> None:
+    home = tmp_path / "a?b#c %20 é"
+    study(home)
+    assert len(Store.read(home).runs("toy")) == 3
+
+
+def test_every_commit_is_flushed_and_foreign_keys_hold(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    found = {name: pragma(store, name) for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")}
+    assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
+
+
+def test_a_home_survives_a_change_of_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = Store.open(Path("lab"))
+    monkeypatch.chdir("/")
+    store.register(make_plan(1))
+    with store.lock("p"):
+        pass
+    assert (tmp_path / "lab" / "locks" / "p.lock").exists()
+
+
+def test_threads_may_share_a_store(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.register(make_plan(4))
+    ids = claim(store, *([run] for run in make_plan(4).runs))
+
+    def work(index: int) -> None:
+        for step in range(10):
+            store.record(ids[index], [evaluated(step, [0], [index])])
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    curves = store.curves([make_run(seed).id for seed in range(4)])
+    assert [curve["val/loss"].values.tolist() for curve in curves.values()] == [
+        [float(index)] * 10 for index in range(4)
+    ]
+
+
+def test_the_store_does_not_import_torch() -> None:
+    code = "import sys, seedbed.store; print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert found.stdout == "False\n"

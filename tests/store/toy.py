@@ -1,0 +1,139 @@
+"""A toy laboratory for the tests of the store: a plan of tiny runs and a trainer that can go on from a saved state.
+
+The trainer moves one number per run by a map that never repeats, so a step done twice or left out changes all later
+numbers. Of a pack of three, slot 0 finishes at step 4, slot 1 diverges at step 3 and slot 2 finishes at step 6; every
+second step is saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from seedbed.records import (
+    Diverged,
+    Evaluated,
+    Finished,
+    Pack,
+    Parameters,
+    Placement,
+    Plan,
+    Run,
+    Saved,
+)
+from seedbed.settings import Settings
+from seedbed.store import Store
+
+Happening: TypeAlias = Evaluated | Diverged | Finished
+NAMES = ("val/loss", "norm")
+LAST_STEP = {0: 4, 2: 6}
+DIVERGES = (1, 3)
+PLACEMENT = Placement(device="cpu", threads=1, engine="plain", dtype="float64")
+
+
+def make_run(seed: int, lr: float = 0.001) -> Run:
+    settings = Settings.of({"task.orders": (2, 3), "train.lr": lr})
+    return Run(f"{seed:04x}{lr:g}".replace(".", "d"), seed, {"train.lr": lr}, settings, Parameters(70, 30))
+
+
+def make_plan(n_runs: int = 3, study: str = "toy", axes: tuple[str, ...] = ("train.lr",), lr: float = 0.001) -> Plan:
+    return Plan(study, f'name = "{study}"', axes, tuple(make_run(seed, lr) for seed in range(n_runs)))
+
+
+def make_pack(runs: Sequence[Run]) -> Pack:
+    return Pack("as planned", tuple(runs), 1_000)
+
+
+def claim(store: Store, *packs: Sequence[Run]) -> list[str]:
+    """Ids of the packs to work on."""
+    return [pack.id for pack in store.claim([make_pack(runs) for runs in packs], lambda _: PLACEMENT)]
+
+
+def evaluated(step: int, slots: Sequence[int], values: Sequence[float], name: str = "val/loss") -> Evaluated:
+    return Evaluated(step, tuple(slots), (name,), np.array(values, dtype=np.float64)[:, None])
+
+
+def saved(step: int, slots: Sequence[int] = (), weight: float = 1.0) -> Saved:
+    weights = {slot: {"w": np.full((2, 3), weight + slot)} for slot in slots}
+    return Saved(step, {"x": np.array([weight, step])}, weights, {"compute": 1.5})
+
+
+def record_then_save(store: Store, pack_id: str, events: Sequence[Happening], save: Saved) -> None:
+    store.record(pack_id, events)
+    store.save(pack_id, save)
+
+
+def save_then_record(store: Store, pack_id: str, events: Sequence[Happening], save: Saved) -> None:
+    """The wrong order, for negative controls."""
+    store.save(pack_id, save)
+    store.record(pack_id, events)
+
+
+Commit = Callable[[Store, str, Sequence[Happening], Saved], None]
+
+
+def train(store: Store, pack_id: str, commit: Commit = record_then_save) -> None:
+    """Train a pack of three to its end from wherever it was saved."""
+    with store.lock(pack_id):
+        found = store.resume(pack_id)
+        step = found[0] if found else 0
+        numbers = found[1]["numbers"].astype(np.float64) if found else np.array([0.1, 0.2, 0.3])
+        alive = found[1]["alive"].astype(bool) if found else np.ones(3, dtype=bool)
+        while alive.any():
+            step += 1
+            numbers = np.where(alive, np.sin(3 * numbers + step), numbers)
+            was_alive = alive
+            events, alive = _events(step, numbers, alive)
+            if step % 2:
+                store.record(pack_id, events)
+            else:
+                weights = {int(slot): {"w": numbers[slot : slot + 1]} for slot in np.flatnonzero(was_alive)}
+                commit(store, pack_id, events, Saved(step, {"numbers": numbers, "alive": alive}, weights))
+        store.finish(pack_id)
+
+
+def _events(
+    step: int, numbers: np.ndarray[tuple[int], np.dtype[np.float64]], alive: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> tuple[list[Happening], np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    slots = tuple(int(slot) for slot in np.flatnonzero(alive))
+    values = np.stack([numbers, np.where(numbers > 0, np.nan, -np.inf)], axis=1)
+    events: list[Happening] = [Evaluated(step, slots, NAMES, values[list(slots)])]
+    alive = alive.copy()
+    if step == DIVERGES[1] and alive[DIVERGES[0]]:
+        events.append(Diverged(DIVERGES[0], step, "loss became inf"))
+        alive[DIVERGES[0]] = False
+    for slot, last in LAST_STEP.items():
+        if step == last and alive[slot]:
+            events += [Evaluated(step + 1, (slot,), NAMES, values[[slot]]), Finished(slot, step)]
+            alive[slot] = False
+    return events, alive
+
+
+def study(home: Path, commit: Commit = record_then_save) -> None:
+    """The command of a user: plan, take up what is there, train to the end."""
+    plan = make_plan(3)
+    with Store.open(home) as store:
+        store.register(plan)
+        for pack_id in claim(store, plan.runs):
+            train(store, pack_id, commit)
+
+
+def snapshot(home: Path) -> dict[str, object]:
+    """Everything a home holds, in comparable form; clocks left out."""
+    with Store.read(home) as store:
+        runs = store.runs("toy")
+        curves = store.curves([run.id for run in runs])
+        files = sorted(path for path in (home / "checkpoints").rglob("*") if path.is_file())
+        return {
+            "runs": runs,
+            "curves": {
+                (run, name): (curve.steps.tobytes(), curve.values.tobytes())
+                for run, named in curves.items()
+                for name, curve in named.items()
+            },
+            "checkpoints": [store.checkpoints(run.id) for run in runs],
+            "files": {str(path.relative_to(home)): path.read_bytes() for path in files},
+        }

@@ -1,0 +1,114 @@
+"""Whatever a file or a word contains, it plans or it gets our own error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from seedbed.errors import Problem, StudyError
+from seedbed.study.files import shipped_studies
+from seedbed.study.plan import plan_named
+from seedbed.study.words import parse_words
+
+T = TypeVar("T")
+SEEDS = [path.read_text(encoding="utf-8") for path in shipped_studies().values()]
+SCRAPS = [
+    *"[]{}=\"'.,#\n\\ -+0",
+    *(
+        "[[zip]]",
+        "[grid]",
+        "model.heads",
+        "nan",
+        "inf",
+        "true",
+        '"""',
+        "'''",
+        "1e999",
+        "-0.0",
+        "[[2], [3]]",
+        "[]",
+        "{}",
+    ),
+    *(
+        "exclude = 'dim > 3'",
+        "seeds = ",
+        "0x7fffffffffffffff",
+        "1979-05-27",
+        "\x00",
+        "\u202e",
+        "\x1b[2J",
+        "task.p = [4, 1]",
+    ),
+    *("[base.task]\np = 4\noperator = '/'", "name = 'x'", "[[points]]\nmodel.hidden = 3\n", "model.kind = ['gpt']\n"),
+]
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> str:
+    text = draw(st.sampled_from(SEEDS))
+    for _ in range(draw(st.integers(1, 6))):
+        start = draw(st.integers(0, len(text)))
+        end = min(len(text), start + draw(st.integers(0, 12)))
+        text = text[:start] + draw(st.sampled_from(SCRAPS) | st.text(max_size=4)) + text[end:]
+    return text
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=mutated())
+def test_a_mutated_file_plans_or_gets_our_own_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "study.toml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    plan, problems = outcome(lambda: plan_named(str(path)))
+    assert all(problem.where.startswith(str(path)) for problem in problems)
+    if plan:
+        path.write_text(plan.text, encoding="utf-8")
+        assert [run.id for run in plan_named(str(path)).runs] == [run.id for run in plan.runs]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    word=st.text(max_size=30)
+    | st.builds("{}={}".format, st.sampled_from(["train.lr", "task.orders", "seeds"]), st.text())
+)
+def test_any_word_is_understood_or_gets_our_own_error(word: str) -> None:
+    words, problems = outcome(lambda: parse_words([word]))
+    assert words or problems
+
+
+def outcome(action: Callable[[], T]) -> tuple[T | None, tuple[Problem, ...]]:
+    try:
+        return action(), ()
+    except StudyError as error:
+        return None, error.problems
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "[" * 500 + "]" * 500,
+        "x = " + "{a=" * 200_000,
+        ".".join("k" * 20_000) + " = 1",
+        "[" + ".".join("k" * 20_000) + "]",
+        "\n".join(f"k{place} = 1" for place in range(20_000)),
+        "[grid]\ntrain.lr = [" + "1," * 450_000 + "]",
+        "[grid]\ntrain.lr = [" + "'x'," * 50_000 + "]",
+        'x = "' + '\\"' * 490_000,
+        "x = '''" + "''\n" * 300_000,
+        "[[zip]]\n" * 100_000,
+        "[base.model]\n" + "".join(f"a{place}.b.c.d = 1\n" for place in range(9_000)),
+    ],
+    ids=["deep", "braces", "key", "header", "keys", "list", "wrong list", "quotes", "open text", "zips", "dotted"],
+)
+def test_a_hostile_file_is_refused_in_time(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(text, encoding="utf-8")
+    start = time.process_time()
+    with pytest.raises(StudyError):
+        plan_named(str(path))
+    assert time.process_time() - start < 2

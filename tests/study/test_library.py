@@ -1,0 +1,66 @@
+"""The shipped studies are the modular-arithmetic report's experiments, and the example is one that works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seedbed.study.files import shipped_studies
+from seedbed.study.plan import plan_named, plan_study
+from seedbed.study.read import read_study
+from seedbed.study.write import write_example
+
+from .conftest import WriteStudy
+
+REPORT = ("sanity", "data-size", "mixed-orders", "model-size", "compute", "weight-decay")
+
+
+@pytest.mark.parametrize("name", shipped_studies())
+def test_every_shipped_study_plans_without_warnings_and_asks_a_question(name: str) -> None:
+    plan = plan_named(name)
+    assert plan.study == name
+    assert plan.warnings == ()
+    assert read_study(shipped_studies()[name]).question.endswith("?")
+    assert shipped_studies()[name].read_text(encoding="utf-8").startswith("# ")
+
+
+def test_the_report_s_experiments_share_their_common_runs() -> None:
+    """The defaults of both models, 4 runs, are in sanity, data-size and model-size; each order alone adds 8 runs."""
+    runs = [run for name in REPORT for run in plan_named(f"arithmetic/{name}").runs]
+    assert (len(runs), len({run.id for run in runs})) == (116, 108)
+    as_handed_out = [run for run in runs if run.settings.task.p == 31 or run.settings.task.orders == (2, 3)]
+    assert (len(as_handed_out), len({run.id for run in as_handed_out})) == (108, 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "steps", "grid"),
+    [
+        ("sanity", ["lstm", "gpt"], 10_001, {}),
+        ("data-size", ["lstm", "gpt"], 10_001, {"task.train_fraction": [k / 10 for k in range(1, 10)]}),
+        ("mixed-orders", ["lstm", "gpt"], 10_001, {"task.orders": [(2,), (3,), (2, 3)]}),
+        ("model-size", ["lstm", "gpt"], 10_001, {"model.layers": [1, 2, 3], "model.dim": [64, 128, 256]}),
+        ("compute", ["lstm", "gpt"], 20_001, {"train.batch_size": [32, 64, 128, 256, 512]}),
+        ("weight-decay", ["lstm"], 40_001, {"train.weight_decay": [0.25, 0.5, 0.75, 1.0]}),
+    ],
+)
+def test_grids_steps_and_seeds_are_the_report_s(name: str, kinds: list[str], steps: int, grid: dict[str, Any]) -> None:
+    runs = plan_named(f"arithmetic/{name}").runs
+    found = {dial: list(dict.fromkeys(run.settings.dials()[dial] for run in runs)) for dial in grid}
+    assert found == grid
+    assert list(dict.fromkeys(run.settings.model.kind for run in runs)) == kinds
+    assert {run.settings.train.steps for run in runs} == {steps}
+    assert {run.seed for run in runs} == {0, 42}
+    assert {run.settings.task.p for run in runs} == {11 if name == "mixed-orders" else 31}
+
+
+def test_the_example_plans_without_problems(write: WriteStudy) -> None:
+    plan = plan_study(read_study(write(write_example())))
+    assert (plan.axes, len(plan.runs), plan.warnings) == (("train.weight_decay",), 8, ())
+
+
+def test_what_the_example_shows_in_comments_works_too(write: WriteStudy) -> None:
+    head, tables = write_example().split("# Lists that go together")
+    tables = "\n".join(line.removeprefix("# ") for line in tables.splitlines() if line.startswith(("# [[", "# model.")))
+    plan = plan_study(read_study(write(f'exclude = ["model.layers == 3 and model.dim > 128"]\n{head}{tables}')))
+    assert len(plan.runs) == (3 + 3) * 2 * 4

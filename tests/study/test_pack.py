@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seedbed.models.count import effective_batch, predict_bytes
+from seedbed.records import Parameters, Run
+from seedbed.settings import Settings, all_dials
+from seedbed.study.pack import MIN_USE, PER_RUN, Room, pack_runs, shape_key
+from seedbed.study.plan import plan_named, run_id
+
+WIDE = Room(max_bytes=10**12, max_runs=10**6, min_packs=1)
+
+
+def runs_of(*dials: dict[str, Any], seeds: int = 1) -> list[Run]:
+    found = [(Settings.of(one), seed) for one in dials for seed in range(seeds)]
+    return [Run(run_id(settings, seed), seed, {}, settings, Parameters(0, 0)) for settings, seed in found]
+
+
+def sizes(runs: list[Run], room: Room = WIDE) -> list[int]:
+    return [len(pack.runs) for pack in pack_runs(runs, room)]
+
+
+def test_runs_that_differ_in_per_run_dials_share_a_pack() -> None:
+    runs = runs_of(
+        {},
+        {"train.lr": 0.1, "train.weight_decay": 0.0, "train.betas": [0.5, 0.5], "train.eps": 1e-6, "train.clip": 0.0},
+        {"train.schedule": "cosine", "train.warmup": 5, "train.lr_floor": 0.1},
+        {"train.schedule": "plateau", "train.watch": "val/loss", "train.patience": 3},
+        {"model.dropout": 0.5, "model.init": "normal-0.02", "model.init_scale": 2.0},
+        {"task.operator": "*", "task.train_fraction": 0.4},
+        seeds=3,
+    )
+    [pack] = pack_runs(runs, WIDE)
+    assert pack.runs == tuple(runs)
+
+
+@pytest.mark.parametrize(
+    "dials",
+    [
+        {"model.kind": "lstm"},
+        {"model.layers": 3},
+        {"model.tied": True},
+        {"task.p": 29},
+        {"task.orders": [2, 3]},
+        {"task.operator": "/"},
+        {"train.optimizer": "sgd"},
+        {"train.steps": 10},
+        {"train.eval_every": 7},
+    ],
+)
+def test_what_decides_shapes_or_program_separates(dials: dict[str, Any]) -> None:
+    assert sizes(runs_of({}, dials, {"train.lr": 1.0})) == [2, 1]
+
+
+def test_every_per_run_dial_exists_and_only_those_leave_the_key_alone() -> None:
+    assert set(all_dials()) >= PER_RUN
+    assert shape_key(Settings.of({"train.lr": 3.0})) == shape_key(Settings())
+    assert shape_key(Settings.of({"train.closing_record": False})) != shape_key(Settings())
+
+
+def test_large_groups_are_split_evenly_in_order() -> None:
+    runs = runs_of({}, seeds=7)
+    packs = pack_runs(runs, Room(10**12, 4, 1))
+    assert [[run.seed for run in pack.runs] for pack in packs] == [[0, 1, 2, 3], [4, 5, 6]]
+
+
+def test_memory_bounds_a_pack_and_a_run_too_large_is_alone() -> None:
+    each = predict_bytes(Settings())
+    packs = pack_runs(runs_of({}, seeds=5), Room(3 * each, 100, 1))
+    assert [(len(pack.runs), pack.bytes) for pack in packs] == [(3, 3 * each), (2, 2 * each)]
+    assert sizes(runs_of({}, seeds=3), Room(1, 100, 1)) == [1, 1, 1]
+
+
+def test_enough_packs_are_made_for_all_cores() -> None:
+    assert sizes(runs_of({}, seeds=8), Room(10**12, 100, 3)) == [3, 3, 2]
+    assert sizes(runs_of({}, seeds=2), Room(10**12, 100, 5)) == [1, 1]
+    both = runs_of({"model.dim": 256}, {"model.dim": 32}, seeds=4)
+    assert sizes(both, Room(10**12, 100, 3)) == [2, 2, 4]  # the heavier group is the one to split
+
+
+def used(runs: tuple[Run, ...]) -> float:
+    batches = [effective_batch(run.settings) for run in runs]
+    return sum(batches) / (len(batches) * max(batches))
+
+
+def test_batches_share_a_pack_only_while_padding_wastes_little() -> None:
+    equal_enough = runs_of({"train.batch_size": 100}, {"train.batch_size": 60})
+    assert sizes(equal_enough) == [2]
+    assert sizes(runs_of({"train.batch_size": 100}, {"train.batch_size": 32}, {"train.batch_size": 39})) == [1, 2]
+    capped = runs_of({"train.batch_size": 480}, {"train.batch_size": 100_000})
+    assert sizes(capped) == [2]
+
+
+@pytest.mark.parametrize("room", [WIDE, Room(10**12, 5, 1), Room(10**12, 8, 7), Room(30 * 10**6, 64, 2)])
+@pytest.mark.parametrize("name", ["arithmetic/data-size", "arithmetic/compute", "arithmetic/model-size"])
+def test_packs_hold_each_run_once_and_keep_every_bound(name: str, room: Room) -> None:
+    runs = plan_named(name).runs
+    packs = pack_runs(runs, room)
+    assert sorted(run.id for pack in packs for run in pack.runs) == sorted(run.id for run in runs)
+    for pack in packs:
+        assert used(pack.runs) >= MIN_USE
+        assert len(pack.runs) <= room.max_runs
+        assert pack.bytes <= room.max_bytes or len(pack.runs) == 1
+        assert len({shape_key(run.settings) for run in pack.runs}) == 1
+        assert [runs.index(run) for run in pack.runs] == sorted(runs.index(run) for run in pack.runs)
+    assert len(packs) >= room.min_packs
+
+
+def test_a_part_of_a_group_is_looked_at_again() -> None:
+    """Ten large and five small batches waste little together, but the last five of them on their own would."""
+    runs = runs_of({"train.batch_size": 480}, seeds=10) + runs_of({"train.batch_size": 120}, seeds=5)
+    assert sizes(runs) == [15]
+    assert all(used(pack.runs) >= MIN_USE for pack in pack_runs(runs, Room(10**12, 8, 1)))
+
+
+def test_a_pack_s_id_is_that_of_its_members_in_order() -> None:
+    runs = runs_of({}, seeds=2)
+    first, again, other = (pack_runs(some, WIDE)[0].id for some in (runs, list(runs), runs[::-1]))
+    assert first == again != other

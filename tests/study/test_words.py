@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import pytest
+
+from seedbed.errors import StudyError
+from seedbed.settings import Settings, Value
+from seedbed.study.plan import plan_study
+from seedbed.study.read import read_study
+from seedbed.study.words import matches, parse_words
+
+from .conftest import WriteStudy
+
+
+@pytest.mark.parametrize(
+    ("word", "values"),
+    [
+        ("model.layers=3", [3]),
+        ("train.lr=1e-3,3e-4", [0.001, 0.0003]),
+        ("task.orders=[2,3]", [[2, 3]]),
+        ("task.orders=[2],[2,3]", [[2], [2, 3]]),
+        ("task.orders=2,3", [2, 3]),
+        ("model.kind=lstm", ["lstm"]),
+        ("model.kind='lstm',gpt", ["lstm", "gpt"]),
+        ("task.operator=/", ["/"]),
+        ("task.operator=+,-", ["+", "-"]),
+        ("model.position_exponent=2k/d", ["2k/d"]),
+        ("model.tied=true,false", [True, False]),
+        ("train.betas=[0.9,0.95],[0.9,0.99]", [[0.9, 0.95], [0.9, 0.99]]),
+    ],
+)
+def test_commas_sweep_and_brackets_are_one_value(word: str, values: list[Value]) -> None:
+    [factor] = parse_words([word]).factors
+    assert [dial.value for (dial,) in factor] == values
+    assert {dial.name for (dial,) in factor} == {word.partition("=")[0]}
+
+
+@pytest.mark.parametrize(
+    ("word", "seeds"),
+    [("seeds=5", (0, 1, 2, 3, 4)), ("seeds=0,1,7", (0, 1, 7)), ("seeds=[42]", (42,)), ("seeds=1", (0,))],
+)
+def test_seeds_are_counted_or_listed(word: str, seeds: tuple[int, ...]) -> None:
+    assert parse_words([word]).seeds == seeds
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "",
+        "=",
+        "=3",
+        "layers",
+        "model.layers=",
+        "model.layers=,",
+        "model.layers=1,,2",
+        "model.layers=two",
+        "model.layers=[3]",
+        "model.layers=1\nmodel.dim=2",
+        "train.lr=nan",
+        "train.lr=" + "[" * 100_000,
+        "model.kind=" + "x" * 20_000,
+        "model.kind=\x1b[2J",
+        "name=x",
+        "model.head=4,8",
+        "seeds=x",
+        "seeds=[0],[1]",
+        "seeds=-1",
+        "seeds=1000000000000",
+        "seeds=0,0",
+    ],
+)
+def test_a_word_that_means_nothing_is_refused_and_shown_safely(word: str) -> None:
+    with pytest.raises(StudyError) as error:
+        parse_words([word])
+    [problem] = error.value.problems
+    assert problem.where.startswith("word '")
+    assert str(problem).isprintable()
+    assert len(str(problem)) < 300
+
+
+def test_a_dial_given_twice_is_refused() -> None:
+    with pytest.raises(StudyError, match=r"train\.lr is given twice"):
+        parse_words(["train.lr=1", "train.lr=2"])
+
+
+def test_words_replace_what_the_file_varies_and_duplicates_fall_together(write: WriteStudy) -> None:
+    study = read_study(write("seeds = 2\n[grid]\nmodel.layers = [1, 2, 3]\ntrain.lr = [0.1, 0.2]"))
+    plan = plan_study(study, ["model.layers=5,1", "seeds=[7]"])
+    found = [(run.settings.model.layers, run.settings.train.lr, run.seed) for run in plan.runs]
+    assert found == [(5, 0.1, 7), (1, 0.1, 7), (5, 0.2, 7), (1, 0.2, 7)]
+
+
+def test_words_can_mend_a_conflict_of_the_file(write: WriteStudy) -> None:
+    study = read_study(write("[base.model]\nheads = 3"))
+    with pytest.raises(StudyError, match="does not divide"):
+        plan_study(study)
+    assert len(plan_study(study, ["model.dim=96"]).runs) == 2
+
+
+def test_a_conflict_made_by_a_word_is_blamed_on_the_word(write: WriteStudy) -> None:
+    with pytest.raises(StudyError) as error:
+        plan_study(read_study(write("[base.model]\nheads = 4")), ["model.heads=3"])
+    assert [problem.where for problem in error.value.problems] == ["word 'model.heads=3'"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], True),
+        (["model.kind=lstm"], True),
+        (["model.kind=gpt"], False),
+        (["model.kind=gpt,lstm"], True),
+        (["train.lr=1"], True),
+        (["train.lr=2,1.0"], True),
+        (["task.orders=[3]"], True),
+        (["task.orders=3"], True),
+        (["task.orders=[2,3]"], False),
+        (["train.betas=[0.9,0.999]"], True),
+        (["model.heads=4"], False),
+        (["model.layers=2"], True),
+        (["seeds=[3]"], True),
+        (["seeds=3"], False),
+        (["model.kind=lstm", "seeds=0,1"], False),
+        (["model.kind=lstm", "train.lr=2"], False),
+    ],
+)
+def test_words_filter_runs(words: list[str], expected: bool) -> None:
+    settings = Settings.of({"model.kind": "lstm", "train.lr": 1, "task.orders": [3]})
+    assert matches(settings, 3, parse_words(words)) is expected

@@ -1,0 +1,260 @@
+"""The commands as a person uses them, in real processes: outputs, exit codes, and what stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TINY = ["task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=30", "train.eval_every=10",
+        "train.eval_first=2", "train.save_every=10", "seeds=2"]  # fmt: skip
+
+
+def seedbed(*words: object, home: Path | None = None, code: int = 0, **more: object) -> subprocess.CompletedProcess[str]:
+    where = [] if home is None else ["--home", str(home)]
+    command = [sys.executable, "-m", "seedbed", *map(str, words), *where]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload]
+    assert done.returncode == code, done.stdout + done.stderr
+    return done  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A home in which a tiny study of two kinds and two seeds has been trained."""
+    home = tmp_path_factory.mktemp("home")
+    done = seedbed("run", "quickstart", *TINY, "model.kind=gpt,lstm", home=home)
+    return home, done
+
+
+def test_run_prints_the_table_on_stdout_and_the_rest_on_stderr(trained):
+    home, done = trained
+    assert "A_val" in done.stdout
+    assert "Δt(A)" in done.stdout
+    assert "4 finished" in done.stderr
+    assert str(home) in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr  # no colour codes when nobody looks at a terminal
+
+
+def test_plan_json_has_the_stable_fields(trained):
+    home, _ = trained
+    plan = json.loads(seedbed("plan", "quickstart", *TINY, "--json", home=home).stdout)
+    assert len(plan["runs"]) == 2
+    run = plan["runs"][0]
+    assert {"id", "seed", "point", "settings", "pack", "parameters"} <= run.keys()
+    assert run["parameters"].keys() == {"total", "non_embedding"}
+    assert run["settings"]["task"]["p"] == 5
+    assert run["pack"] in {pack["id"] for pack in plan["packs"]}
+    assert run["status"] == "finished"
+
+
+def test_ls_json_has_the_stable_fields(trained):
+    home, _ = trained
+    runs = json.loads(seedbed("ls", "quickstart", "--json", home=home).stdout)["runs"]
+    assert len(runs) == 4
+    for run in runs:
+        assert run["study"] == "quickstart"
+        assert run["status"] == "finished"
+        assert run["step"] == 30
+        assert run["last"].keys() >= {"train/loss", "val/loss", "train/accuracy", "val/accuracy", "norm"}
+    assert {run["point"]["model.kind"] for run in runs} == {"gpt", "lstm"}
+
+
+def test_show_json_has_the_stable_fields_and_repeats_byte_for_byte(trained, tmp_path):
+    home, _ = trained
+    text = seedbed("show", "quickstart", "--json", home=home).stdout
+    points = json.loads(text)["points"]
+    assert [point["point"]["model.kind"] for point in points] == ["gpt", "lstm"]
+    for point in points:
+        assert point["n"] == 2
+        best = point["metrics"]["val/accuracy"]["max"]
+        assert best["mean"] == pytest.approx(sum(best["values"].values()) / 2)
+        assert best["values"].keys() == {"0", "1"}
+        assert point["metrics"]["val/loss"].keys() >= {"min", "t_f"}
+        assert point["delta_t"].keys() == {"loss", "accuracy"}
+    seedbed("run", "quickstart", *TINY, "model.kind=gpt,lstm", home=tmp_path)
+    assert seedbed("show", "quickstart", "--json", home=tmp_path).stdout == text
+
+
+def test_words_filter_what_is_shown(trained):
+    home, _ = trained
+    points = json.loads(seedbed("show", "quickstart", "model.kind=lstm", "--json", home=home).stdout)["points"]
+    assert [point["point"]["model.kind"] for point in points] == ["lstm"]
+    seedbed("show", "quickstart", "model.dim=1024", home=home, code=4)
+
+
+def test_t_max_replays_as_if_stopped_earlier(trained):
+    home, _ = trained
+    whole, half = (
+        json.loads(seedbed("show", "quickstart", "--json", *more, home=home).stdout)["points"][0]["metrics"]["train/loss"]
+        for more in ([], ["--t-max", "0.5"])
+    )
+    assert max(half["t_f"]["values"].values()) <= 15 < min(whole["t_f"]["values"].values())
+    assert "expected a step" in seedbed("show", "quickstart", "--t-max", "1.5", home=home, code=2).stderr
+
+
+@pytest.mark.parametrize(("form", "sign"), [("markdown", "| "), ("csv", ","), ("latex", r"\begin{tabular}")])
+def test_tables_come_in_other_forms(trained, form, sign):
+    home, _ = trained
+    assert sign in seedbed("show", "quickstart", "--format", form, home=home).stdout
+
+
+def test_a_run_is_shown_by_the_start_of_its_id(trained):
+    home, _ = trained
+    run = json.loads(seedbed("ls", "quickstart", "--json", home=home).stdout)["runs"][0]["id"]
+    shown = json.loads(seedbed("show", run[:8], "--json", home=home).stdout)
+    assert [one["step"] for one in shown["checkpoints"]] == [10, 20, 30]
+    assert shown["curves"]["val/loss"]["steps"] == [0, 1, 2, 10, 20, 30, 31]
+    assert "train/loss" in seedbed("show", run[:8], home=home).stdout
+
+
+def test_the_same_command_again_trains_nothing(trained):
+    home, _ = trained
+    before = {path: path.stat().st_mtime_ns for path in (home / "checkpoints").rglob("*.safetensors")}
+    assert len(before) == 12
+    done = seedbed("run", "quickstart", *TINY, "model.kind=gpt,lstm", home=home)
+    assert "4 finished" in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in (home / "checkpoints").rglob("*.safetensors")} == before
+
+
+def test_print_config_can_be_fed_back(tmp_path):
+    config = seedbed("run", "arithmetic/mixed-orders", "--print-config", "train.lr=1e-3,3e-4").stdout
+    (tmp_path / "again.toml").write_text(config)
+    ids = [
+        [run["id"] for run in json.loads(seedbed("plan", *study, "--json", home=tmp_path).stdout)["runs"]]
+        for study in (["arithmetic/mixed-orders", "train.lr=1e-3,3e-4"], [tmp_path / "again.toml"])
+    ]
+    assert ids[0] == ids[1]
+    assert len(ids[0]) == 24
+
+
+def test_init_writes_a_study_that_plans_and_overwrites_nothing(tmp_path):
+    seedbed("init", tmp_path / "mine.toml")
+    seedbed("plan", tmp_path / "mine.toml", home=tmp_path)
+    before = (tmp_path / "mine.toml").read_bytes()
+    assert "exists already" in seedbed("init", tmp_path / "mine.toml", code=2).stderr
+    assert (tmp_path / "mine.toml").read_bytes() == before
+    seedbed("init", tmp_path / "copy.toml", "--from", "arithmetic/sanity")
+    seedbed("plan", tmp_path / "copy.toml", home=tmp_path)
+
+
+def test_all_mistakes_of_a_study_are_told_at_once_and_nothing_is_written(tmp_path):
+    study = tmp_path / "bad.toml"
+    study.write_text('seeds = 0\n[base.model]\nhead = 4\ndim = "wide"\n[base.train]\nlr = -1\n[grid]\ntask.p = []\n')
+    done = seedbed("run", study, home=tmp_path / "home", code=2)
+    for line, word in ((1, "seeds"), (3, "did you mean"), (4, "model.dim"), (6, "train.lr"), (8, "task.p")):
+        assert re.search(rf"bad\.toml:{line}: .*{word}", done.stderr), (line, done.stderr)
+    assert not (tmp_path / "home").exists()
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["run", "quickstar"], 2, "quickstart"),
+        (["show", "nothing"], 4, "store"),
+        (["ls"], 4, "store"),
+        (["run", "quickstart", "model.heads=5"], 2, "does not divide"),
+        (["run", "quickstart", "task.p=1"], 2, "task.p"),
+        (["run", "quickstart", "task.train_fraction=0.0001"], 2, "leaves no training sample"),
+        (["plan", "quickstart", "layers"], 2, "key=value"),
+    ],
+)
+def test_bad_words_get_one_sentence_and_an_exit_code(tmp_path, words, code, said):
+    done = seedbed(*words, home=tmp_path / "home", code=code)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "home").exists()
+
+
+def test_rm_asks_first_and_keeps_what_another_study_holds(tmp_path):
+    home = tmp_path / "home"
+    seedbed("run", "quickstart", *TINY, home=home)
+    study = tmp_path / "other.toml"
+    text = seedbed("plan", "quickstart", *TINY[:-1], "seeds=[0]", "--print-config").stdout
+    study.write_text(text.replace("quickstart", "other"))
+    seedbed("run", study, home=home)
+    assert "--yes" in seedbed("rm", "quickstart", home=home, code=2, stdin=subprocess.DEVNULL).stderr
+    assert "1 belong to another study" in seedbed("rm", "quickstart", "--yes", home=home).stdout
+    left = json.loads(seedbed("ls", "--json", home=home).stdout)["runs"]
+    assert [(run["study"], run["seed"]) for run in left] == [("other", 0)]
+    assert len(list((home / "checkpoints").rglob("*.safetensors"))) == 3
+
+
+def test_a_diverging_run_is_told_and_its_neighbours_finish(tmp_path):
+    done = seedbed("run", "quickstart", *TINY[:-1], "seeds=2", "train.lr=0.001,1e20", "--workers", 1, home=tmp_path)
+    assert done.stderr.count("diverged at step") == 2
+    assert "neighbours go on" in done.stderr
+    runs = json.loads(seedbed("ls", "quickstart", "--json", home=tmp_path).stdout)["runs"]
+    assert sorted(run["status"] for run in runs) == ["diverged", "diverged", "finished", "finished"]
+    points = json.loads(seedbed("show", "quickstart", "--json", home=tmp_path).stdout)["points"]
+    assert [point["n"] for point in points] == [2, 0]
+
+
+LONG = ["task.p=7", "model.dim=16", "model.heads=2", "train.steps=1001", "train.save_every=100", "seeds=3",
+        "model.kind=gpt,lstm", "train.batch_size=10", "model.dropout=0.1"]  # fmt: skip
+
+
+def start(home: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "seedbed", "run", "quickstart", *LONG, "--home", str(home), *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_for_saves(home: Path, n: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 90
+    while len(list(home.glob("checkpoints/*/*.safetensors"))) < n:
+        assert time.monotonic() < deadline, "no checkpoint appeared"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    home = tmp_path_factory.mktemp("whole")
+    process = start(home)
+    assert process.communicate() and process.returncode == 0
+    return results(home)
+
+
+def results(home: Path) -> dict[str, object]:
+    """What must be equal: the printed summary, every reading, and the bytes of every kept checkpoint."""
+    runs = json.loads(seedbed("ls", "quickstart", "--json", home=home).stdout)["runs"]
+    shown = [seedbed("show", run["id"], "--json", home=home).stdout for run in runs]
+    files = {str(p.relative_to(home)): p.read_bytes() for p in sorted(home.glob("checkpoints/*/*.safetensors"))}
+    return {"show": seedbed("show", "quickstart", "--json", home=home).stdout, "runs": shown, "files": files}
+
+
+@pytest.mark.parametrize("kills", [(signal.SIGKILL, signal.SIGKILL), (signal.SIGTERM, signal.SIGKILL), (signal.SIGINT,)])
+def test_a_killed_study_goes_on_and_ends_with_the_same_bytes(tmp_path, uninterrupted, kills):
+    for i, number in enumerate(kills):
+        process = start(tmp_path)
+        wait_for_saves(tmp_path, 3 * (i + 1), process)
+        if number == signal.SIGKILL:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        _, errors = process.communicate()
+        if number != signal.SIGKILL:
+            assert process.returncode == 128 + number
+            assert "Go on with: seedbed run quickstart" in errors
+    process = start(tmp_path)
+    process.communicate()
+    assert process.returncode == 0
+    assert results(tmp_path) == uninterrupted
+
+
+def test_two_processes_never_train_the_same_run(tmp_path):
+    first = start(tmp_path)
+    wait_for_saves(tmp_path, 1, first)
+    second = start(tmp_path)
+    _, errors = second.communicate()
+    assert second.returncode == 75
+    assert str(first.pid) in errors
+    first.communicate()
+    assert first.returncode == 0

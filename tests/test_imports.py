@@ -1,0 +1,85 @@
+"""The import direction of the parts: each imports only what stands above it, and few know torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import seedbed
+
+ROOT = Path(seedbed.__file__).parent
+PARTS = (
+    "errors", "settings", "shown", "records", "draws", "data", "models", "study", "generate", "train", "store",
+    "measures", "charts", "report", "export", "engines", "pipeline", "progress", "web", "cli", "__main__",
+)  # fmt: skip
+KNOW_TORCH = {"draws.py", "data/batches.py", "generate", "train", "export", "web"}
+NO_TORCH_IN_MODELS = {"models/__init__.py", "models/count.py"}
+
+
+def modules() -> list[Path]:
+    return sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names that a file imports, wherever the import stands."""
+    names = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def part_of(name: str) -> str:
+    return Path(name).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", modules(), ids=str)
+def test_a_part_imports_only_what_stands_above_it(path):
+    own = PARTS.index(part_of(str(path)))
+    for name in imported(path):
+        part = name.split(".")[1] if name.startswith("seedbed.") else None
+        if part in PARTS:
+            assert PARTS.index(part) <= own, f"{path} imports {name}, which stands below it"
+
+
+@pytest.mark.parametrize("path", modules(), ids=str)
+def test_torch_stays_where_it_belongs(path):
+    knows = part_of(str(path)) in KNOW_TORCH or str(path) in KNOW_TORCH
+    knows |= part_of(str(path)) == "models" and str(path) not in NO_TORCH_IN_MODELS
+    if not knows:
+        assert not {name for name in imported(path) if name.split(".")[0] == "torch"}
+
+
+@pytest.mark.parametrize("path", modules(), ids=str)
+def test_sql_stays_inside_the_store(path):
+    if part_of(str(path)) != "store":
+        assert not {name for name in imported(path) if name.split(".")[0] in ("sqlalchemy", "sqlite3")}
+
+
+def test_within_models_only_layers_know_the_run_axis():
+    """No other model file speaks of runs: not in names, not in shapes."""
+    for name in ("gpt.py", "lstm.py", "positions.py", "taps.py"):
+        text = (ROOT / "models" / name).read_text(encoding="utf-8")
+        assert "n_runs" not in text
+        assert '"R ' not in text
+
+
+@pytest.mark.parametrize("verb", [["--help"], ["plan", "quickstart"], ["ls"], ["show", "quickstart"]])
+def test_reading_verbs_answer_without_torch(verb, tmp_path):
+    code = (
+        "import sys; sys.argv = ['seedbed', *sys.argv[1:]]\n"
+        "from seedbed.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules"
+    )
+    words = [sys.executable, "-c", code, *verb, *(["--home", str(tmp_path)] if len(verb) > 1 or verb == ["ls"] else [])]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
