@@ -268,8 +268,9 @@ def _forget_unfinished(home: Path, planned: Plan) -> None:
     with Store.open(home) as store:
         store.register(planned)
         wanted = {run.id for run in planned.runs}
-        runs: list[StoredRun] = [run for run in store.runs(planned.study) if run.id in wanted]
-        store.reset([run.id for run in runs if run.status not in ("planned", "finished", "diverged")])
+        for pack in store.packs_of(planned.study):
+            if wanted & set(pack.runs):
+                store.restart(pack.id)
 
 
 def _show_study(

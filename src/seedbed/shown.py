@@ -10,11 +10,15 @@ Neither is part of a run's identity: changing them trains nothing again.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+import re
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
 from seedbed.settings import Dials
+
+# A metric's name: {train,val,test[NAME]}/QUANTITY[GROUP], or a bare quantity such as norm.
+METRIC: Final = re.compile(r"(?:(?P<split>train|val|test(?:\[.+\])?)/)?(?P<quantity>[^/\[\]]+)(?P<group>\[.+\])?")
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Scalar: TypeAlias = str | int | float | bool

@@ -11,9 +11,10 @@ Metric(split='test[obama]', quantity='perplexity', group='')
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from seedbed.shown import METRIC
 
 Direction: TypeAlias = Literal["min", "max"]
 
@@ -44,12 +45,22 @@ QUANTITIES: dict[str, Entry] = {
 MEASURES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
+        Entry("best", "best", "as the metric", "lowest or highest recorded value, whichever is better", None),
+        Entry("last", "last", "as the metric", "value at the last recorded step", None),
         Entry("t_f", "t_f", "steps", "first recorded step that attains the best value", None),
         Entry("delta_t", "Δt", "steps", "t_f(val) − t_f(train) of the same run", None),
+        Entry("t_reach", "t(M ≥ m)", "steps", "first recorded step at which the metric passes a threshold", None),
+        Entry("t_near", "t_ε", "steps", "first recorded step within ε of the best value", None),
+        Entry("at_best", "at best", "as the metric", "value at the step where another metric is first at its best", None),
+        Entry("gap", "gap", "as the metric", "how much worse val is than train at the step where val is best", "min"),
+        Entry("area", "mean height", "as the metric", "area under the curve over its steps, divided by their span", None),
+        Entry("compute", "C", "parameters × samples", "P·B·T: parameters without tables × batch × steps", "min"),
+        Entry("flops", "FLOPs", "operations", "6 × parameters without tables × tokens trained on", "min"),
+        Entry("seconds", "time", "s", "compute time of the run: its share of its pack's, evaluation left out", "min"),
+        Entry("memory", "memory", "MiB", "predicted memory of the run while training", "min"),
     )
 }
 
-_METRIC = re.compile(r"(?:(?P<split>train|val|test(?:\[.+\])?)/)?(?P<quantity>[^/\[\]]+)(?P<group>\[.+\])?")
 _SPLITS = ("train", "val", "test", "")
 
 
@@ -64,7 +75,7 @@ class Metric:
     @classmethod
     def parse(cls, name: str) -> Metric:
         """The parts of this name; a name of another form is one bare quantity."""
-        found = _METRIC.fullmatch(name)
+        found = METRIC.fullmatch(name)
         return cls(**found.groupdict(default="")) if found else cls("", name, "")
 
 

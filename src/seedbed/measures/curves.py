@@ -1,6 +1,8 @@
 """Numbers of one curve, by report D's definitions: best value, the step t_f that first attains it, replay up to a step.
 
-Spreads over seeds are `compare`'s, points are `summary`'s.
+Variants are named apart: the first step that passes a threshold (`first_reaching`), the first within ε of the best
+(`first_within`), the value where another curve is best (`at_best`, report C's rule), the mean height (`area`). Spreads
+over seeds are `compare`'s, points are `summary`'s.
 
 >>> import numpy as np
 >>> extremum(Curve(np.array([0, 1, 2, 3]), np.array([0.9, 0.2, 0.5, 0.2])), "min")
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from math import nan
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seedbed.measures.catalogue import QUANTITIES, Direction, Metric
 from seedbed.records import Curve
@@ -55,3 +58,47 @@ def last(curve: Curve, t_max: float | None = None) -> float:
     """The last recorded value up to t_max; NaN when there is none."""
     values = up_to(curve, t_max).values
     return float(values[-1]) if values.size else nan
+
+
+def first_reaching(curve: Curve, threshold: float, kind: Direction = "max", t_max: float | None = None) -> float:
+    """The first recorded step with a value ≥ threshold (≤ where small is better); NaN when there is none."""
+    kept = up_to(curve, t_max)
+    return _first_step(kept, kept.values >= threshold if kind == "max" else kept.values <= threshold)
+
+
+def first_within(curve: Curve, epsilon: float, kind: Direction = "min", t_max: float | None = None) -> float:
+    """The first recorded step whose value is within ε of the best one up to t_max; ε = 0 gives t_f."""
+    best = extremum(curve, kind, t_max).value
+    return first_reaching(curve, best + epsilon if kind == "min" else best - epsilon, kind, t_max)
+
+
+def _first_step(curve: Curve, holds: NDArray[np.bool_]) -> float:
+    places = np.flatnonzero(holds)
+    return float(curve.steps[places[0]]) if places.size else nan
+
+
+def value_at(curve: Curve, step: float) -> float:
+    """The value recorded at this step; NaN when there is none."""
+    places = np.flatnonzero(curve.steps == step)
+    return float(curve.values[places[0]]) if places.size else nan
+
+
+def at_best(curve: Curve, guide: Curve, kind: Direction = "min", t_max: float | None = None) -> float:
+    """The value of one curve at the step where another is first at its best: report C's train perplexity."""
+    return value_at(curve, extremum(guide, kind, t_max).step)
+
+
+def gap(train: Curve, val: Curve, kind: Direction = "min", t_max: float | None = None) -> float:
+    """How much worse validation is than training at the step where validation is best; below 0 when it is better."""
+    best = extremum(val, kind, t_max)
+    difference = best.value - value_at(train, best.step)
+    return difference if kind == "min" else -difference
+
+
+def area(curve: Curve, t_max: float | None = None) -> float:
+    """The mean height of the curve over its steps (trapezoids); one record is its own mean, NaN anywhere gives NaN."""
+    kept = up_to(curve, t_max)
+    if kept.steps.size < 2:
+        return last(kept)
+    widths = np.diff(kept.steps)
+    return float(widths @ (kept.values[1:] + kept.values[:-1]) / 2 / widths.sum())

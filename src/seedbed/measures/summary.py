@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -34,6 +34,7 @@ class RunCurves:
     run: StoredRun
     point: Mapping[str, Value]
     curves: Mapping[str, Curve]
+    seconds: Mapping[str, float] = field(default_factory=dict)  # its share of its pack's time: compute, evaluate
 
     @property
     def counts(self) -> bool:

@@ -37,13 +37,22 @@ def gather_curves(store: Store, study: str, words: Sequence[str] = (), t_max: st
     """The covered runs with their points and curves, as if each had stopped at `t_max`."""
     runs = covered_runs(store, study, words)
     curves = store.curves([run.id for run in runs])
+    seconds = _seconds_by_run(store, study)
     gathered = []
     for run, point in zip(runs, points_of(store, study, runs), strict=True):
         last = last_step(run, t_max)
-        gathered.append(
-            RunCurves(run, point, {name: up_to(curve, last) for name, curve in curves.get(run.id, {}).items()})
-        )
+        kept = {name: up_to(curve, last) for name, curve in curves.get(run.id, {}).items()}
+        gathered.append(RunCurves(run, point, kept, seconds.get(run.id, {})))
     return gathered
+
+
+def _seconds_by_run(store: Store, study: str) -> dict[str, dict[str, float]]:
+    """What each run cost: its pack's time in equal shares, since runs of a pack train as one program."""
+    return {
+        run: {name: spent / len(pack.runs) for name, spent in pack.seconds.items()}
+        for pack in store.packs_of(study)
+        for run in pack.runs
+    }
 
 
 def last_step(run: StoredRun, t_max: str | None) -> int | None:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from seedbed.errors import Problem, StudyError
 from seedbed.settings import Value, accepted_values, all_dials, check_value
+from seedbed.shown import Figure, Question
 from seedbed.study.exclude import Rule
 from seedbed.study.spell import INT_BITS, nearest, shortened, shown, toml_key
 
@@ -45,6 +46,8 @@ class Study:
     base: Choice
     factors: tuple[Factor, ...]
     exclude: tuple[Rule, ...]
+    figures: tuple[Figure, ...] = ()
+    questions: tuple[Question, ...] = ()
 
 
 @dataclass

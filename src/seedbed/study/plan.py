@@ -18,6 +18,7 @@ from seedbed.study.expand import axes_of, expand_study, names_in_order, point_of
 from seedbed.study.files import find_study
 from seedbed.study.parts import Findings, Study
 from seedbed.study.read import read_study
+from seedbed.study.shows import Declared
 from seedbed.study.words import parse_words
 from seedbed.study.write import write_study
 
@@ -38,9 +39,10 @@ def plan_study(study: Study, words: Sequence[str] = ()) -> Plan:
     choices = [choice for factor in study.factors + parsed.factors for choice in factor]
     axes = axes_of(expansion.points, names_in_order(choices))
     seeds = study.seeds if parsed.seeds is None else parsed.seeds
+    declared = Declared(study.figures, study.questions)
     return Plan(
         study=study.name,
-        text=write_study(study.name, study.question, seeds, expansion.points, axes),
+        text=write_study(study.name, study.question, seeds, expansion.points, axes, declared),
         axes=axes,
         runs=tuple(run for point in expansion.points for run in _runs(point, seeds, axes)),
         warnings=expansion.warnings,

@@ -20,11 +20,12 @@ from seedbed.study.expand import expand_study
 from seedbed.study.files import parse_toml, read_text, shipped_studies
 from seedbed.study.lines import line_numbers
 from seedbed.study.parts import MAX_RUNS, PARTS, Choice, Dial, Factor, Findings, Study, check_dial, check_seeds, written
+from seedbed.study.shows import read_shown
 from seedbed.study.spell import shortened, shown, toml_key
 from seedbed.study.words import find_words
 
 DEFAULT_SEEDS: Final = (0, 42)
-KEYS: Final = ("name", "question", "seeds", "base", "grid", "zip", "points", "exclude")
+KEYS: Final = ("name", "question", "seeds", "base", "grid", "zip", "points", "exclude", "figures", "questions")
 MAX_NAME: Final = 100
 
 
@@ -59,6 +60,7 @@ class _Page:
                 what = f"{shortened(toml_key(key))} is not a key of a study file"
                 known = [*KEYS, *(f"base.{part}" for part in PARTS)]
                 self.findings.add_unknown(self.where(key), key, what, known)
+        declared = read_shown(document, self.where, self.findings)
         return Study(
             where=self.path,
             name=self.read_name(document),
@@ -67,6 +69,8 @@ class _Page:
             base=self.read_choice(document.get("base", {}), "base"),
             factors=self.read_factors(document),
             exclude=tuple(self.read_exclude(document)),
+            figures=declared.figures,
+            questions=declared.questions,
         )
 
     def where(self, key: str) -> str:

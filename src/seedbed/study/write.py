@@ -8,6 +8,7 @@ from importlib import resources
 from seedbed.settings import Settings, Value
 from seedbed.study.expand import has_effect
 from seedbed.study.parts import PARTS
+from seedbed.study.shows import Declared, write_shown
 from seedbed.study.spell import toml_value
 
 
@@ -16,7 +17,14 @@ def write_example() -> str:
     return (resources.files("seedbed.study") / "example.toml").read_text(encoding="utf-8")
 
 
-def write_study(name: str, question: str, seeds: Sequence[int], points: Sequence[Settings], axes: Iterable[str]) -> str:
+def write_study(
+    name: str,
+    question: str,
+    seeds: Sequence[int],
+    points: Sequence[Settings],
+    axes: Iterable[str],
+    declared: Declared,
+) -> str:
     """The study with every dial written out: once in [base] where all points agree, else point by point."""
     dials = [_written_dials(settings) for settings in points]
     common = {name: value for name, value in dials[0].items() if all(one.get(name) == value for one in dials)}
@@ -27,7 +35,7 @@ def write_study(name: str, question: str, seeds: Sequence[int], points: Sequence
     for part in PARTS:
         inside = {name.removeprefix(f"{part}."): value for name, value in common.items() if name.startswith(f"{part}.")}
         lines += ["", f"[base.{part}]", *_pairs(inside)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + write_shown(declared)) + "\n"
 
 
 def _written_dials(settings: Settings) -> dict[str, Value]:

@@ -1,0 +1,31 @@
+"""What a run costs: compute P·B·T as report D counts it, training FLOPs, time and memory.
+
+>>> from seedbed.records import Parameters
+>>> compute(Settings(), Parameters(404_516, 399_908))  # 399,908 × 480 × 10,001
+1919750355840.0
+"""
+
+from __future__ import annotations
+
+from seedbed.data.arithmetic import context_length
+from seedbed.models.count import effective_batch, predict_bytes
+from seedbed.records import Parameters
+from seedbed.settings import Settings
+
+FLOPS_PER_PARAMETER = 6  # and token: 2 forward, 4 backward (Kaplan et al. 2020, section 2.1)
+
+
+def compute(settings: Settings, parameters: Parameters, steps: float | None = None) -> float:
+    """C = P·B·T up to these steps (all when None): parameters without tables × samples per update × updates."""
+    updates = settings.n_steps() if steps is None else min(steps, settings.n_steps())
+    return float(parameters.non_embedding) * effective_batch(settings) * updates
+
+
+def training_flops(settings: Settings, parameters: Parameters, steps: float | None = None) -> float:
+    """6·P for every token trained on; attention's scores, which grow with the context, are left out."""
+    return FLOPS_PER_PARAMETER * compute(settings, parameters, steps) * context_length(settings.task)
+
+
+def memory(settings: Settings) -> float:
+    """Predicted memory while training, in MiB."""
+    return predict_bytes(settings) / 2**20
