@@ -21,10 +21,11 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from tests.equivalence.plain import PlainGPT
+
 from seedbed.data.arithmetic import split, table
 from seedbed.settings import Settings
 from seedbed.train.step import Trainer
-from tests.equivalence.plain import PlainGPT
 
 SIZES = {"default": {}, "small": {"model.dim": 32, "model.layers": 1}}
 RUNS = (1, 8, 32)

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seedbed import __version__
+from seedbed.data_verbs import data_app
 from seedbed.errors import Busy, SeedbedError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from seedbed.pipeline import Machine
     from seedbed.records import Plan, StoredRun
     from seedbed.report.tables import Table
 
@@ -43,6 +45,7 @@ Device = Annotated[
     str | None, typer.Option(envvar="SEEDBED_DEVICE", help="cpu or cuda; default: cuda where there is one")
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="worker processes on the CPU; default: one a core")]
+Engine = Annotated[str | None, typer.Option(help="plain, graph or compiled; default: what pays for each pack")]
 DEFAULT_HOME = Path("lab")
 
 
@@ -93,6 +96,9 @@ def _root(
     pass
 
 
+app.add_typer(data_app(verb), name="data")
+
+
 @app.command(epilog="Example: seedbed init mine.toml && seedbed plan mine.toml")
 @verb
 def init(
@@ -122,14 +128,14 @@ def plan(
     as_json: Json = False, print_config: PrintConfig = False,
 ) -> None:  # fmt: skip
     """Show a study's points, runs, packs and sizes, and what is done already; computes nothing."""
-    from seedbed.pipeline import Machine, packs_of
+    from seedbed.pipeline import packs_of
 
     planned = _plan(study, words)
     if print_config:
         typer.echo(planned.text, nl=False)
         return
     done = _stored_statuses(home)
-    machine = Machine.here(device, workers)
+    machine = _machine(device, workers)
     packs = packs_of(planned, machine)
     if as_json:
         from seedbed.report.overview import plan_as_json
@@ -145,7 +151,7 @@ def plan(
 @verb
 def run(
     study: StudyArgument, words: Words = None, home: Home = DEFAULT_HOME,
-    device: Device = None, workers: Workers = None,
+    device: Device = None, workers: Workers = None, engine: Engine = None,
     restart: Annotated[bool, typer.Option(help="train unfinished runs from step 0 instead of going on")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
     print_config: PrintConfig = False,
@@ -155,14 +161,14 @@ def run(
     if print_config:
         typer.echo(planned.text, nl=False)
         return
-    from seedbed.pipeline import Machine, run_study
+    from seedbed.pipeline import run_study
     from seedbed.progress import Watcher
 
     if restart:
         _forget_unfinished(home, planned)
     errors = _console(stderr=True)
     with _stop_signals() as caught, Watcher(errors, quiet) as watcher:
-        outcome = run_study(planned, home, Machine.here(device, workers), watcher, lambda: bool(caught))
+        outcome = run_study(planned, home, _machine(device, workers, engine), watcher, lambda: bool(caught))
     again = shlex.join(
         ["seedbed", "run", study, *(words or ()), *([] if home == DEFAULT_HOME else ["--home", str(home)])]
     )
@@ -218,6 +224,107 @@ def show(
     _show_study(home, study, words or [], t_max, as_json, form)
 
 
+@app.command(epilog="Example: seedbed answer arithmetic/sanity")
+@verb
+def answer(study: StoredArgument, words: Words = None, home: Home = DEFAULT_HOME, as_json: Json = False) -> None:
+    """Answer the study's questions in sentences, with their uncertainty and the number of runs."""
+    from seedbed.measures.answers import question_in_words
+    from seedbed.report.answered import answers_as_json, answers_of
+    from seedbed.store.store import Store
+
+    with Store.read(home) as store:
+        answers = answers_of(store, study, words or ())
+    if as_json:
+        _print_json(answers_as_json(study, answers))
+        return
+    for found in answers:
+        warning = f"\n  ({found.warning})" if found.warning else ""
+        typer.echo(f"{question_in_words(found.question)}\n  {found.sentence}{warning}\n")
+    if not answers:
+        typer.echo(f"{study} asks nothing; add [[questions]] to its file and `seedbed run` it again", err=True)
+
+
+@app.command(epilog="Example: seedbed compare arithmetic/sanity model.kind=gpt model.kind=lstm")
+@verb
+def compare(
+    names: Annotated[list[str], typer.Argument(help="a study with words or a setting to split it by; studies; runs")],
+    metric: Annotated[str, typer.Option(help="the reading to compare")] = "val/accuracy",
+    value: Annotated[str, typer.Option(help="best, t_f, last, gap, delta_t, seconds or memory")] = "best",
+    home: Home = DEFAULT_HOME, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Compare points, runs or studies over seeds: effect, 95 % interval and an exact test."""
+    from seedbed.measures.answers.better import compare_groups
+    from seedbed.report.answered import comparison_as_json, gather_groups, subject_named
+    from seedbed.store.store import Store
+
+    subject = subject_named(metric, value)
+    with Store.read(home) as store:
+        groups = gather_groups(store, names)
+    found = compare_groups(groups, subject)
+    if as_json:
+        _print_json(comparison_as_json(groups, found))
+    else:
+        typer.echo("\n".join([found.sentence, *(f"  ({note})" for note in found.notes)]))
+
+
+@app.command(epilog="Example: seedbed report arithmetic/data-size && open lab/reports/arithmetic/data-size/index.html")
+@verb
+def report(
+    names: Annotated[list[str], typer.Argument(help="one study or several; key=value words choose among their runs")],
+    home: Home = DEFAULT_HOME,
+    out: Annotated[Path | None, typer.Option(help="folder to write; default: HOME/reports/STUDY")] = None,
+) -> None:
+    """Write a study as one page with answers, figures and tables, and its pictures and tables as files beside it."""
+    from seedbed.report.page import write_report
+
+    studies, words = [name for name in names if "=" not in name], [name for name in names if "=" in name]
+    if not studies:
+        raise UsageError("report needs the name of a stored study; `seedbed ls` shows them")
+    typer.echo(write_report(home, studies, words, out))
+
+
+Dial = Annotated[str | None, typer.Option(help="a dial, such as model.layers")]
+
+
+@app.command(epilog="Example: seedbed plot arithmetic/data-size --colour task.train_fraction --out figure.svg")
+@verb
+def plot(
+    study: StoredArgument, words: Words = None, home: Home = DEFAULT_HOME,
+    kind: Annotated[str | None, typer.Option(help="curves, against, bars, level or parallel")] = None,
+    metrics: Annotated[str | None, typer.Option(help="readings, with commas between them")] = None,
+    value: Annotated[str | None, typer.Option(help="best, t_f, last, gap, delta_t, seconds or memory")] = None,
+    x: Annotated[str | None, typer.Option(help="step, epoch, tokens, time, parameters, alpha, or a dial")] = None,
+    colour: Dial = None, dash: Dial = None, row: Dial = None, column: Dial = None,
+    x_scale: Annotated[str | None, typer.Option(help="linear, log or log2")] = None,
+    y_scale: Annotated[str | None, typer.Option(help="linear or log")] = None,
+    colour_scale: Annotated[str | None, typer.Option(help="linear, log or log2")] = None,
+    alphas: Annotated[str | None, typer.Option(help="shares of T to replay at, with commas between them")] = None,
+    title: Annotated[str | None, typer.Option(help="in words")] = None,
+    figure: Annotated[int | None, typer.Option(min=1, help="the study's own figure of this number instead")] = None,
+    look: Annotated[str, typer.Option(help="light or dark")] = "light",
+    out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; without it: as text")] = None,
+) -> None:  # fmt: skip
+    """Draw one chart of a study: into a file, or as a preview in the terminal."""
+    from seedbed.report.figures import asked_figure, preview_figure, write_figure
+    from seedbed.report.gather import gather_curves
+    from seedbed.store.store import Store
+    from seedbed.study.shows import shown_in
+
+    options = {
+        "kind": kind, "metrics": _listed(metrics), "value": value, "x": x, "colour": colour, "dash": dash, "row": row,
+        "column": column, "x_scale": x_scale, "y_scale": y_scale, "colour_scale": colour_scale, "title": title,
+        "alphas": _numbers("--alphas", alphas),
+    }  # fmt: skip
+    with Store.read(home) as store:
+        runs = gather_curves(store, study, words or ())
+        asked = asked_figure(options, runs, shown_in(store.study(study).text).figures, figure)
+    if out is None:
+        typer.echo(preview_figure(asked, runs))
+    else:
+        write_figure(asked, runs, out, look)
+        typer.echo(out)
+
+
 @app.command(epilog="Example: seedbed rm quickstart train.weight_decay=0.1 --yes")
 @verb
 def rm(
@@ -243,6 +350,18 @@ def rm(
 # ---- what the verbs share ----
 
 
+def _listed(words: str | None) -> tuple[str, ...] | None:
+    """Names with commas between them, as in `train/loss,val/loss`."""
+    return None if words is None else tuple(word.strip() for word in words.split(","))
+
+
+def _numbers(option: str, words: str | None) -> tuple[float, ...] | None:
+    try:
+        return None if words is None else tuple(float(word) for word in words.split(","))
+    except ValueError:
+        raise UsageError(f"{option} {words}: expected numbers with commas between them, such as 0.1,0.5,1.0") from None
+
+
 def _plan(study: str, words: Sequence[str] | None) -> Plan:
     from seedbed.study.plan import plan_named
 
@@ -250,6 +369,17 @@ def _plan(study: str, words: Sequence[str] | None) -> Plan:
     for warning in planned.warnings:
         typer.echo(f"seedbed: warning: {warning}", err=True)
     return planned
+
+
+def _machine(device: str | None, workers: int | None, engine: str | None = None) -> Machine:
+    from seedbed.pipeline import Machine
+
+    for option, value, accepted in (
+        ("--device", device, ("cpu", "cuda")), ("--engine", engine, ("plain", "graph", "compiled")),
+    ):  # fmt: skip
+        if value is not None and value not in accepted:
+            raise UsageError(f"{option} {value}: expected {' or '.join(accepted)}")
+    return Machine.here(device, workers, engine)
 
 
 def _stored_statuses(home: Path) -> dict[str, str]:

@@ -40,7 +40,9 @@ from seedbed.study.pack import Room, pack_runs
 
 FLUSH = 0.5  # seconds that readings may wait before they are committed together
 CPU_PACK = 24 * 2**20  # bytes; beyond the cache, stacking on a CPU gains nothing (docs/log.md)
-GPU_PACK = 8 * 2**30
+GPU_PACK = 16 * 2**30
+GPU_LANES = 6  # packs that share a GPU at a time, each on its own stream
+WORTH_COMPILING = 100_000  # model-steps of a pack that earn back some 15 s of compiling (docs/log.md)
 
 
 @dataclass(frozen=True)
@@ -49,22 +51,30 @@ class Machine:
 
     device: str
     n_workers: int
+    engine: str | None = None  # None: chosen for each pack
 
     @classmethod
-    def here(cls, device: str | None = None, n_workers: int | None = None) -> Machine:
+    def here(cls, device: str | None = None, n_workers: int | None = None, engine: str | None = None) -> Machine:
         """This machine, as found or as asked for; a GPU has one worker, a CPU one for each core."""
         device = device or find_device()
-        return cls(device, n_workers or (n_cores() if device == "cpu" else 1))
+        return cls(device, n_workers or (n_cores() if device == "cpu" else 1), engine)
 
     def room(self) -> Room:
         if self.device == "cpu":
             return Room(max_bytes=CPU_PACK, max_runs=64, min_packs=self.n_workers)
         return Room(max_bytes=GPU_PACK, max_runs=512, min_packs=1)
 
-    def placement(self, n_packs: int) -> Placement:
+    def placement(self, pack: Pack, n_packs: int) -> Placement:
         """Single-threaded workers when there are packs for all of them; else a pack may use the idle cores."""
         threads = max(1, n_cores() // min(self.n_workers, max(1, n_packs))) if self.device == "cpu" else 1
-        return Placement(device=self.device, threads=threads)
+        return Placement(device=self.device, threads=threads, engine=self.engine or self._engine(pack))
+
+    def _engine(self, pack: Pack) -> str:
+        """On a GPU the whole update is one graph, compiled first where the pack is long and wide enough to pay."""
+        if self.device == "cpu":
+            return "plain"
+        n_model_steps = sum(run.settings.n_steps() for run in pack.runs)
+        return "compiled" if n_model_steps >= WORTH_COMPILING else "graph"
 
 
 @dataclass(frozen=True)
@@ -125,9 +135,8 @@ def run_study(plan: Plan, home: Path, machine: Machine, observer: Observer, stop
         store.register(plan)
         status = {run.id: run.status for run in store.runs(plan.study)}
         packs = packs_of(plan, machine, lambda run: status[run] in ("finished", "diverged"))
-        placement = machine.placement(len(packs))
         outcome = Outcome()
-        mine = list(_hold(store, store.claim(packs, lambda _: placement), held, outcome))
+        mine = list(_hold(store, store.claim(packs, lambda pack: machine.placement(pack, len(packs))), held, outcome))
         observer.begin(mine)
         recorders = [Recorder(store, pack.stored.id) for pack in mine]
 
@@ -136,7 +145,8 @@ def run_study(plan: Plan, home: Path, machine: Machine, observer: Observer, stop
             observer.see(mine[number], event)
             outcome.stopped |= isinstance(event, Stopped)
 
-        run_jobs([_preparing(store, pack) for pack in mine], work, on_event, machine.n_workers, stop)
+        n_lanes = 1 if machine.device == "cpu" else GPU_LANES
+        run_jobs([_preparing(store, pack) for pack in mine], work, on_event, machine.n_workers, stop, n_lanes)
         outcome.stopped |= stop()
         for recorder in recorders:
             recorder.close()

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.settings import Settings, Value
+from seedbed.settings import DataFacts, Settings, Value
 
 Status: TypeAlias = Literal["planned", "running", "finished", "stopped", "diverged", "failed"]
 Arrays: TypeAlias = Mapping[str, NDArray[np.generic]]
@@ -25,6 +25,7 @@ class Parameters:
 
     total: int
     non_embedding: int
+    frozen: int = 0  # besides those of `total`: numbers of tables that are given and stay as they are
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Run:
     point: Mapping[str, Value]  # the dials that the study varies
     settings: Settings
     parameters: Parameters
+    facts: DataFacts | None = None  # of the task's data; None: those that the dials tell (arithmetic)
 
 
 @dataclass(frozen=True)

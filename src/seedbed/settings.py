@@ -12,7 +12,8 @@ study that seedbed was first built for, so `Settings()` is a run of a two-layer 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias, cast, get_args, get_origin
@@ -25,12 +26,30 @@ Value: TypeAlias = Any  # what a TOML value can be: str, int, float, bool, or a 
 
 def _tuple_of_one(value: Value) -> Value:
     """`orders = 2` means `orders = [2]`."""
-    return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
+    return (value,) if isinstance(value, int | str) and not isinstance(value, bool) else value
 
 
 Orders = Annotated[tuple[Literal[2, 3], ...], BeforeValidator(_tuple_of_one), Field(min_length=1, max_length=2)]
 Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+Words = Annotated[str, Field(min_length=1, max_length=1_000)]
+Names = Annotated[tuple[Words, ...], BeforeValidator(_tuple_of_one)]
+Lengths = Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(_tuple_of_one)]
+Tokens = Literal["characters", "words", "bytes", "bpe"]
+Init = Literal["library", "normal-0.02", "xavier-normal", "xavier-uniform", "orthogonal"]
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What the data of a task decides and no dial tells; `data/` makes it, plan, count and build are handed it."""
+
+    vocabulary: int  # token ids, special ones included
+    context: int  # tokens that a training sample shows the model
+    n_train: int  # samples of one epoch; drawn without end, as many as hold the text's tokens once
+    classes: int = 0  # labels; 0: the model tells the next token
+    padding: int | None = None  # the id whose row in a token table starts at zero
+    digest: str = ""  # names the very data; part of a run's id
 
 
 class Dials(BaseModel):
@@ -57,28 +76,103 @@ class Arithmetic(Dials):
         return round(self.n_equations(order) * self.train_fraction)
 
 
-class GPT(Dials):
-    """Decoder-only transformer."""
+class Text(Dials):
+    """Predict the next token of a text."""
 
-    kind: Literal["gpt"] = Field("gpt", description="which model")
+    kind: Literal["text"] = Field("text", description="which task")
+    corpus: Words = Field("python-docs", description="a named corpus, or the path of a text file or a folder of *.txt")
+    tokens: Tokens = Field("characters", description="what a token is")
+    vocabulary: int | None = Field(
+        None, ge=300, le=60_000, description="tokens of a BPE trained on the corpus; unset: GPT-1's vocabulary (bpe)"
+    )
+    length: int = Field(128, ge=1, le=1_000_000, description="tokens of context of a sample")
+    split: Literal["contiguous", "documents"] = Field(
+        "contiguous", description="how parts are held out: the end of the text, or whole documents, alike for all seeds"
+    )
+    val_fraction: Rate = Field(0.1, description="share held out for validation, unless the corpus has its own")
+    test_fraction: Rate = Field(0.0, description="share held out for testing, unless the corpus has its own")
+    data_fraction: Share = Field(1.0, description="share of the training part that is used")
+    sampler: Literal["documents", "length", "windows", "epochs"] = Field(
+        "length",
+        description="training samples: a random place of a random document (each document alike, or by its length), "
+        "every window once an epoch (stride 1), or windows one after the other (stride length)",
+    )
+    tests: Names = Field((), description="named test sets of the corpus that are read; unset: all that it has")
+    lengths: Lengths = Field((), description="contexts at which perplexity is read besides length, in tokens")
+
+
+class Labels(Dials):
+    """Tell the label of a text."""
+
+    kind: Literal["labels"] = Field("labels", description="which task")
+    corpus: Words = Field("speeches", description="a named corpus with labels, or a TSV or CSV file: label, text")
+    tokens: Tokens = Field("words", description="what a token is")
+    vocabulary: int | None = Field(
+        None, ge=300, le=60_000, description="tokens of a BPE trained on the corpus; unset: GPT-1's vocabulary (bpe)"
+    )
+    length: int = Field(32, ge=1, le=1_000_000, description="tokens of a sample; longer texts are cut, shorter padded")
+    val_fraction: Rate = Field(0.1, description="share of the labelled training texts held out for validation")
+    data_fraction: Share = Field(1.0, description="share of the training part that is used")
+
+
+class Transformer(Dials):
+    """What decoder and encoder have in common."""
+
+    kind: Literal["gpt", "encoder"]
     layers: int = Field(2, ge=1, le=1_000, description="number of blocks")
     dim: int = Field(128, ge=1, le=100_000, description="width of the residual stream")
     heads: Positive = Field(4, description="attention heads; must divide dim")
     mlp_multiplier: int = Field(4, ge=1, le=1_000, description="hidden width of the MLP over dim")
+    hidden: Positive | None = Field(None, description="hidden width of the MLP; unset: mlp_multiplier times dim")
     activation: Literal["gelu", "relu"] = Field("gelu", description="nonlinearity of the MLP")
     norm: Literal["post", "pre"] = Field("post", description="LayerNorm after the residual sum, or before each part")
     final_norm: bool = Field(False, description="one more LayerNorm before the output")
-    positions: Literal["sinusoidal", "learned", "none"] = Field("sinusoidal", description="how positions are told")
+    positions: Literal["sinusoidal", "learned", "alibi", "rotary", "none"] = Field(
+        "sinusoidal", description="how positions are told; alibi, rotary and none have no table"
+    )
     position_exponent: Literal["k/d", "2k/d"] = Field(
         "k/d", description="sinusoidal wavelength exponent for dimensions 2k and 2k+1: the hand-out's, or the classic"
     )
-    attention_bias: bool = Field(True, description="biases in the four attention maps")
+    attention_bias: bool = Field(True, description="biases in the attention maps")
+    qkv_bias: bool | None = Field(None, description="biases of queries, keys and values; unset: as attention_bias")
     mlp_bias: bool = Field(False, description="biases in the MLP")
     output_bias: bool = Field(True, description="bias in the output layer")
-    tied: bool = Field(False, description="output layer shares the token table")
+    embeddings: Words | None = Field(
+        None, description="an .npz file with tables that stay as they are: tokens, and positions where learned"
+    )
     dropout: Rate = Field(0.0, description="share of MLP outputs dropped while training")
-    init: Literal["library", "normal-0.02"] = Field("library", description="how weights start")
+    embedding_dropout: Rate = Field(0.0, description="share of the first block's inputs dropped")
+    attention_dropout: Rate = Field(0.0, description="share of attention weights dropped")
+    mlp_dropout: Rate = Field(0.0, description="share of the MLP's hidden units dropped")
+    residual_dropout: Rate = Field(0.0, description="share dropped of what attention and MLP add to the stream")
+    init: Init = Field("library", description="how weights start; all but library have zero biases")
     init_scale: float = Field(1.0, gt=0.0, le=1_000.0, description="factor on all initial matrices and tables")
+
+    @property
+    def mlp_width(self) -> int:
+        """Hidden width of the MLP."""
+        return self.mlp_multiplier * self.dim if self.hidden is None else self.hidden
+
+    @property
+    def has_qkv_bias(self) -> bool:
+        return self.attention_bias if self.qkv_bias is None else self.qkv_bias
+
+
+class GPT(Transformer):
+    """Decoder-only transformer."""
+
+    kind: Literal["gpt"] = Field("gpt", description="which model")
+    tied: bool = Field(False, description="output layer shares the token table")
+
+
+class Encoder(Transformer):
+    """Transformer without a mask, averaged over positions (padding too), and a two-layer classifier."""
+
+    kind: Literal["encoder"] = Field("encoder", description="which model")
+    activation: Literal["gelu", "relu"] = Field("gelu", description="nonlinearity of the MLP and of the classifier")
+    classifier_hidden: Positive = Field(100, description="width of the classifier's hidden layer")
+    classifier_dropout: Rate = Field(0.0, description="share of the classifier's hidden units dropped")
+    batch_norm: bool = Field(False, description="BatchNorm over the classifier's hidden layer")
 
 
 class LSTM(Dials):
@@ -92,10 +186,16 @@ class LSTM(Dials):
     gate_init: Literal["xavier-uniform", "library"] = Field(
         "xavier-uniform", description="how gates start: Xavier on [x; h] with zero biases, or as the library's LSTM"
     )
+    projection: Positive | None = Field(
+        None, description="width of one more layer between state and output; unset: none"
+    )
+    activation: Literal["gelu", "relu"] = Field("gelu", description="nonlinearity of the projection")
     output_bias: bool = Field(True, description="bias in the output layer")
-    tied: bool = Field(False, description="output layer shares the token table; needs hidden = dim")
+    tied: bool = Field(False, description="output layer shares the token table; needs hidden (or projection) = dim")
+    embeddings: Words | None = Field(None, description="an .npz file with a table that stays as it is: tokens")
     dropout: Rate = Field(0.0, description="share of outputs dropped between layers while training")
-    init: Literal["library", "normal-0.02"] = Field("library", description="how the other weights start")
+    embedding_dropout: Rate = Field(0.0, description="share of the first cell's inputs dropped")
+    init: Init = Field("library", description="how the other weights start; all but library have zero biases")
     init_scale: float = Field(1.0, gt=0.0, le=1_000.0, description="factor on all initial matrices and tables")
 
     @property
@@ -103,21 +203,37 @@ class LSTM(Dials):
         """Width of the state."""
         return self.dim if self.hidden is None else self.hidden
 
+    @property
+    def output_width(self) -> int:
+        """Width of what the output layer sees."""
+        return self.width if self.projection is None else self.projection
+
 
 class Train(Dials):
     """How a run is optimised, evaluated and saved."""
 
-    steps: Positive = Field(10_001, description="updates T; rounded up to whole epochs")
-    batch_size: Positive = Field(512, description="samples per update; capped at the training set")
+    steps: Positive = Field(10_001, description="updates T; of arithmetic, rounded up to whole epochs")
+    epochs: Positive | None = Field(None, description="passes over the training set, instead of steps")
+    tokens: int | None = Field(
+        None, ge=1, le=10**15, description="training tokens, instead of steps; the last update may pass them"
+    )
+    seconds: float | None = Field(None, gt=0.0, le=1e9, description="seconds of computing, instead of steps")
+    batch_size: Positive = Field(512, description="samples per batch; capped at the training set")
+    accumulate: int = Field(1, ge=1, le=1_000_000, description="batches whose gradients make one update")
     optimizer: Literal["sgd", "momentum", "adam", "adamw"] = Field(
         "adamw", description="update rule; weight decay is L2 in all but adamw, which decouples it"
     )
     lr: float = Field(1e-3, gt=0.0, description="learning rate")
-    weight_decay: float = Field(1.0, ge=0.0, description="weight decay, on every parameter")
+    weight_decay: float = Field(1.0, ge=0.0, description="weight decay")
+    decay: Literal["all", "matrices"] = Field(
+        "all", description="what decays: every parameter, or all but biases and norms"
+    )
     momentum: Rate = Field(0.9, description="of the momentum optimizer")
     betas: tuple[Rate, Rate] = Field((0.9, 0.999), description="decay of the first and second moment (adam, adamw)")
     eps: float = Field(1e-8, gt=0.0, description="floor of the second moment's root (adam, adamw)")
     clip: float = Field(1.0, ge=0.0, description="largest global gradient norm of a run; 0 leaves gradients alone")
+    label_smoothing: Rate = Field(0.0, description="share of the target that is spread over all tokens or labels")
+    ema: Rate = Field(0.0, description="decay of a running mean of the weights, which is evaluated; 0: none")
     schedule: Literal["constant", "linear", "cosine", "step", "plateau"] = Field(
         "constant", description="how the learning rate changes after the warm-up"
     )
@@ -130,42 +246,82 @@ class Train(Dials):
     watch: Literal["train/loss", "val/loss"] = Field("train/loss", description="reading that plateau looks at")
     eval_first: int = Field(100, ge=0, le=1_000_000, description="every step up to this one is recorded")
     eval_every: Positive = Field(100, description="steps between records afterwards")
+    eval_batches: int = Field(
+        0, ge=0, le=1_000_000_000, description="batches of each set that a record reads; 0: the whole set"
+    )
+    stop_after: int = Field(
+        0, ge=0, le=1_000_000, description="records without progress after which a run stops; 0: never"
+    )
+    stop_metric: Literal["val/loss", "val/accuracy"] = Field("val/loss", description="reading that stopping looks at")
+    sample_every: int = Field(0, ge=0, le=1_000_000_000, description="steps between texts the model writes; 0: none")
+    prompt: str = Field("", max_length=10_000, description="what a sample begins with")
+    sample_tokens: int = Field(500, ge=1, le=1_000_000, description="tokens of a sample after the prompt")
     closing_record: bool = Field(True, description="one more record of the final weights, labelled last step + 1")
+    precision: Literal["fp32", "tf32", "bf16"] = Field(
+        "fp32", description="of matrix products on a GPU: strict, 19-bit, or 16-bit with 32-bit weights"
+    )
     save_every: Positive = Field(1_000, description="steps between kept checkpoints; the last is always kept")
 
 
-Task: TypeAlias = Arithmetic
-Model: TypeAlias = GPT | LSTM
-TASKS: dict[str, type[Arithmetic]] = {"arithmetic": Arithmetic}
-MODELS: dict[str, type[GPT] | type[LSTM]] = {"gpt": GPT, "lstm": LSTM}
+Task: TypeAlias = Arithmetic | Text | Labels
+Model: TypeAlias = GPT | LSTM | Encoder
+TASKS: dict[str, type[Arithmetic] | type[Text] | type[Labels]] = {
+    "arithmetic": Arithmetic, "text": Text, "labels": Labels
+}  # fmt: skip
+MODELS: dict[str, type[GPT] | type[LSTM] | type[Encoder]] = {"gpt": GPT, "lstm": LSTM, "encoder": Encoder}
+BUDGETS = ("train.steps", "train.epochs", "train.tokens", "train.seconds")  # ways to say how long; one of them counts
 
-# Dials that do nothing unless another dial asks for them: name → (that dial, the values that use it).
-NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "train.momentum": ("train.optimizer", ("momentum",)),
-    "train.betas": ("train.optimizer", ("adam", "adamw")),
-    "train.eps": ("train.optimizer", ("adam", "adamw")),
-    "train.lr_floor": ("train.schedule", ("linear", "cosine")),
-    "train.lr_every": ("train.schedule", ("step",)),
-    "train.lr_factor": ("train.schedule", ("step", "plateau")),
-    "train.patience": ("train.schedule", ("plateau",)),
-    "train.threshold": ("train.schedule", ("plateau",)),
-    "train.watch": ("train.schedule", ("plateau",)),
-    "model.position_exponent": ("model.positions", ("sinusoidal",)),
-    "model.gate_init": ("model.init", ("library",)),
+
+def _any_of(*values: Value) -> Callable[[Value], bool]:
+    return lambda value: value in values
+
+
+def _is_unset(value: Value) -> bool:
+    return value is None
+
+
+def _is_set(value: Value) -> bool:
+    return value is not None
+
+
+# Dials that do nothing unless another dial asks for them: name → (that dial, whether its value does). A need of a dial
+# that the kind of model does not have is none: only the LSTM's activation waits for a projection.
+NEEDS: dict[str, tuple[str, Callable[[Value], bool]]] = {
+    "task.vocabulary": ("task.tokens", _any_of("bpe")),
+    "train.momentum": ("train.optimizer", _any_of("momentum")),
+    "train.betas": ("train.optimizer", _any_of("adam", "adamw")),
+    "train.eps": ("train.optimizer", _any_of("adam", "adamw")),
+    "train.decay": ("train.weight_decay", bool),
+    "train.lr_floor": ("train.schedule", _any_of("linear", "cosine")),
+    "train.lr_every": ("train.schedule", _any_of("step")),
+    "train.lr_factor": ("train.schedule", _any_of("step", "plateau")),
+    "train.patience": ("train.schedule", _any_of("plateau")),
+    "train.threshold": ("train.schedule", _any_of("plateau")),
+    "train.watch": ("train.schedule", _any_of("plateau")),
+    "train.eval_batches": ("task.kind", _any_of("text", "labels")),
+    "train.stop_metric": ("train.stop_after", bool),
+    "train.sample_every": ("task.kind", _any_of("text")),
+    "train.prompt": ("train.sample_every", bool),
+    "train.sample_tokens": ("train.sample_every", bool),
+    "model.embeddings": ("task.kind", _any_of("text", "labels")),
+    "model.position_exponent": ("model.positions", _any_of("sinusoidal")),
+    "model.mlp_multiplier": ("model.hidden", _is_unset),
+    "model.activation": ("model.projection", _is_set),
+    "model.gate_init": ("model.init", _any_of("library")),
 }
 
 
 class Settings(Dials):
     """Everything that decides a run, but its seed."""
 
-    task: Task = Arithmetic()
+    task: Task = Field(Arithmetic(), discriminator="kind")
     model: Model = Field(GPT(), discriminator="kind")
     train: Train = Train()
 
     @classmethod
     def of(cls, dials: Mapping[str, Value]) -> Settings:
         """The settings with these dials (`{"model.layers": 3}`) set and all others at their defaults."""
-        tree: dict[str, dict[str, Value]] = {"task": {}, "model": {"kind": "gpt"}, "train": {}}
+        tree: dict[str, dict[str, Value]] = {"task": {"kind": "arithmetic"}, "model": {"kind": "gpt"}, "train": {}}
         for name, value in dials.items():
             part, _, field = name.partition(".")
             tree[part][field] = tuple(value) if isinstance(value, list) else value
@@ -182,41 +338,104 @@ class Settings(Dials):
         plain = Settings.of({"task.kind": self.task.kind, "model.kind": self.model.kind}).dials() | kinds
         return {name: value for name, value in self.dials().items() if value != plain[name]}
 
-    def n_steps(self) -> int:
-        """Updates in all: `train.steps` rounded up to whole epochs of the training set."""
-        n_train = sum(self.task.n_train(order) for order in self.task.orders)
-        per_epoch = -(-n_train // min(self.train.batch_size, n_train))
-        return -(-self.train.steps // per_epoch) * per_epoch
+    def n_steps(self, facts: DataFacts | None = None) -> int:
+        """Updates in all; epochs of a text task need the facts of its data.
+
+        Steps of arithmetic are rounded up to whole epochs, as in the course's code; a budget of seconds has no number
+        of updates, so it gives the largest there is.
+        """
+        train = self.train
+        if train.seconds is not None:
+            return 10**9
+        if train.tokens is not None:
+            return -(-train.tokens // (self._samples_per_update(facts) * self._context(facts)))
+        if train.epochs is None and not isinstance(self.task, Arithmetic):
+            return train.steps
+        per_epoch = self.updates_per_epoch(facts)
+        return per_epoch * (-(-train.steps // per_epoch) if train.epochs is None else train.epochs)
+
+    def updates_per_epoch(self, facts: DataFacts | None = None) -> int:
+        """Updates in one pass over the training set, the last one possibly smaller."""
+        if (n_train := self._n_train(facts)) is None:
+            raise ValueError(f"an epoch of task.kind = {self.task.kind} is known only with the facts of its data")
+        return -(-n_train // self._samples_per_update(facts))
+
+    def _samples_per_update(self, facts: DataFacts | None) -> int:
+        samples, n_train = self.train.batch_size * self.train.accumulate, self._n_train(facts)
+        return samples if n_train is None else min(samples, n_train)
+
+    def _n_train(self, facts: DataFacts | None) -> int | None:
+        if isinstance(self.task, Arithmetic):
+            return sum(self.task.n_train(order) for order in self.task.orders)
+        return None if facts is None else facts.n_train
+
+    def _context(self, facts: DataFacts | None) -> int:
+        if isinstance(self.task, Arithmetic):
+            return 2 * max(self.task.orders) + 2
+        return self.task.length if facts is None else facts.context
 
     def conflicts(self) -> list[tuple[str, str]]:
         """What cannot be together: (the dial to change, why)."""
-        task, model, train = self.task, self.model, self.train
-        found = []
-        if isinstance(model, GPT) and model.dim % model.heads:
-            found.append(("model.heads", f"model.heads = {model.heads} does not divide model.dim = {model.dim}"))
-        if isinstance(model, GPT) and model.positions == "sinusoidal" and model.dim % 2:
-            found.append(("model.dim", f"model.dim = {model.dim} is odd; sinusoidal positions need an even one"))
-        if isinstance(model, LSTM) and model.tied and model.width != model.dim:
-            found.append(
-                ("model.tied", f"model.tied needs model.hidden = model.dim, not {model.width} and {model.dim}")
-            )
-        if task.operator == "/" and any(task.p % divisor == 0 for divisor in range(2, task.p)):
-            found.append(("task.p", f"task.p = {task.p} is not prime; division by its factors has several answers"))
-        if len(set(task.orders)) != len(task.orders):
-            found.append(("task.orders", f"task.orders = {list(task.orders)} names an order twice"))
-        for order in task.orders:
-            n, n_train = task.n_equations(order), task.n_train(order)
-            if n > 50_000_000:
-                found.append(
-                    ("task.p", f"task.p = {task.p} makes {n:,} equations of order {order}; at most 50,000,000")
+        return [*self._task_conflicts(), *self._model_conflicts(), *self._fit_conflicts(), *self._train_conflicts()]
+
+    def _fit_conflicts(self) -> Iterator[tuple[str, str]]:
+        """A task and a model that do not go together."""
+        task, model = self.task.kind, self.model.kind
+        if task == "labels" and model != "encoder":
+            yield "model.kind", f"model.kind = {model} cannot tell labels; task.kind = labels needs encoder"
+        if model == "encoder" and task != "labels":
+            yield "model.kind", f"model.kind = encoder tells labels only; task.kind = {task} needs gpt or lstm"
+
+    def _model_conflicts(self) -> Iterator[tuple[str, str]]:
+        model = self.model
+        if isinstance(model, LSTM):
+            if model.tied and model.output_width != model.dim:
+                wide = "hidden" if model.projection is None else "projection"
+                yield (
+                    "model.tied",
+                    f"model.tied needs model.{wide} = model.dim, not {model.output_width} and {model.dim}",
                 )
-            if n_train == 0 or (n_train == n and task.train_fraction < 1):
-                empty = "training" if n_train == 0 else "validation"
-                why = f"task.train_fraction = {task.train_fraction} of {n} equations leaves no {empty} sample"
-                found.append(("task.train_fraction", why))
-        if train.warmup > train.steps:
-            found.append(("train.warmup", f"train.warmup = {train.warmup} is longer than train.steps = {train.steps}"))
-        return found
+            return
+        if model.dim % model.heads:
+            yield "model.heads", f"model.heads = {model.heads} does not divide model.dim = {model.dim}"
+        elif model.positions == "rotary" and model.dim // model.heads % 2:
+            width = f"model.dim / model.heads = {model.dim // model.heads}"
+            yield "model.heads", f"{width} is odd; rotary positions turn pairs and need an even one"
+        if model.positions == "sinusoidal" and model.dim % 2:
+            yield "model.dim", f"model.dim = {model.dim} is odd; sinusoidal positions need an even one"
+
+    def _task_conflicts(self) -> Iterator[tuple[str, str]]:
+        task = self.task
+        if isinstance(task, Arithmetic):
+            yield from _arithmetic_conflicts(task)
+        elif isinstance(task, Text) and task.val_fraction + task.test_fraction >= 1:
+            held = f"task.val_fraction = {task.val_fraction} and task.test_fraction = {task.test_fraction}"
+            yield "task.val_fraction", f"{held} leave nothing to train on"
+
+    def _train_conflicts(self) -> Iterator[tuple[str, str]]:
+        train = self.train
+        given = [name for name in BUDGETS if name.removeprefix("train.") in train.model_fields_set]
+        given = [name for name in given if getattr(train, name.removeprefix("train.")) is not None]
+        if len(given) > 1:
+            values = " and ".join(f"{name} = {getattr(train, name.removeprefix('train.'))}" for name in given)
+            yield given[-1], f"{values} both say how long to train; give one"
+        elif given in ([], ["train.steps"]) and train.warmup > train.steps:
+            yield "train.warmup", f"train.warmup = {train.warmup} is longer than train.steps = {train.steps}"
+
+
+def _arithmetic_conflicts(task: Arithmetic) -> Iterator[tuple[str, str]]:
+    if task.operator == "/" and any(task.p % divisor == 0 for divisor in range(2, task.p)):
+        yield "task.p", f"task.p = {task.p} is not prime; division by its factors has several answers"
+    if len(set(task.orders)) != len(task.orders):
+        yield "task.orders", f"task.orders = {list(task.orders)} names an order twice"
+    for order in task.orders:
+        n, n_train = task.n_equations(order), task.n_train(order)
+        if n > 50_000_000:
+            yield "task.p", f"task.p = {task.p} makes {n:,} equations of order {order}; at most 50,000,000"
+        if n_train == 0 or (n_train == n and task.train_fraction < 1):
+            empty = "training" if n_train == 0 else "validation"
+            why = f"task.train_fraction = {task.train_fraction} of {n} equations leaves no {empty} sample"
+            yield "task.train_fraction", why
 
 
 def fields_of(task_kind: str, model_kind: str) -> dict[str, FieldInfo]:

@@ -22,7 +22,8 @@ METRIC: Final = re.compile(r"(?:(?P<split>train|val|test(?:\[.+\])?)/)?(?P<quant
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Scalar: TypeAlias = str | int | float | bool
-Filter: TypeAlias = dict[Name, Scalar | tuple[Scalar, ...]]  # dial → the value, or one of the values, that counts
+Choices: TypeAlias = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
+Filter: TypeAlias = dict[Name, Choices]  # dial → the value, or one of the values, that counts
 
 
 class Figure(Dials):

@@ -4,11 +4,23 @@ import statistics
 import warnings
 from math import inf, isnan, nan
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
 
-from seedbed.measures.compare import over_seeds
+from seedbed.measures.compare import (
+    Interval,
+    compare,
+    compare_all,
+    interval,
+    over_seeds,
+    share_interval,
+    welch,
+)
+from seedbed.measures.exact import holm, sign_flip, swap
 
 
 def test_std_of_two_seeds_is_half_their_difference() -> None:
@@ -53,3 +65,101 @@ def test_no_seed_has_no_mean() -> None:
     assert isnan(spread.mean)
     assert isnan(spread.std)
     assert spread.n == 0
+
+
+# ---- intervals and comparisons, against SciPy ----
+
+RNG = np.random.default_rng(3)
+
+
+def by_seed(values: NDArray[np.float64], first: int = 0) -> dict[int, float]:
+    return {first + place: float(value) for place, value in enumerate(values)}
+
+
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_the_interval_is_students_with_the_sample_std(n: int) -> None:
+    values = RNG.normal(5, 2, n)
+    low, high = stats.t.interval(0.95, n - 1, values.mean(), values.std(ddof=1) / np.sqrt(n))
+    found = interval(values.tolist())
+    assert (found.mean, found.low, found.high, found.n) == pytest.approx((values.mean(), low, high, n))
+
+
+def test_one_number_has_no_bounds_and_none_has_no_mean() -> None:
+    assert interval([3.0]) == Interval(3.0, -inf, inf, 1)
+    assert isnan(interval([]).mean)
+    assert isnan(interval([1.0, nan]).low)
+
+
+@pytest.mark.parametrize(("yes", "n"), [(0, 3), (2, 2), (3, 8), (1, 1), (10, 40)])
+def test_the_interval_of_a_share_is_scipys_exact_one(yes: int, n: int) -> None:
+    expected = stats.binomtest(yes, n).proportion_ci(0.95, "exact")
+    assert share_interval(yes, n) == pytest.approx((expected.low, expected.high))
+
+
+def test_equal_seeds_are_paired_as_in_the_paired_t_test() -> None:
+    one, other = RNG.normal(1, 1, 7), RNG.normal(0, 1, 7)
+    expected = stats.ttest_rel(one, other).confidence_interval(0.95)
+    found = compare(by_seed(one), by_seed(other))
+    assert (found.paired, found.n, found.seeds, found.left_out) == (True, 7, tuple(range(7)), 0)
+    assert (found.effect, found.low, found.high) == pytest.approx((np.mean(one - other), expected.low, expected.high))
+    assert found.p == sign_flip(one - other)
+
+
+def test_other_seeds_are_compared_by_welch_and_swaps() -> None:
+    one, other = RNG.normal(1, 1, 4), RNG.normal(0, 3, 6)
+    expected = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
+    found = compare(by_seed(one), by_seed(other, 100))
+    assert (found.paired, found.n, found.seeds) == (False, 10, ())
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert found.p == swap(one, other)
+
+
+def test_numbers_without_a_partner_or_a_value_are_counted_as_left_out() -> None:
+    found = compare({0: 1.0, 1: 2.0, 2: 3.0, 3: nan}, {0: 0.5, 1: 1.0, 3: 2.0, 9: 7.0})
+    assert (found.seeds, found.n, found.left_out, found.effect) == ((0, 1), 2, 4, 0.75)
+    nothing = compare({0: nan}, {0: 1.0})
+    assert isnan(nothing.effect)
+    assert not nothing.clear
+    assert nothing.left_out == 1
+
+
+def test_two_seeds_can_never_be_clear_and_six_can() -> None:
+    far = compare({0: 100.0, 1: 101.0}, {0: 0.0, 1: 1.0})
+    assert (far.clear, far.can_be_clear, far.p.value) == (False, False, 0.5)
+    six = compare(by_seed(np.arange(6) + 10.0), by_seed(np.arange(6) + 0.5))
+    assert (six.clear, six.can_be_clear) == (True, True)
+
+
+def test_equal_groups_have_an_effect_and_an_interval_of_exactly_zero() -> None:
+    same = compare({0: 1.0, 1: 0.7}, {0: 1.0, 1: 0.7})
+    assert (same.effect, same.low, same.high, same.p.value) == (0.0, 0.0, 0.0, 1.0)
+    apart = compare({0: 1.0, 1: 1.0}, {5: 1.0, 6: 1.0})
+    assert (apart.low, apart.high) == (0.0, 0.0)
+
+
+def test_every_pair_is_compared_and_corrected_for_their_number() -> None:
+    noise = np.array([0.1, -0.2, 0.15, -0.1, 0.05, -0.12, 0.2, -0.03])
+    groups = {"a": by_seed(noise), "b": by_seed(noise[::-1]), "c": by_seed(noise + 3 + noise[::-1])}
+    found = compare_all(groups)
+    assert list(found) == [("a", "b"), ("a", "c"), ("b", "c")]
+    plain = [comparison.p.value for comparison in found.values()]
+    assert [comparison.corrected for comparison in found.values()] == holm(plain)
+    assert [comparison.clear for comparison in found.values()] == [False, True, True]
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10, 20])
+def test_paired_intervals_cover_the_truth_in_93_to_97_percent(n: int) -> None:
+    samples = np.random.default_rng(23).normal(0.3, 1, (2500, n))
+    found = [interval(sample.tolist()) for sample in samples]
+    assert 0.93 <= np.mean([one.low <= 0.3 <= one.high for one in found]) <= 0.97
+
+
+@pytest.mark.parametrize(("n", "ratio"), [(3, 1.0), (5, 1.0), (5, 3.0), (10, 1.0), (10, 3.0)])
+def test_unpaired_intervals_cover_the_truth_in_93_to_97_percent(n: int, ratio: float) -> None:
+    rng = np.random.default_rng(29)
+    inside = []
+    for _ in range(1500):
+        one, other = rng.normal(0.3, 1, n), rng.normal(0, ratio, n)
+        found = welch(one, other)
+        inside.append(found[0] <= 0.3 <= found[1])
+    assert 0.93 <= np.mean(inside) <= 0.97

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seedbed.models.count import attention, block, count_parameters, gpt_body, lstm_body, predict_bytes
+from seedbed.models.count import attention, block, count_parameters, lstm_body, predict_bytes, transformer_body
 from seedbed.records import Parameters
 from seedbed.settings import GPT, LSTM, Settings
 
@@ -31,7 +31,7 @@ def test_the_report_s_eighteen_models_have_its_counts(size: tuple[int, int], cou
     lstm = Settings.of({"model.kind": "lstm", "model.layers": layers, "model.dim": dim})
     assert isinstance(gpt.model, GPT)
     assert isinstance(lstm.model, LSTM)
-    assert (gpt_body(gpt.model), lstm_body(lstm.model)) == (counts[0], counts[3])
+    assert (transformer_body(gpt.model), lstm_body(lstm.model)) == (counts[0], counts[3])
     assert count_parameters(gpt) == Parameters(total=counts[2], non_embedding=counts[1])
     assert count_parameters(lstm) == Parameters(total=counts[5], non_embedding=counts[4])
 

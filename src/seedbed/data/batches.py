@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seedbed.data.arithmetic import N_SCORED, split, table
+from seedbed.data.arithmetic import N_SCORED, Table, split, table
 from seedbed.draws import bits, device_keys
 from seedbed.settings import Arithmetic
 
@@ -28,17 +28,29 @@ LAST = torch.iinfo(torch.int32).max
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples of every run; `at` are the input positions that are scored, `weights` sum to 1 over a run's samples."""
+    """Samples of every run; `at` are the input positions that are scored, `weights` sum to 1 over a run's samples.
+
+    Where samples share their beginnings, `inputs` go on from there: sample b of a run continues stem `stem[b]`.
+    """
 
     inputs: Int[Tensor, "R B T"]
     targets: Int[Tensor, "R B K"]
     at: slice | Int[Tensor, "R B K"]
     weights: Float[Tensor, "R B"]
+    stems: Int[Tensor, "R U S"] | None = None
+    stem: Int[Tensor, "R B"] | None = None
 
 
 class ArithmeticBatches:
+    """With `share`, the first tokens of equations, of which there are few kinds, are given once each as stems."""
+
     def __init__(
-        self, tasks: Sequence[Arithmetic], seeds: Sequence[int], batch_sizes: Sequence[int], device: torch.device
+        self,
+        tasks: Sequence[Arithmetic],
+        seeds: Sequence[int],
+        batch_sizes: Sequence[int],
+        device: torch.device,
+        share: bool = False,
     ) -> None:
         tables = {task: table(task) for task in {_same_table(task) for task in tasks}}
         mine = [tables[_same_table(task)] for task in tasks]
@@ -54,6 +66,11 @@ class ArithmeticBatches:
         self._whole = bool((self.per_epoch == 1).all())
         self._place = torch.arange(int(self.sizes.max()), device=device)
         self._keys = device_keys(seeds, "order", device)
+        self.n_stem = _best_stem(mine[0], len(self._place)) if share else 0
+        if self.n_stem:
+            found = [np.unique(one.tokens[:, : self.n_stem], axis=0, return_inverse=True) for one in mine]
+            self.stems = torch.from_numpy(np.stack([stems for stems, _ in found])).to(device)
+            self._stem_of = torch.from_numpy(np.stack([stem.reshape(-1) for _, stem in found])).to(device)
 
     def draw(self, step: Int[Tensor, "1"]) -> Batch:
         """The batch of every run at this step; each epoch has its own order, the last batch may be short."""
@@ -72,11 +89,12 @@ class ArithmeticBatches:
 
     def _batch(self, rows: Int[Tensor, "R B"], weights: Float[Tensor, "R B"]) -> Batch:
         tokens = self.tokens.gather(1, rows[..., None].expand(-1, -1, self.tokens.shape[-1]))
-        inputs, following = tokens[..., :-1], tokens[..., 1:]
+        shared = (self.stems, self._stem_of.gather(1, rows)) if self.n_stem else (None, None)
+        inputs, following = tokens[..., self.n_stem : -1], tokens[..., self.n_stem + 1 :]
         if self.scored is None:
-            return Batch(inputs, following[..., -N_SCORED:], slice(-N_SCORED, None), weights)
-        at = self.scored[rows]
-        return Batch(inputs, following.gather(2, at), at, weights)
+            return Batch(inputs, following[..., -N_SCORED:], slice(-N_SCORED, None), weights, *shared)
+        at = self.scored[rows] - self.n_stem
+        return Batch(inputs, following.gather(2, at), at, weights, *shared)
 
     def chunks(self, size: int) -> Iterator[Batch]:
         """All equations in order, at most `size` at a time, for evaluation."""
@@ -88,6 +106,16 @@ class ArithmeticBatches:
 
 def _same_table(task: Arithmetic) -> Arithmetic:
     return task.model_copy(update={"train_fraction": 1.0})
+
+
+def _best_stem(equations: Table, batch_size: int) -> int:
+    """How many first tokens to share so that the fewest are computed; scored positions stay with their samples."""
+    length = equations.tokens.shape[1] - 1
+    costs = {0: batch_size * length}
+    for n in range(1, int(equations.scored.min()) + 1):
+        n_stems = len(np.unique(equations.tokens[:, :n], axis=0))
+        costs[n] = n_stems * n + batch_size * (length - n)
+    return min(costs, key=lambda n: costs[n])
 
 
 def _stack(arrays: Sequence[Rows], device: torch.device) -> Int[Tensor, "R N T"]:

@@ -49,28 +49,35 @@ def find_device() -> str:
     return "cuda" if Path("/dev/nvidia0").exists() else "cpu"
 
 
-def run_jobs(jobs: Sequence[Callable[[], Job]], work: Work, on_event: OnEvent, n_workers: int, stop: Stop) -> None:
-    """Does all jobs, each prepared just before it starts; with one worker, here and one after another."""
+def run_jobs(
+    jobs: Sequence[Callable[[], Job]], work: Work, on_event: OnEvent, n_workers: int, stop: Stop, n_lanes: int = 1
+) -> None:
+    """Does all jobs, each prepared just before it starts: in worker processes, or here, `n_lanes` of them in turn."""
     if n_workers > 1 and len(jobs) > 1:
         _run_in_workers(jobs, work, on_event, n_workers, stop)
-        return
-    for number, prepare in enumerate(jobs):
-        if stop():
-            return
-        _run_here(number, prepare(), work, on_event, stop)
+    else:
+        _run_here(jobs, work, on_event, n_lanes, stop)
 
 
-def _run_here(number: int, job: Job, work: Work, on_event: OnEvent, stop: Stop) -> None:
-    events = work(job, stop)
+def _run_here(jobs: Sequence[Callable[[], Job]], work: Work, on_event: OnEvent, n_lanes: int, stop: Stop) -> None:
+    """Takes turns between lanes: each turn queues one update on the device, so lanes with own streams overlap there."""
+    waiting, lanes = list(enumerate(jobs)), dict[int, Iterator[Event]]()
     while True:
-        try:
-            event = next(events)
-        except StopIteration:
+        while waiting and len(lanes) < n_lanes and not stop():
+            number, prepare = waiting.pop(0)
+            lanes[number] = work(prepare(), stop)
+        if not lanes:
             return
-        except Exception as error:  # what training raised; what on_event raises is not caught
-            on_event(number, Failed(_in_one_line(error), traceback.format_exc()))
-            return
-        on_event(number, event)
+        for number, events in list(lanes.items()):
+            event: Event | Failed | None
+            try:
+                event = next(events, None)
+            except Exception as error:  # what training raised; what on_event raises is not caught
+                event = Failed(_in_one_line(error), traceback.format_exc())
+            if event is not None:
+                on_event(number, event)
+            if event is None or isinstance(event, Failed):
+                del lanes[number]
 
 
 def _run_in_workers(

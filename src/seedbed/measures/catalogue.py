@@ -51,9 +51,13 @@ MEASURES: dict[str, Entry] = {
         Entry("delta_t", "Δt", "steps", "t_f(val) − t_f(train) of the same run", None),
         Entry("t_reach", "t(M ≥ m)", "steps", "first recorded step at which the metric passes a threshold", None),
         Entry("t_near", "t_ε", "steps", "first recorded step within ε of the best value", None),
-        Entry("at_best", "at best", "as the metric", "value at the step where another metric is first at its best", None),
+        Entry(
+            "at_best", "at best", "as the metric", "value at the step where another metric is first at its best", None
+        ),
         Entry("gap", "gap", "as the metric", "how much worse val is than train at the step where val is best", "min"),
-        Entry("area", "mean height", "as the metric", "area under the curve over its steps, divided by their span", None),
+        Entry(
+            "area", "mean height", "as the metric", "area under the curve over its steps, divided by their span", None
+        ),
         Entry("compute", "C", "parameters × samples", "P·B·T: parameters without tables × batch × steps", "min"),
         Entry("flops", "FLOPs", "operations", "6 × parameters without tables × tokens trained on", "min"),
         Entry("seconds", "time", "s", "compute time of the run: its share of its pack's, evaluation left out", "min"),

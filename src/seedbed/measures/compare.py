@@ -142,17 +142,23 @@ def _finite(values: Mapping[int, float]) -> dict[int, float]:
 
 
 def _unpaired(one: NDArray[np.float64], other: NDArray[np.float64], n_given: int) -> Comparison:
-    """Welch's interval, which does not ask for equal spreads, and the exact test of swapped members."""
-    n, left_out = one.size + other.size, n_given - one.size - other.size
+    n = one.size + other.size
     if not one.size or not other.size:
-        return Comparison(nan, nan, nan, P(1.0, 1.0, 1, True), False, n, (), left_out, 1.0)
-    effect, p = float(one.mean() - other.mean()), swap(one, other)
-    if min(one.size, other.size) < 2:
-        return Comparison(effect, -inf, inf, p, False, n, (), left_out, p.value)
+        return Comparison(nan, nan, nan, P(1.0, 1.0, 1, True), False, n, (), n_given - n, 1.0)
+    p = swap(one, other)
+    return Comparison(float(one.mean() - other.mean()), *welch(one, other), p, False, n, (), n_given - n, p.value)
+
+
+def welch(one: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[float, float]:
+    """Welch's 95 % interval of a difference in mean, which does not ask for equal spreads."""
+    effect, sizes = float(one.mean() - other.mean()), np.array([one.size, other.size])
+    if sizes.min() < 2:
+        return -inf, inf
     errors = np.array([group.var(ddof=1) / group.size for group in (one, other)])
-    freedom = errors.sum() ** 2 / (errors**2 / (np.array([one.size, other.size]) - 1)).sum() if errors.any() else 1.0
-    half = t_quantile(float(freedom)) * sqrt(errors.sum())
-    return Comparison(effect, effect - half, effect + half, p, False, n, (), left_out, p.value)
+    if not errors.any():
+        return effect, effect
+    half = t_quantile(errors.sum() ** 2 / (errors**2 / (sizes - 1)).sum()) * sqrt(errors.sum())
+    return effect - half, effect + half
 
 
 def compare_all(groups: Mapping[Key, Mapping[int, float]]) -> dict[tuple[Key, Key], Comparison]:
@@ -162,5 +168,3 @@ def compare_all(groups: Mapping[Key, Mapping[int, float]]) -> dict[tuple[Key, Ke
     return {
         pair: replace(comparison, corrected=p) for (pair, comparison), p in zip(found.items(), corrected, strict=True)
     }
-
-

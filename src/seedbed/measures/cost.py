@@ -1,4 +1,4 @@
-"""What a run costs: compute P·B·T as report D counts it, training FLOPs, time and memory.
+"""What a run costs: compute P·B·T as report D counts it, training FLOPs, and memory.
 
 >>> from seedbed.records import Parameters
 >>> compute(Settings(), Parameters(404_516, 399_908))  # 399,908 × 480 × 10,001
@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from seedbed.data.arithmetic import context_length
 from seedbed.models.count import effective_batch, predict_bytes
 from seedbed.records import Parameters
 from seedbed.settings import Settings
@@ -21,9 +20,9 @@ def compute(settings: Settings, parameters: Parameters, steps: float | None = No
     return float(parameters.non_embedding) * effective_batch(settings) * updates
 
 
-def training_flops(settings: Settings, parameters: Parameters, steps: float | None = None) -> float:
+def training_flops(parameters: Parameters, tokens: float) -> float:
     """6·P for every token trained on; attention's scores, which grow with the context, are left out."""
-    return FLOPS_PER_PARAMETER * compute(settings, parameters, steps) * context_length(settings.task)
+    return FLOPS_PER_PARAMETER * float(parameters.non_embedding) * tokens
 
 
 def memory(settings: Settings) -> float:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, permutations, product
+from functools import cache
+from itertools import combinations, permutations
 from math import comb, factorial
 
 import numpy as np
@@ -36,11 +37,15 @@ def sign_flip(differences: ArrayLike) -> P:
     """Whether paired differences lie around 0: the sum against its value under every choice of signs."""
     numbers = np.asarray(differences, dtype=float)
     n = numbers.size
-    if exact := 2**n <= EXACT:
-        signs = np.array(list(product((1.0, -1.0), repeat=n)))
-    else:
-        signs = _rng().choice((1.0, -1.0), size=(DRAWS, n))
+    exact = 2**n <= EXACT
+    signs = _all_signs(n) if exact else _rng().choice((1.0, -1.0), size=(DRAWS, n))
     return _p(signs @ numbers, float(numbers.sum()), np.abs(numbers).sum(), 2**n, exact, 2)
+
+
+@cache
+def _all_signs(n: int) -> NDArray[np.float64]:
+    """Every choice of n signs, (2ⁿ, n)."""
+    return np.where(np.arange(2**n)[:, None] >> np.arange(n) & 1, -1.0, 1.0)
 
 
 def swap(first: ArrayLike, second: ArrayLike) -> P:
@@ -49,12 +54,20 @@ def swap(first: ArrayLike, second: ArrayLike) -> P:
     pooled = np.concatenate([one, other])
     pooled -= pooled.mean()
     n, total = one.size, comb(pooled.size, one.size)
-    if exact := total <= EXACT:
-        chosen = np.array(list(combinations(range(pooled.size), n)), dtype=np.int64)
-    else:
-        chosen = _rng().permuted(np.tile(np.arange(pooled.size), (DRAWS, 1)), axis=1)[:, :n]
+    exact = total <= EXACT
+    chosen = _all_choices(pooled.size, n) if exact else _drawn_choices(pooled.size, n)
     mirrored = 2 if one.size == other.size else 1  # then the complement of the observed choice is as extreme
     return _p(pooled[chosen].sum(1), float(pooled[:n].sum()), np.abs(pooled).sum(), total, exact, mirrored)
+
+
+@cache
+def _all_choices(n: int, k: int) -> NDArray[np.int64]:
+    return np.array(list(combinations(range(n), k)), dtype=np.int64)
+
+
+@cache
+def _drawn_choices(n: int, k: int) -> NDArray[np.int64]:
+    return _rng().permuted(np.tile(np.arange(n), (DRAWS, 1)), axis=1)[:, :k]
 
 
 def trend(blocks: Sequence[ArrayLike]) -> P:
@@ -70,11 +83,16 @@ def trend(blocks: Sequence[ArrayLike]) -> P:
 
 
 def _all_scores(ranks: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.float64]:
-    orders = np.array(list(permutations(range(places.size))))
+    orders = _all_orders(places.size)
     scores = np.zeros(1)
     for row in ranks:
         scores = np.add.outer(scores, row[orders] @ places).ravel()
     return scores
+
+
+@cache
+def _all_orders(n: int) -> NDArray[np.int64]:
+    return np.array(list(permutations(range(n))), dtype=np.int64)
 
 
 def _drawn_scores(ranks: NDArray[np.float64], places: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -82,9 +100,7 @@ def _drawn_scores(ranks: NDArray[np.float64], places: NDArray[np.float64]) -> ND
     return sum((rng.permuted(np.tile(row, (DRAWS, 1)), axis=1) @ places for row in ranks), np.zeros(DRAWS))
 
 
-def _p(
-    scores: NDArray[np.float64], observed: float, scale: float, arrangements: int, exact: bool, mirrored: int
-) -> P:
+def _p(scores: NDArray[np.float64], observed: float, scale: float, arrangements: int, exact: bool, mirrored: int) -> P:
     as_extreme = int((np.abs(scores) >= abs(observed) - _ALIKE * scale).sum())
     if exact:
         return P(as_extreme / scores.size, min(1.0, mirrored / arrangements), arrangements, True)
@@ -101,7 +117,7 @@ def average_ranks(values: ArrayLike) -> NDArray[np.float64]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values corrected for their number (Holm 1979), in the order given: the smallest times m, the next m − 1, …"""
+    """The p-values corrected for their number (Holm 1979), as given: the smallest times m, the next times m − 1, …"""
     corrected = [0.0] * len(p_values)
     highest = 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):

@@ -1,8 +1,8 @@
 """Which runs are compared with which: groups by a dial, settings inside them, and one number a seed.
 
 A group is every run with one value of a dial. Where other dials vary inside the groups, each of their combinations is a
-*setting*; a group's number for a seed is the mean over the settings, so that seeds stay the units that are counted. Only
-settings that every group has with the same seeds enter; the rest is left out and counted.
+*setting*; a group's number for a seed is the mean over the settings, so that seeds stay the units that are counted.
+Only settings that every group has with the same seeds enter; the rest is left out and counted.
 """
 
 from __future__ import annotations
@@ -11,26 +11,30 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from seedbed.measures.summary import RunCurves
 from seedbed.measures.values import replayed
-from seedbed.measures.words import listed, plural
+from seedbed.measures.words import listed, plural, value_word
 from seedbed.settings import Value
 from seedbed.shown import Filter
 
 ALPHAS = tuple(tenth / 10 for tenth in range(1, 11))
 Setting: TypeAlias = tuple[Hashable, ...]
 Groups: TypeAlias = Mapping[Value, Sequence[RunCurves]]
+Key = TypeVar("Key", bound=Hashable)
+
+
+# ---- choosing and grouping ----
 
 
 def dial_value(run: RunCurves, name: str) -> Value:
     """A run's value of a dial, of `parameters` (without tables) or of `alpha`; None where it has none."""
     if name == "parameters":
         return run.run.parameters.non_embedding
-    value = run.point["alpha"] if name == "alpha" and "alpha" in run.point else run.run.settings.dials().get(name)
+    value = run.point.get("alpha") if name == "alpha" else run.run.settings.dials().get(name)
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -48,6 +52,11 @@ def with_alphas(runs: Iterable[RunCurves], alphas: Sequence[float] = ALPHAS) -> 
     return [replayed(run, alpha) for run in runs for alpha in alphas]
 
 
+def levels_of(runs: Iterable[RunCurves], over: str) -> dict[Value, list[RunCurves]]:
+    """The runs by their value of a dial; along `alpha`, each run at every α."""
+    return group_by(with_alphas(runs) if over == "alpha" else runs, over)
+
+
 def group_by(runs: Iterable[RunCurves], name: str) -> dict[Value, list[RunCurves]]:
     """The runs by their value of a dial, numbers in order; runs without that dial stay out."""
     groups: dict[Value, list[RunCurves]] = {}
@@ -62,28 +71,42 @@ def is_numeric(values: Iterable[Value]) -> bool:
 
 
 def inner_dials(groups: Iterable[Sequence[RunCurves]]) -> list[str]:
-    """The dials that differ inside at least one group."""
-    varied: dict[str, None] = {}
+    """The fewest dials, in their order, that tell the points inside the groups apart.
+
+    An LSTM and a GPT differ in their activation too, but their kind says it all.
+    """
+    kept: list[str] = []
     for runs in groups:
-        seen: dict[str, set[Value]] = {}
-        for run in runs:
-            for name, value in run.run.settings.dials().items():
-                seen.setdefault(name, set()).add(value)
-        varied |= dict.fromkeys(name for name, values in seen.items() if len(values) > 1)
-    return list(varied)
+        dials = [run.run.settings.dials() for run in runs]
+        told = {tuple(one.get(name) for name in kept) for one in dials}
+        for name in dict.fromkeys(name for one in dials for name in one):
+            finer = {tuple(one.get(other) for other in (*kept, name)) for one in dials}
+            if len(finer) > len(told):
+                kept, told = [*kept, name], finer
+    return kept
 
 
-def setting_of(run: RunCurves, dials: Sequence[str]) -> Setting:
-    return tuple(dial_value(run, name) for name in dials)
+def by_setting(runs: Iterable[RunCurves], dials: Sequence[str]) -> dict[str, list[RunCurves]]:
+    """The runs by their values of some dials, named in words; one group without a name where there are no dials."""
+    groups: dict[str, list[RunCurves]] = {}
+    for run in runs:
+        values = {name: dial_value(run, name) for name in dials}
+        words = [value_word(name, value) for name, value in values.items() if value is not None]
+        groups.setdefault(", ".join(words), []).append(run)
+    return groups
+
+
+# ---- the same settings and seeds for every group ----
 
 
 @dataclass(frozen=True)
 class Balanced:
-    """The same settings and seeds for every group: `rows[group][setting, seed]` is one number."""
+    """`rows[group][setting, seed]` is one number; every group has the same settings."""
 
     rows: Mapping[Value, Mapping[tuple[Setting, int], float]]
     settings: tuple[Setting, ...]
     n_settings: int  # tried, those left out included
+    n_without: int  # runs that count but have no finite number
 
     def by_seed(self, group: Value) -> dict[int, float]:
         """The group's number for each seed: the mean over the settings."""
@@ -97,49 +120,61 @@ class Balanced:
         """Runs that enter."""
         return sum(len(rows) for rows in self.rows.values())
 
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(sorted({seed for rows in self.rows.values() for _, seed in rows}))
+    def notes(self) -> list[str]:
+        """What is not in the numbers."""
+        missing = self.n_settings - len(self.settings)
+        said = [f"{missing} of {self.n_settings} settings left out: not there with the same seeds"] if missing else []
+        return said + ([f"{plural(self.n_without, 'run')} without a finite number"] if self.n_without else [])
 
 
 def balance(groups: Groups, number: Callable[[RunCurves], float]) -> Balanced:
-    """The settings that all groups have with the most seeds in common; without common seeds, each group's own."""
+    """The settings and seeds that all groups have; with a single setting, every seed of each group."""
     dials = inner_dials(groups.values())
     found: dict[Value, dict[Setting, dict[int, float]]] = {group: {} for group in groups}
     tried: dict[Setting, None] = {}
+    n_without = 0
     for group, runs in groups.items():
         for run in runs:
-            setting = setting_of(run, dials)
+            setting = tuple(dial_value(run, name) for name in dials)
             tried[setting] = None
             if run.counts and isfinite(value := number(run)):
                 found[group].setdefault(setting, {})[run.run.seed] = value
-    shared = [setting for setting in tried if all(setting in found[group] for group in groups)]
-    common = {setting: set.intersection(*(set(found[group][setting]) for group in groups)) for setting in shared}
-    wanted = max(common.values(), key=len, default=set())
-    kept = [setting for setting in shared if common[setting] >= wanted]
-    if len(wanted) < 2 and len(kept) == 1:  # one setting and no pairs: every number counts for itself
-        wanted = set.union(*(set(found[group][kept[0]]) for group in groups))
+            n_without += run.counts and not isfinite(value)
+    seeds = {setting: _common_seeds(found[group].get(setting, {}) for group in groups) for setting in tried}
+    if len(tried) == 1:  # nothing is averaged, so nothing has to match
+        seeds = {setting: {seed for group in groups for seed in found[group].get(setting, {})} for setting in tried}
+    kept, wanted = most_complete(seeds)
     rows = {
         group: {
-            (setting, seed): value
+            (setting, seed): found[group][setting][seed]
             for setting in kept
-            for seed, value in sorted(found[group][setting].items())
-            if len(kept) == 1 or seed in wanted
+            for seed in sorted(wanted)
+            if seed in found[group].get(setting, {})
         }
         for group in groups
     }
-    return Balanced(rows, tuple(kept), len(tried))
+    return Balanced(rows, tuple(kept), len(tried), n_without)
 
 
-def left_out(runs: Sequence[RunCurves]) -> str:
-    """What the reader has to know of runs that are not in the numbers, or not done; empty when all finished."""
-    status = Counter(run.run.status for run in {run.run.id: run for run in runs}.values())
-    total = sum(status.values())
-    said = [f"{status[name]} of {total} runs {name}" for name in ("diverged", "failed") if status[name]]
+def _common_seeds(values: Iterable[Mapping[int, float]]) -> set[int]:
+    return set.intersection(*map(set, values))
+
+
+def most_complete(seeds: Mapping[Key, set[int]]) -> tuple[list[Key], set[int]]:
+    """The keys and seeds that make the largest full table: every one of these keys has every one of these seeds."""
+    tables = []
+    for wanted in [*seeds.values(), set.intersection(*seeds.values()) if seeds else set()]:
+        kept = [key for key, found in seeds.items() if wanted and found >= wanted]
+        tables.append((kept, wanted))
+    return max(tables, key=lambda table: (len(table[0]) * len(table[1]), len(table[0])), default=([], set()))
+
+
+def left_out(runs: Sequence[RunCurves]) -> list[str]:
+    """What the reader has to know of runs that are not in the numbers, or not done; nothing when all finished."""
+    status = Counter(run.run.status for run in runs)
+    counts = [f"{status[name]} of {len(runs)} runs {name}" for name in ("diverged", "failed") if status[name]]
     if status["planned"]:
-        said.append(f"{status['planned']} of {total} runs not started")
+        counts.append(f"{status['planned']} of {len(runs)} runs not started")
     going = status["running"] + status["stopped"]
-    notes = [f"left out: {listed(said)}"] if said else []
-    if going:
-        notes.append(f"{plural(going, 'run')} of {total} not finished: {'its' if going == 1 else 'their'} records so far count")
-    return "; ".join(notes)
+    notes = [f"left out: {listed(counts)}"] if counts else []
+    return notes + ([f"{going} of {len(runs)} runs not finished, their records so far count"] if going else [])

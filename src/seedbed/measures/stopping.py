@@ -49,7 +49,7 @@ class StoppingAdvice:
 def advise_stop(
     curves: Sequence[Curve], kind: Direction = "min", copied: Curve | None = None, held_out: float = nan
 ) -> StoppingAdvice:
-    """The marks for one point's curves, one a seed; `copied` is the copy rate of samples, `held_out` that of real text."""
+    """The marks for one point's curves, one a seed; `copied` is the samples' copy rate, `held_out` real text's."""
     mean = _mean_curve(curves)
     best = extremum(mean, kind)
     if isnan(best.step):

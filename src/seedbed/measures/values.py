@@ -20,6 +20,7 @@ from seedbed.measures.curves import direction, extremum, gap, last, up_to
 from seedbed.measures.grokking import Grokking, grokking
 from seedbed.measures.summary import RunCurves
 from seedbed.records import Curve
+from seedbed.study.expand import has_effect
 
 ValueName: TypeAlias = Literal["best", "t_f", "last", "gap", "delta_t", "seconds", "memory"]
 NO_RECORDS = Curve(np.array([], dtype=np.int64), np.array([], dtype=np.float64))
@@ -63,6 +64,13 @@ def sibling(metric: str, split: str, quantity: str | None = None) -> str:
     return f"{split}/{quantity or parts.quantity}{parts.group}"
 
 
+def renamed(run: RunCurves, source: str, target: str) -> RunCurves:
+    """The run with one metric, and its other splits, in the place of another: to compare two metrics of one run."""
+    pairs = [(source, target), *((sibling(source, split), sibling(target, split)) for split in ("train", "val"))]
+    kept = {name: curve for name, curve in run.curves.items() if name not in {new for _, new in pairs}}
+    return replace(run, curves=kept | {new: run.curves[old] for old, new in pairs if old in run.curves})
+
+
 def run_label(run: RunCurves, metric: str = "val/accuracy", t_max: float | None = None) -> Grokking | None:
     """The grokking label of a run, from the accuracies of the metric's group; None where they were not recorded."""
     train, val = (run.curves.get(sibling(metric, split, "accuracy")) for split in ("train", "val"))
@@ -71,8 +79,14 @@ def run_label(run: RunCurves, metric: str = "val/accuracy", t_max: float | None 
     return grokking(train, val, t_max)
 
 
+def total_steps(run: RunCurves) -> int:
+    """T: the steps that the study asked for; where it asked for epochs, tokens or seconds, those done so far."""
+    settings = run.run.settings
+    return settings.train.steps if has_effect("train.steps", settings) else run.run.step
+
+
 def replayed(run: RunCurves, alpha: float) -> RunCurves:
     """The run as if stopped at αT, with `alpha` among its dials."""
-    t_max = floor(alpha * run.run.settings.train.steps)
+    t_max = floor(alpha * total_steps(run))
     curves = {name: up_to(curve, t_max) for name, curve in run.curves.items()}
     return replace(run, point={**run.point, "alpha": alpha}, curves=curves)

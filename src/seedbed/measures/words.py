@@ -29,6 +29,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
 
 
+def signed(value: float) -> str:
+    """The number with its sign, also when that is a plus."""
+    return ("+" if value > 0 else "") + number(value)
+
+
 def bracket(low: float, high: float) -> str:
     """The interval, `[0.01, 0.03]`."""
     return f"[{number(low)}, {number(high)}]"

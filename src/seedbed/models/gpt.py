@@ -1,16 +1,18 @@
-"""Decoder-only transformer: parts, block, model.
+"""Decoder-only transformer: parts, block, model; the encoder is made of the same parts.
 
 The last block and the output run only at the positions that are wanted (`at`), since nobody reads the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import TypeAlias
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 
 from seedbed.models.layers import (
+    ACTIVATIONS,
     Dropout,
     Embedding,
     LayerNorm,
@@ -19,36 +21,62 @@ from seedbed.models.layers import (
     Positions,
     PositionTable,
     attend,
-    attention_pattern,
-    mix,
+    attend_through,
+    join,
+    places,
     take,
     visible,
 )
-from seedbed.models.positions import sinusoidal
+from seedbed.models.positions import alibi, alibi_slopes, rotary_frequencies, rotate, sinusoidal
 from seedbed.models.taps import NO_TAPS, Taps
 from seedbed.settings import GPT as GPTSettings
+from seedbed.settings import Transformer
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
+Memory: TypeAlias = tuple[Tensor, Tensor]  # keys and values of one block
 
 
 class Attention(nn.Module):
-    """Causal multi-head attention; one matrix holds queries, keys and values."""
+    """Multi-head attention, causal or not; one matrix holds queries, keys and values."""
 
-    def __init__(self, dials: GPTSettings) -> None:
+    def __init__(self, dials: Transformer, causal: bool) -> None:
         super().__init__()
-        self.heads, self.dim = dials.heads, dials.dim
-        self.qkv = Linear(dials.dim, 3 * dials.dim, dials.attention_bias)
+        self.heads, self.dim, self.causal = dials.heads, dials.dim, causal
+        self.qkv = Linear(dials.dim, 3 * dials.dim, dials.has_qkv_bias, parts=3)
         self.out = Linear(dials.dim, dials.dim, dials.attention_bias)
+        self.dropout = Dropout("attention_dropout")
+        self.slopes: Tensor | None
+        self.frequencies: Tensor | None
+        slopes = alibi_slopes(dials.heads) if dials.positions == "alibi" else None
+        frequencies = rotary_frequencies(dials.dim // dials.heads) if dials.positions == "rotary" else None
+        self.register_buffer("slopes", slopes, persistent=False)
+        self.register_buffer("frequencies", frequencies, persistent=False)
 
-    def forward(self, x: Tensor, at: Positions, taps: Taps, name: str) -> Tensor:
+    def forward(self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str) -> Tensor:
         query, key, value = (part.unflatten(-1, (self.heads, -1)) for part in self._project(x, at))
-        seen = visible(at, x.shape[-2], x.device)
-        if taps.wants(f"{name}.pattern"):
-            pattern = attention_pattern(query, key, seen)
-            mixed = mix(taps(f"{name}.pattern", pattern.movedim(-1, -3)).movedim(-3, -1), value)
+        n, n_past = x.shape[-2], 0 if past is None else past[0].shape[-3]
+        query, key = self._turn(query, at, n, n_past), self._turn(key, None, n, n_past)
+        if past is not None:
+            key, value = join(past[0], key), join(past[1], value)
+        seen = visible(at, n, x.device, n_past) if self.causal else x.new_ones(n, n, dtype=torch.bool)
+        bias = None
+        if self.slopes is not None:
+            bias = alibi(self.slopes, places(at, n, x.device, n_past), n_past + n).to(x.dtype)
+        if self.dropout.drops or taps.wants(f"{name}.pattern"):
+            mixed = attend_through(
+                query, key, value, seen, bias, lambda pattern: self.dropout(taps(f"{name}.pattern", pattern))
+            )
         else:
-            mixed = attend(query, key, value, seen)
+            mixed = attend(query, key, value, seen, bias)
         return self.out(mixed.flatten(-2))
+
+    def remember(self, x: Tensor) -> Memory:
+        """Keys and values, for those who come after."""
+        key, value = self.qkv(x, slice(self.dim, None)).unflatten(-1, (2 * self.heads, -1)).chunk(2, dim=-2)
+        return self._turn(key, None, x.shape[-2], 0), value
+
+    def _turn(self, x: Tensor, at: Positions, n: int, n_past: int) -> Tensor:
+        """Queries or keys turned by where they stand, if positions are told so."""
+        return x if self.frequencies is None else rotate(x, places(at, n, x.device, n_past), self.frequencies)
 
     def _project(self, x: Tensor, at: Positions) -> tuple[Tensor, ...]:
         if at is None:
@@ -58,57 +86,97 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    def __init__(self, dials: GPTSettings) -> None:
+    def __init__(self, dials: Transformer) -> None:
         super().__init__()
-        hidden = dials.mlp_multiplier * dials.dim
-        self.up = Linear(dials.dim, hidden, dials.mlp_bias)
-        self.down = Linear(hidden, dials.dim, dials.mlp_bias)
+        self.up = Linear(dials.dim, dials.mlp_width, dials.mlp_bias)
+        self.down = Linear(dials.mlp_width, dials.dim, dials.mlp_bias)
         self.activation = ACTIVATIONS[dials.activation]
+        self.dropout = Dropout("mlp_dropout")
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.activation(self.up(x)))
+        return self.down(self.dropout(self.activation(self.up(x))))
 
 
 class Block(nn.Module):
-    def __init__(self, dials: GPTSettings) -> None:
+    def __init__(self, dials: Transformer, causal: bool = True) -> None:
         super().__init__()
         self.norm_first = dials.norm == "pre"
-        self.attention, self.mlp = Attention(dials), MLP(dials)
+        self.attention, self.mlp = Attention(dials, causal), MLP(dials)
         self.norm1, self.norm2 = LayerNorm(dials.dim), LayerNorm(dials.dim)
         self.dropout = Dropout()
+        self.residual1, self.residual2 = Dropout("residual_dropout"), Dropout("residual_dropout")
 
-    def forward(self, x: Tensor, at: Positions, taps: Taps, name: str) -> Tensor:
+    def remember(self, x: Tensor) -> Memory:
+        return self.attention.remember(self.norm1(x) if self.norm_first else x)
+
+    def forward(self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str) -> Tensor:
+        inner = f"{name}.attention"
         if self.norm_first:
-            attended = taps(f"{name}.attention.out", self.attention(self.norm1(x), at, taps, f"{name}.attention"))
-            x = take(x, at) + attended
-            return taps(f"{name}.out", x + taps(f"{name}.mlp.out", self.dropout(self.mlp(self.norm2(x)))))
-        attended = taps(f"{name}.attention.out", self.attention(x, at, taps, f"{name}.attention"))
-        x = self.norm1(take(x, at) + attended)
-        return taps(f"{name}.out", self.norm2(x + taps(f"{name}.mlp.out", self.dropout(self.mlp(x)))))
+            attended = taps(f"{inner}.out", self.attention(self.norm1(x), at, past, taps, inner))
+            x = take(x, at) + self.residual1(attended)
+            return taps(f"{name}.out", x + taps(f"{name}.mlp.out", self._mlp(self.norm2(x))))
+        attended = taps(f"{inner}.out", self.attention(x, at, past, taps, inner))
+        x = self.norm1(take(x, at) + self.residual1(attended))
+        return taps(f"{name}.out", self.norm2(x + taps(f"{name}.mlp.out", self._mlp(x))))
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        return self.residual2(self.dropout(self.mlp(x)))
 
 
-class GPT(nn.Module):
-    def __init__(self, dials: GPTSettings, vocabulary: int, context: int) -> None:
+class Stream(nn.Module):
+    """Tokens with their positions, on their way through blocks: what decoder and encoder have in common."""
+
+    def __init__(self, dials: Transformer, vocabulary: int, context: int, causal: bool) -> None:
         super().__init__()
-        self.embed = Embedding(vocabulary, dials.dim)
-        self.position_table = PositionTable(context, dials.dim) if dials.positions == "learned" else None
+        frozen = dials.embeddings is not None
+        self.embed = Embedding(vocabulary, dials.dim, frozen=frozen)
+        self.position_table = PositionTable(context, dials.dim, frozen) if dials.positions == "learned" else None
         self.waves: Tensor | None
         waves = sinusoidal(context, dials.dim, dials.position_exponent) if dials.positions == "sinusoidal" else None
         self.register_buffer("waves", waves, persistent=False)
-        self.blocks = nn.ModuleList(Block(dials) for _ in range(dials.layers))
+        self.exponent = dials.position_exponent
+        self.embed_dropout = Dropout("embedding_dropout")
+        self.blocks = nn.ModuleList(Block(dials, causal) for _ in range(dials.layers))
         self.final_norm = LayerNorm(dials.dim) if dials.final_norm else None
+
+    def placed(self, tokens: Tensor, n_past: int = 0) -> Tensor:
+        """The vectors of these tokens where they stand, after n_past others."""
+        x = self.embed(tokens)
+        if self.position_table is not None:
+            x = self.position_table(x, n_past)
+        elif self.waves is not None:
+            x = x + self._waves_up_to(n_past + x.shape[-2])[n_past:].to(x)
+        return self.embed_dropout(x)
+
+    def _waves_up_to(self, n: int) -> Tensor:
+        """The waves of the first n positions; past those of training they are made on the spot."""
+        assert self.waves is not None
+        return self.waves[:n] if n <= len(self.waves) else sinusoidal(n, self.waves.shape[1], self.exponent)
+
+
+class GPT(Stream):
+    def __init__(self, dials: GPTSettings, vocabulary: int, context: int) -> None:
+        super().__init__(dials, vocabulary, context, causal=True)
         self.output = Output(dials.dim, vocabulary, dials.output_bias, self.embed if dials.tied else None)
 
-    def forward(self, tokens: Tensor, at: Positions = None, taps: Taps = NO_TAPS) -> Tensor:
-        """Logits of the next token at the wanted positions."""
-        x = taps("embed", self._place(self.embed(tokens)))
+    def forward(
+        self, tokens: Tensor, at: Positions = None, taps: Taps = NO_TAPS, past: Sequence[Memory] | None = None
+    ) -> Tensor:
+        """Logits of the next token at the wanted positions; `past` is what was remembered of the tokens before."""
+        n_past = 0 if past is None else past[0][0].shape[-3]
+        x = taps("embed", self.placed(tokens, n_past))
         for i, block in enumerate(self.blocks):
-            x = block(x, at if block is self.blocks[-1] else None, taps, f"blocks.{i}")
+            wanted = at if block is self.blocks[-1] else None
+            x = block(x, wanted, None if past is None else past[i], taps, f"blocks.{i}")
         if self.final_norm is not None:
             x = taps("final_norm", self.final_norm(x))
         return taps("logits", self.output(x))
 
-    def _place(self, x: Tensor) -> Tensor:
-        if self.position_table is not None:
-            return self.position_table(x)
-        return x if self.waves is None else x + self.waves[: x.shape[-2]].to(x.dtype)
+    def remember(self, tokens: Tensor) -> list[Memory]:
+        """What later tokens need of these: each block's keys and values."""
+        x, memories = self.placed(tokens), []
+        for block in self.blocks:
+            memories.append(block.remember(x))
+            if block is not self.blocks[-1]:
+                x = block(x, None, None, NO_TAPS, "")
+        return memories

@@ -8,7 +8,7 @@ K head width (after `take`, also: positions taken).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TypeAlias
 
@@ -21,15 +21,24 @@ from torch import Tensor, nn
 from seedbed.draws import device_keys, uniform
 from seedbed.records import Arrays
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 Positions: TypeAlias = slice | Int[Tensor, "R B K"] | None  # which positions are wanted; None: all
 
 SHORT = 16  # up to this many source positions, multiply-and-sum beats a fused attention kernel (docs/log.md)
+FEW = 256  # up to this many rows, picking by a matrix product beats gathering on a GPU, whose gradient needs atomics
 ALIGN = 16  # numbers; parameters start at multiples of 64 bytes so that vectorised kernels apply
 
 
 def parameter(*shape: int) -> nn.Parameter:
     """A parameter of one run; it has no storage until a Bank gives it some."""
     return nn.Parameter(torch.empty(1, *shape, device="meta"))
+
+
+def _add_table(module: nn.Module, n: int, dim: int, frozen: bool) -> None:
+    if frozen:
+        module.register_buffer("weight", torch.empty(1, n, dim, device="meta"), persistent=False)
+    else:
+        module.register_parameter("weight", parameter(n, dim))
 
 
 def linear(x: Float[Tensor, "R *n D"], weight: Float[Tensor, "R E D"], bias: Float[Tensor, "R E"] | None) -> Tensor:
@@ -42,9 +51,11 @@ def linear(x: Float[Tensor, "R *n D"], weight: Float[Tensor, "R E D"], bias: Flo
 
 
 class Linear(nn.Module):
-    def __init__(self, d_in: int, d_out: int, bias: bool = True) -> None:
+    """An affine map, or several of one input side by side (`parts`: queries, keys and values; the gates of a cell)."""
+
+    def __init__(self, d_in: int, d_out: int, bias: bool = True, parts: int = 1) -> None:
         super().__init__()
-        self.d_in = d_in
+        self.d_in, self.parts = d_in, parts
         self.weight = parameter(d_out, d_in)
         self.bias = parameter(d_out) if bias else None
 
@@ -56,15 +67,22 @@ class Linear(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A table of vectors; the row of `padding`, where given, starts at zero."""
+    """A table of vectors; the row of `padding`, where given, starts at zero.
 
-    def __init__(self, n: int, dim: int, padding: int | None = None) -> None:
+    A frozen table is no parameter: all runs read the same numbers, which are set when the model is built.
+    """
+
+    weight: Tensor
+
+    def __init__(self, n: int, dim: int, padding: int | None = None, frozen: bool = False) -> None:
         super().__init__()
-        self.weight = parameter(n, dim)
+        _add_table(self, n, dim, frozen)
         self.padding = padding
 
     def forward(self, tokens: Int[Tensor, "R B T"]) -> Float[Tensor, "R B T D"]:
         n_runs, n, _ = self.weight.shape
+        if tokens.is_cuda and n <= FEW:
+            return graft(self.weight, one_hot(tokens.flatten(1), n)).view(*tokens.shape, -1)
         first_row = torch.arange(n_runs, device=tokens.device)[:, None, None] * n
         return F.embedding(tokens + first_row, self.weight.reshape(n_runs * n, -1))
 
@@ -83,18 +101,22 @@ class Output(nn.Module):
         (table,) = self._table
         weight = self.weight if table is None else table.weight
         assert weight is not None
-        return linear(x, weight, self.bias)
+        if self.bias is None or len(weight) == len(self.bias):
+            return linear(x, weight, self.bias)
+        return linear(x, weight, None) + self.bias[:, None, None]  # a frozen table is one for all runs, a bias is not
 
 
 class PositionTable(nn.Module):
-    """A learned vector for each position."""
+    """A vector for each position, learned or frozen."""
 
-    def __init__(self, n: int, dim: int) -> None:
+    weight: Tensor
+
+    def __init__(self, n: int, dim: int, frozen: bool = False) -> None:
         super().__init__()
-        self.weight = parameter(n, dim)
+        _add_table(self, n, dim, frozen)
 
-    def forward(self, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T D"]:
-        return x + self.weight[:, None, : x.shape[2]]
+    def forward(self, x: Float[Tensor, "R B T D"], start: int = 0) -> Float[Tensor, "R B T D"]:
+        return x + self.weight[:, None, start : start + x.shape[2]]
 
 
 class LayerNorm(nn.Module):
@@ -109,10 +131,61 @@ class LayerNorm(nn.Module):
         return torch.addcmul(self.bias[:, None, None], F.layer_norm(x, (dim,)), self.weight[:, None, None])
 
 
+class BatchNorm(nn.Module):
+    """Each feature over the samples of a batch, every run by itself; while evaluating, by running mean and variance.
+
+    As torch.nn.BatchNorm1d: biased variance in the batch, unbiased in the running one.
+    """
+
+    EPS, MOMENTUM = 1e-5, 0.1
+    mean: Float[Tensor, "R F"]
+    variance: Float[Tensor, "R F"]
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight, self.bias = parameter(dim), parameter(dim)
+        self.dim = dim
+
+    def prepare(self, n_runs: int, device: torch.device, dtype: torch.dtype) -> None:
+        """Gives every run its own statistics."""
+        self.register_buffer("mean", torch.zeros(n_runs, self.dim, device=device, dtype=dtype))
+        self.register_buffer("variance", torch.ones(n_runs, self.dim, device=device, dtype=dtype))
+
+    def forward(self, x: Float[Tensor, "R B 1 F"], counted: Bool[Tensor, "R B"] | None = None) -> Tensor:
+        """Samples that do not count are normalised too, but enter no statistic."""
+        mean, variance = self._batch_moments(x, counted) if self.training else (self.mean, self.variance)
+        scale = self.weight * (variance + self.EPS).rsqrt()
+        return torch.addcmul((self.bias - mean * scale)[:, None, None], x, scale[:, None, None])
+
+    def _batch_moments(self, x: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
+        share = torch.ones_like(x[..., :1]) if counted is None else counted[..., None, None].to(x.dtype)
+        n = share.sum((1, 2))
+        mean = (share * x).sum((1, 2)) / n
+        variance = (share * (x - mean[:, None, None]).square()).sum((1, 2)) / n
+        with torch.no_grad():
+            self.mean.lerp_(mean.to(self.mean.dtype), self.MOMENTUM)
+            self.variance.lerp_((variance * n / (n - 1).clamp(min=1)).to(self.variance.dtype), self.MOMENTUM)
+        return mean, variance
+
+
+def statistics(model: nn.Module) -> dict[str, Float[Tensor, "R *n"]]:
+    """What a pack's layers learn without gradients, by name: BatchNorm's running means and variances."""
+    found = [(name, module) for name, module in model.named_modules() if isinstance(module, BatchNorm)]
+    return {f"{name}.{leaf}": held for name, module in found for leaf, held in module.named_buffers()}
+
+
 class Dropout(nn.Module):
-    """Zeroes a share of the entries while training, each run with its own rate and its own stream."""
+    """Zeroes a share of the entries while training, each run with its own rate (a dial) and its own stream."""
 
     rates: Float[Tensor, "R"] | None = None  # None: no run drops anything
+
+    def __init__(self, dial: str = "dropout") -> None:
+        super().__init__()
+        self.dial = dial
+
+    @property
+    def drops(self) -> bool:
+        return self.training and self.rates is not None
 
     def prepare(self, rates: Sequence[float], seeds: Sequence[int], stream: str, step: Int[Tensor, "1"]) -> None:
         """Binds the pack's rates and streams; `step` is the trainer's counter, read anew at each draw."""
@@ -127,6 +200,17 @@ class Dropout(nn.Module):
         return x * (kept / (1 - rate)).to(x.dtype).view_as(x)
 
 
+def one_hot(index: Int[Tensor, "R B"], n: int) -> Bool[Tensor, "R B n"]:
+    """Which of n rows each sample picks."""
+    return index[..., None] == torch.arange(n, device=index.device)
+
+
+def graft(values: Float[Tensor, "R U *n"], rows: Bool[Tensor, "R B U"]) -> Float[Tensor, "R B *n"]:
+    """The row that each sample picks, as a matrix product: exact, and its gradient is one too, without atomics."""
+    picked = rows.to(values.dtype) @ values.flatten(2)
+    return picked.view(*rows.shape[:2], *values.shape[2:])
+
+
 def take(x: Float[Tensor, "R B T D"], at: Positions) -> Float[Tensor, "R B K D"]:
     """The wanted positions of a sequence."""
     if at is None:
@@ -136,34 +220,72 @@ def take(x: Float[Tensor, "R B T D"], at: Positions) -> Float[Tensor, "R B K D"]
     return x.gather(2, at[..., None].expand(*at.shape, x.shape[-1]))
 
 
-def visible(at: Positions, n: int, device: torch.device) -> Bool[Tensor, "... K S"]:
-    """Which of n source positions each wanted position may look at: itself and those before."""
-    source = torch.arange(n, device=device)
-    where = source if at is None else source[at] if isinstance(at, slice) else at
+def visible(at: Positions, n: int, device: torch.device, n_past: int = 0) -> Bool[Tensor, "... K S"]:
+    """Which source positions each wanted one of n may look at: itself, those before, and all n_past remembered ones."""
+    source = torch.arange(-n_past, n, device=device)
+    new = source[n_past:]
+    where = new if at is None else new[at] if isinstance(at, slice) else at
     return where[..., None] >= source
 
 
+def places(at: Positions, n: int, device: torch.device, n_past: int = 0) -> Int[Tensor, "... K"]:
+    """Where each wanted one of n positions stands, counted from the first remembered one."""
+    new = torch.arange(n_past, n_past + n, device=device)
+    return new if at is None else new[at] if isinstance(at, slice) else at + n_past
+
+
+def join(past: Float[Tensor, "R B S *n"] | None, new: Float[Tensor, "R B T *n"]) -> Tensor:
+    """What is remembered, then what is new, along time."""
+    return new if past is None else torch.cat([past.to(new.dtype), new], dim=2)
+
+
 def attend(
-    query: Float[Tensor, "R B T H K"], key: Float[Tensor, "R B S H K"], value: Float[Tensor, "R B S H K"], seen: Tensor
+    query: Float[Tensor, "R B T H K"],
+    key: Float[Tensor, "R B S H K"],
+    value: Float[Tensor, "R B S H K"],
+    seen: Bool[Tensor, "... T S"],
+    bias: Float[Tensor, "... T S H"] | None = None,
 ) -> Float[Tensor, "R B T H K"]:
-    """Softmax attention of every run, sample and head by itself."""
+    """Softmax attention of every run, sample and head by itself; a bias is added to the scaled scores."""
     if key.shape[2] <= SHORT:
-        return mix(attention_pattern(query, key, seen), value)
+        return mix(attention_pattern(query, key, seen, bias), value)
     q, k, v = (x.flatten(0, 1).transpose(1, 2) for x in (query, key, value))
     mask = seen if seen.ndim == 2 else seen.flatten(0, 1)[:, None]
+    if bias is not None:
+        by_head = bias.movedim(-1, -3) if bias.ndim == 3 else bias.movedim(-1, -3).flatten(0, 1)
+        mask = by_head.masked_fill(~mask, float("-inf"))
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     return out.transpose(1, 2).unflatten(0, query.shape[:2])
 
 
-def attention_pattern(query: Tensor, key: Tensor, seen: Tensor) -> Float[Tensor, "R B T S H"]:
+def attention_pattern(
+    query: Tensor, key: Tensor, seen: Tensor, bias: Tensor | None = None
+) -> Float[Tensor, "R B T S H"]:
     """The attention weights; each row over S sums to 1."""
     scores = (query[:, :, :, None] * key[:, :, None]).sum(-1) * query.shape[-1] ** -0.5
+    scores = scores if bias is None else scores + bias
     return scores.masked_fill(~seen[..., None], float("-inf")).softmax(3)
 
 
 def mix(pattern_RBTSH: Tensor, value: Float[Tensor, "R B S H K"]) -> Float[Tensor, "R B T H K"]:
     """Values averaged by the attention weights."""
     return (pattern_RBTSH[..., None] * value[:, :, None]).sum(3)
+
+
+def attend_through(
+    query: Float[Tensor, "R B T H K"],
+    key: Float[Tensor, "R B S H K"],
+    value: Float[Tensor, "R B S H K"],
+    seen: Bool[Tensor, "... T S"],
+    bias: Float[Tensor, "... T S H"] | None,
+    change: Callable[[Tensor], Tensor],
+) -> Float[Tensor, "R B T H K"]:
+    """As `attend`, with the attention weights (R, B, H, T, S) passed through `change`: read, or some dropped."""
+    q, k, v = (x.transpose(2, 3) for x in (query, key, value))
+    scores = q @ k.mT * query.shape[-1] ** -0.5
+    scores = scores if bias is None else scores + bias.movedim(-1, -3)
+    hidden = ~seen if seen.ndim == 2 else ~seen[:, :, None]
+    return (change(scores.masked_fill(hidden, float("-inf")).softmax(-1)) @ v).transpose(2, 3)
 
 
 class Bank:

@@ -1,9 +1,9 @@
-"""Fixed position vectors."""
+"""How positions are told: fixed vectors, a bias on attention scores, or a turn of queries and keys."""
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -17,3 +17,36 @@ def sinusoidal(n: int, dim: int, exponent: str) -> Float[Tensor, "T D"]:
     power = (2 if exponent == "2k/d" else 1) * k / dim
     angle = torch.arange(n, dtype=torch.float64)[:, None] / 10_000**power
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+
+
+def alibi_slopes(n_heads: int) -> Float[Tensor, "H"]:
+    """Slopes 2^(−8h/H), h = 1 … H, of ALiBi (Press et al. 2021, section 3).
+
+    For a number of heads that is not a power of two: those of the power of two below, then every other one of the power
+    of two above, as in the authors' code.
+    """
+    below = 2 ** (n_heads.bit_length() - 1)
+    slopes = [2 ** (-8 * h / below) for h in range(1, below + 1)]
+    between = [2 ** (-8 * h / (2 * below)) for h in range(1, 2 * below + 1, 2)]
+    return torch.tensor((slopes + between)[:n_heads], dtype=torch.float64)
+
+
+def alibi(slopes: Float[Tensor, "H"], where: Int[Tensor, "... T"], n_source: int) -> Float[Tensor, "... T S H"]:
+    """−slope · |i − j|: what is farther away counts less, at any length."""
+    source = torch.arange(n_source, device=where.device)
+    return -(where[..., None] - source).abs()[..., None] * slopes
+
+
+def rotary_frequencies(width: int) -> Float[Tensor, "K/2"]:
+    """Angle per position of each pair of dimensions, 10000^(−2k/K) (Su et al. 2021, section 3.2.2)."""
+    return 10_000 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+
+
+def rotate(
+    x: Float[Tensor, "... T H K"], where: Int[Tensor, "... T"], frequencies: Float[Tensor, "K/2"]
+) -> Float[Tensor, "... T H K"]:
+    """Each head's vector turned by its position; dimension k is paired with k + K/2, as GPT-NeoX and LLaMA do."""
+    angle = (where[..., None] * frequencies)[..., None, :]
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)

@@ -11,9 +11,9 @@ from math import prod
 
 from pydantic import ValidationError
 
-from seedbed.settings import NEEDS, Settings, Value, accepted_values, all_dials, fields_of
+from seedbed.settings import BUDGETS, NEEDS, Settings, Value, accepted_values, all_dials, fields_of
 from seedbed.study.parts import MAX_RUNS, Choice, Dial, Findings, Study
-from seedbed.study.spell import shown
+from seedbed.study.spell import shortened, shown
 from seedbed.study.words import Words
 
 _DIAL_NAME = re.compile(r"\b(?:task|model|train)\.\w+")
@@ -54,6 +54,10 @@ def expand_study(study: Study, words: Words, findings: Findings) -> Expansion:
         product_in_words = f"{n_points:,} points × {n_seeds:,} seeds are {n_runs:,} runs"
         findings.add(study.where, f"{product_in_words}; at most {MAX_RUNS:,} are accepted")
         return Expansion((), ())
+    if words.scale is not None and words.scale not in study.scales:
+        known = f"it has {', '.join(study.scales)}" if study.scales else "it has none"
+        findings.add(f"word 'scale={shortened(words.scale)}'", f"the study has no scale of this name; {known}")
+        return Expansion((), ())
     idle = Idle()
     points: dict[Settings, None] = {}
     for dials in _chosen(study, words):
@@ -74,32 +78,45 @@ def expand_study(study: Study, words: Words, findings: Findings) -> Expansion:
 def _chosen(study: Study, words: Words) -> Iterator[dict[str, Dial]]:
     """One choice of each factor, laid over the base, for every combination; the first factor changes slowest."""
     base = {dial.name: dial for dial in study.base}
+    if words.scale is not None:
+        base = _lay(base, [study.scales[words.scale]])
+    n = len(study.factors)
     for choices in product(*study.factors, *words.factors):
-        yield base | {dial.name: dial for choice in choices for dial in choice}
+        yield _lay(_lay(base, choices[:n]), choices[n:])
+
+
+def _lay(below: Mapping[str, Dial], choices: Iterable[Choice]) -> dict[str, Dial]:
+    """The choices over what is below; a budget such as epochs takes the place of another one."""
+    above = {dial.name: dial for choice in choices for dial in choice}
+    replaced = BUDGETS if any(name in above for name in BUDGETS) else ()
+    return {name: dial for name, dial in below.items() if name not in replaced} | above
 
 
 def _silenced(dials: Mapping[str, Dial]) -> Iterator[tuple[str, tuple[str, Value]]]:
     """Each dial without effect, with the dial and value that make it so."""
-    kind = _value("model.kind", dials)
-    known = _names_of(_value("task.kind", dials), kind)
+    known = _names_of(_value("task.kind", dials), _value("model.kind", dials))
     for name in dials:
         if name not in known:
-            yield name, ("model.kind", kind)
+            kind = f"{name.partition('.')[0]}.kind"
+            yield name, (kind, _value(kind, dials))
         elif name in NEEDS:
-            cause, users = NEEDS[name]
-            if (value := _value(cause, dials)) not in users:
+            cause, is_used = NEEDS[name]
+            if cause in known and not is_used(value := _value(cause, dials)):
                 yield name, (cause, value)
 
 
 def has_effect(name: str, settings: Settings) -> bool:
     """Whether a run of these settings has this dial and does something with it."""
-    if name not in _names_of(settings.task.kind, settings.model.kind):
+    known = _names_of(settings.task.kind, settings.model.kind)
+    if name not in known:
         return False
-    if name not in NEEDS:
+    if name == "train.steps":
+        return settings.train.epochs is settings.train.tokens is settings.train.seconds is None
+    if name not in NEEDS or NEEDS[name][0] not in known:
         return True
-    cause, users = NEEDS[name]
+    cause, is_used = NEEDS[name]
     part, _, last = cause.partition(".")
-    return getattr(getattr(settings, part), last) in users
+    return is_used(getattr(getattr(settings, part), last))
 
 
 @cache
@@ -108,7 +125,12 @@ def _names_of(task_kind: str, model_kind: str) -> frozenset[str]:
 
 
 def _value(name: str, dials: Mapping[str, Dial]) -> Value:
-    return dials[name].value if name in dials else all_dials()[name][0].default
+    """The dial's value, or its default in the kind of task and model at hand."""
+    if name in dials:
+        return dials[name].value
+    if name.endswith(".kind"):
+        return all_dials()[name][0].default
+    return fields_of(_value("task.kind", dials), _value("model.kind", dials))[name].default
 
 
 def _settings(dials: Mapping[str, Dial], silent: Mapping[str, object], findings: Findings) -> Settings | None:

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from seedbed.models.count import effective_batch, predict_bytes
 from seedbed.records import Pack, Run
-from seedbed.settings import Settings, Value
+from seedbed.settings import Arithmetic, Settings, Value
 
 Runs: TypeAlias = tuple[Run, ...]
 
@@ -24,7 +24,8 @@ Runs: TypeAlias = tuple[Run, ...]
 # fmt: off
 PER_RUN: Final = frozenset({
     "task.train_fraction", "task.operator",
-    "model.dropout", "model.init", "model.init_scale", "model.gate_init",
+    "model.dropout", "model.embedding_dropout", "model.attention_dropout", "model.mlp_dropout",
+    "model.residual_dropout", "model.classifier_dropout", "model.init", "model.init_scale", "model.gate_init",
     "train.batch_size", "train.lr", "train.weight_decay", "train.momentum", "train.betas", "train.eps", "train.clip",
     "train.schedule", "train.warmup", "train.lr_floor", "train.lr_every", "train.lr_factor",
     "train.patience", "train.threshold", "train.watch",
@@ -53,9 +54,12 @@ def pack_runs(runs: Sequence[Run], room: Room) -> list[Pack]:
 def shape_key(settings: Settings) -> tuple[Value, ...]:
     """What runs of one pack have in common: every dial that is not per run, and the number of equations.
 
-    The operator is per run, but `/` has fewer equations than the others, so it keeps to itself.
+    The operator is per run, but `/` has fewer equations than the others, so it keeps to itself. A text follows from its
+    dials.
     """
     dials = tuple((name, value) for name, value in settings.dials().items() if name not in PER_RUN)
+    if not isinstance(settings.task, Arithmetic):
+        return dials
     return (*dials, *(settings.task.n_equations(order) for order in settings.task.orders))
 
 
@@ -82,7 +86,7 @@ def _useful(runs: Runs) -> list[Runs]:
 
     Taking sizes from the largest down, the share of real samples only falls, so each group can be closed greedily.
     """
-    sizes = [effective_batch(run.settings) for run in runs]
+    sizes = [effective_batch(run.settings, run.facts) for run in runs]
     groups: list[list[int]] = []
     total = 0
     for place in sorted(range(len(runs)), key=lambda place: -sizes[place]):
@@ -115,7 +119,7 @@ def _split_evenly(runs: Runs, n_parts: int) -> list[Runs]:
 
 def _bytes_each(runs: Runs) -> int:
     """Memory of each run of a group, all padded to the largest batch."""
-    return max(predict_bytes(run.settings) for run in runs)
+    return max(predict_bytes(run.settings, run.facts) for run in runs)
 
 
 def _pack(runs: Runs) -> Pack:

@@ -6,7 +6,7 @@ A study is a base and some factors; a point takes one choice of each factor, lat
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -46,6 +46,7 @@ class Study:
     base: Choice
     factors: tuple[Factor, ...]
     exclude: tuple[Rule, ...]
+    scales: Mapping[str, Choice] = field(default_factory=dict)
     figures: tuple[Figure, ...] = ()
     questions: tuple[Question, ...] = ()
 

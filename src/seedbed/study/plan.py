@@ -11,9 +11,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 
+from seedbed.data.embeddings import read_tables, tables_digest
+from seedbed.data.facts import facts_of
+from seedbed.errors import Problem, StudyError, UsageError
 from seedbed.models.count import count_parameters
 from seedbed.records import Plan, Run
-from seedbed.settings import Settings, Task, Value
+from seedbed.settings import Settings, Value
 from seedbed.study.expand import axes_of, expand_study, names_in_order, point_of
 from seedbed.study.files import find_study
 from seedbed.study.parts import Findings, Study
@@ -44,15 +47,20 @@ def plan_study(study: Study, words: Sequence[str] = ()) -> Plan:
         study=study.name,
         text=write_study(study.name, study.question, seeds, expansion.points, axes, declared),
         axes=axes,
-        runs=tuple(run for point in expansion.points for run in _runs(point, seeds, axes)),
+        runs=tuple(run for point in expansion.points for run in _runs(point, seeds, axes, study.where)),
         warnings=expansion.warnings,
     )
 
 
-def _runs(settings: Settings, seeds: Sequence[int], axes: Sequence[str]) -> Iterator[Run]:
-    point, parameters, identity = point_of(settings, axes), count_parameters(settings), _identity(settings)
+def _runs(settings: Settings, seeds: Sequence[int], axes: Sequence[str], where: str) -> Iterator[Run]:
+    try:
+        facts = facts_of(settings.task)
+        read_tables(settings, facts)  # for its refusals: better here than hours later
+    except UsageError as error:
+        raise StudyError([Problem(where, str(error))]) from None
+    point, parameters, identity = point_of(settings, axes), count_parameters(settings, facts), _identity(settings)
     for seed in seeds:
-        yield Run(_digest(identity | {"seed": seed}), seed, point, settings, parameters)
+        yield Run(_digest(identity | {"seed": seed}), seed, point, settings, parameters, facts)
 
 
 def run_id(settings: Settings, seed: int) -> str:
@@ -64,7 +72,10 @@ def run_id(settings: Settings, seed: int) -> str:
 
 
 def _identity(settings: Settings) -> dict[str, Value]:
-    return {"data": data_digest(settings.task), "settings": _plain(settings.differences())}
+    dials = _plain(settings.differences())
+    if settings.model.embeddings is not None:  # what is in the file decides, not where it lies
+        dials["model.embeddings"] = tables_digest(settings.model.embeddings)
+    return {"data": facts_of(settings.task).digest, "settings": dials}
 
 
 def _digest(identity: Mapping[str, Value]) -> str:
@@ -76,7 +87,3 @@ def _plain(dials: Mapping[str, Value]) -> dict[str, Value]:
     """Adding 0.0 makes the two zeros one; settings have already made 1 and 1.0 one."""
     return {name: value + 0.0 if isinstance(value, float) else value for name, value in dials.items()}
 
-
-def data_digest(task: Task) -> str:
-    """What identifies the data. The settings decide the table of equations, so the generator's version is enough."""
-    return f"{task.kind}/1"

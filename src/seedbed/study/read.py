@@ -25,7 +25,8 @@ from seedbed.study.spell import shortened, shown, toml_key
 from seedbed.study.words import find_words
 
 DEFAULT_SEEDS: Final = (0, 42)
-KEYS: Final = ("name", "question", "seeds", "base", "grid", "zip", "points", "exclude", "figures", "questions")
+SHAPES: Final = ("base", "scales", "grid", "zip", "points", "exclude")
+KEYS: Final = ("name", "question", "seeds", *SHAPES, "figures", "questions")
 MAX_NAME: Final = 100
 
 
@@ -69,6 +70,7 @@ class _Page:
             base=self.read_choice(document.get("base", {}), "base"),
             factors=self.read_factors(document),
             exclude=tuple(self.read_exclude(document)),
+            scales=self.read_scales(document),
             figures=declared.figures,
             questions=declared.questions,
         )
@@ -119,6 +121,14 @@ class _Page:
         """The dials of a table, each with one value."""
         dials = [self.check(name, value, path) for name, value, path in self.dials(table, key)]
         return tuple(dial for dial in dials if dial)
+
+    def read_scales(self, document: Mapping[str, Value]) -> dict[str, Choice]:
+        """Sizes of the same study by name: dials that go over the base."""
+        scales = document.get("scales", {})
+        if not isinstance(scales, dict):
+            self.add("scales", f"scales = {shown(scales)}: expected tables such as [scales.tiny]")
+            return {}
+        return {name: self.read_choice(table, f"scales.{name}") for name, table in scales.items()}
 
     def read_points(self, value: Value) -> Factor:
         if value == []:

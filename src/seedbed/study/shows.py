@@ -19,7 +19,7 @@ from seedbed.settings import Value, all_dials
 from seedbed.shown import METRIC, Figure, Question
 from seedbed.study.files import parse_toml
 from seedbed.study.lines import line_numbers
-from seedbed.study.parts import Findings, wrong_value, written
+from seedbed.study.parts import Findings, written, wrong_value
 from seedbed.study.spell import nearest, shown, toml_key, toml_value
 
 Kind: TypeAlias = Literal["figures", "questions"]
@@ -33,12 +33,12 @@ DIALS: Final[Mapping[str, tuple[str, ...]]] = {
     "between": (), "over": EVERYWHERE,
 }  # fmt: skip
 METRICS: Final = ("metric", "and_metric", "metrics")
+GAP: Final = "gap/"  # before a quantity in a figure: how far validation lags behind training
 KNOWN_METRICS: Final = ("train/loss", "val/loss", "train/accuracy", "val/accuracy", "norm")
 
 BOUNDS: Final = ("at_least", "at_most")
 AND_BOUNDS: Final = ("and_at_least", "and_at_most")
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {  # options that a kind of question cannot do without
-    "which is better": ("between",),
     "how does it change": ("over",),
     "smallest": ("over",),
     "largest": ("over",),
@@ -140,7 +140,9 @@ class _Reader:
             self.check_dial_name(option, value, key)
         elif option in METRICS:
             for name in value if isinstance(value, tuple) else (value,):
-                if isinstance(name, str) and not METRIC.fullmatch(name):
+                if isinstance(name, str) and not METRIC.fullmatch(
+                    name.removeprefix(GAP if option == "metrics" else "")
+                ):
                     accepted = "a reading such as val/loss, test[NAME]/perplexity, val/accuracy[order=2] or norm"
                     guess = nearest(name, KNOWN_METRICS)
                     hint = f" (did you mean {guess}?)" if guess else ""
@@ -168,10 +170,12 @@ class _Reader:
 
     def check_needs(self, question: Question, key: str) -> None:
         missing = [name for name in NEEDED.get(question.ask, ()) if getattr(question, name) is None]
+        if question.ask == "which is better":
+            missing = ["between or and_metric"] if question.between is question.and_metric is None else []
         if question.ask in ("smallest", "largest") and all(getattr(question, name) is None for name in BOUNDS):
             missing.append("at_least or at_most")
         has_bound = any(getattr(question, name) is not None for name in AND_BOUNDS)
-        if question.and_metric is not None and not has_bound:
+        if question.and_metric is not None and not has_bound and question.ask != "which is better":
             missing.append("and_at_least or and_at_most")
         if has_bound and question.and_metric is None:
             missing.append("and_metric")

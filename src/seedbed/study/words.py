@@ -2,6 +2,7 @@
 
 Commas outside brackets sweep, brackets are one value, and values are TOML or else plain text:
 `model.layers=3`, `train.lr=1e-3,3e-4`, `task.orders=[2,3]`, `model.kind=lstm`, `seeds=5`, `seeds=0,1,2`, `seeds=[42]`.
+`scale=tiny` lays the study's `[scales.tiny]` over its base.
 
 >>> words = parse_words(["train.lr=1e-3,3e-4", "seeds=2"])
 >>> matches(Settings(), 1, words), matches(Settings(), 2, words)
@@ -22,10 +23,11 @@ from seedbed.study.spell import shortened, toml_value
 
 @dataclass(frozen=True)
 class Words:
-    """What the words say: one factor for each dial, and the seeds where they are given."""
+    """What the words say: one factor for each dial, and the seeds and the scale where they are given."""
 
     factors: tuple[Factor, ...] = ()
     seeds: tuple[int, ...] | None = None
+    scale: str | None = None
 
 
 def parse_words(words: Sequence[str]) -> Words:
@@ -40,6 +42,7 @@ def find_words(words: Sequence[str], findings: Findings) -> Words:
     """As `parse_words`, but problems become findings and their words are left out."""
     factors: dict[str, Factor] = {}
     seeds: tuple[int, ...] | None = None
+    scale: str | None = None
     given: set[str] = set()
     for word in words:
         where = f"word '{shortened(toml_value(word)[1:-1])}'"
@@ -52,12 +55,22 @@ def find_words(words: Sequence[str], findings: Findings) -> Words:
         elif (values := _values(text, where, findings)) is not None:
             if name == "seeds":
                 seeds = check_seeds(values[0] if len(values) == 1 else values, where, findings)
+            elif name == "scale":
+                scale = _scale(values, where, findings)
             else:
                 tried = values if name in all_dials() else values[:1]  # an unknown name is one problem, not one a value
                 dials = [check_dial(name, value, where, findings) for value in tried]
                 factors[name] = tuple((dial,) for dial in dials if dial)
         given.add(name)
-    return Words(tuple(factor for factor in factors.values() if factor), seeds)
+    return Words(tuple(factor for factor in factors.values() if factor), seeds, scale)
+
+
+def _scale(values: list[Value], where: str, findings: Findings) -> str | None:
+    """The name of one scale; which ones there are is the study's."""
+    if len(values) == 1 and isinstance(values[0], str):
+        return values[0]
+    findings.add(where, "expected the name of one scale, such as scale=tiny")
+    return None
 
 
 def _values(text: str, where: str, findings: Findings) -> list[Value] | None:

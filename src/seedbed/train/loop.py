@@ -32,7 +32,11 @@ def train_pack(
 ) -> Iterator[Event]:
     """Trains runs of equal shape together; goes on from `resume` where given; ends early when `stop()` says so."""
     torch.set_num_threads(placement.threads)
-    session = _Session(Trainer(settings, seeds, placement.device, getattr(torch, placement.dtype)), settings)
+    stream = torch.cuda.Stream() if placement.device == "cuda" else None
+    with torch.cuda.stream(stream):
+        dtype = getattr(torch, placement.dtype)
+        trainer = Trainer(settings, seeds, placement.device, dtype, placement.engine)
+    session = _Session(trainer, settings, stream)
     session.seconds |= seconds or {}
     if resume is not None:
         session.restore(resume)
@@ -58,6 +62,7 @@ class _Session:
 
     trainer: Trainer
     settings: Sequence[Settings]
+    stream: torch.cuda.Stream | None = None  # of its own on a GPU, so that packs train side by side there
     step: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: {"compute": 0.0, "evaluate": 0.0})
 
@@ -67,14 +72,16 @@ class _Session:
 
     def restore(self, state: Arrays) -> None:
         device = self.trainer.step.device
-        self.trainer.restore({name: torch.from_numpy(np.array(held)).to(device) for name, held in state.items()})
-        self.step = int(self.trainer.step)
-        broken = self.trainer.broken_at.tolist()
+        with torch.cuda.stream(self.stream):
+            self.trainer.restore({name: torch.from_numpy(np.array(held)).to(device) for name, held in state.items()})
+            self.step = int(self.trainer.step)
+        broken = self._broken()
         self.live = [slot for slot in self.live if broken[slot] < 0 and self.trainer.totals[slot] > self.step]
 
     def advance(self) -> None:
         start = time.perf_counter()
-        self.trainer.advance()
+        with torch.cuda.stream(self.stream):
+            self.trainer.advance()
         self.step += 1
         self.seconds["compute"] += time.perf_counter() - start
 
@@ -89,10 +96,11 @@ class _Session:
         if not slots:
             return
         start = time.perf_counter()
-        readings = take_readings(self.trainer)
-        if self.step % self.dials.eval_every == 0:
-            self._tell_schedules(readings)
-        values = torch.stack(list(readings.values()), dim=1).cpu().numpy()
+        with torch.cuda.stream(self.stream):
+            readings = take_readings(self.trainer)
+            if self.step % self.dials.eval_every == 0:
+                self._tell_schedules(readings)
+            values = torch.stack(list(readings.values()), dim=1).cpu().numpy()
         self.seconds["evaluate"] += time.perf_counter() - start
         names = tuple(readings)
         yield Evaluated(self.step, tuple(slots), names, values[list(slots)])
@@ -110,13 +118,17 @@ class _Session:
         """The slots that end at this step: diverged (looked at when something is recorded) or done."""
         totals, step = self.trainer.totals, self.step
         ends: list[Diverged | Finished] = []
-        broken = self.trainer.broken_at.tolist() if self.due_for_record() else None
+        broken = self._broken() if self.due_for_record() else None
         for slot in self.live:
             if broken is not None and broken[slot] >= 0:
                 ends.append(Diverged(slot, broken[slot], CAUSES[int(self.trainer.cause[slot])]))
             elif totals[slot] == step:
                 ends.append(Finished(slot, step))
         return ends
+
+    def _broken(self) -> list[int]:
+        with torch.cuda.stream(self.stream):
+            return self.trainer.broken_at.tolist()
 
     def end(self, ended: Sequence[Diverged | Finished]) -> Iterator[Event]:
         gone = {event.slot for event in ended}
@@ -129,6 +141,7 @@ class _Session:
         return done + (self.live if self.step % self.dials.save_every == 0 else [])
 
     def save(self, kept: Sequence[int]) -> Saved:
-        state = {name: held.detach().cpu().numpy().copy() for name, held in self.trainer.state().items()}
-        weights = {slot: self.trainer.bank.arrays(slot) for slot in kept}
+        with torch.cuda.stream(self.stream):
+            state = {name: held.detach().cpu().numpy().copy() for name, held in self.trainer.state().items()}
+            weights = {slot: self.trainer.bank.arrays(slot) for slot in kept}
         return Saved(self.step, state, weights, dict(self.seconds))

@@ -41,7 +41,6 @@ class Optimizer:
         self.moments = [torch.zeros_like(weights) for _ in range(N_MOMENTS[self.kind])]
         self.updates = torch.zeros_like(self.lr)
 
-    @torch.no_grad()
     def update(self, gradients: Float[Tensor, "R P"], factors: Float[Tensor, "R"], active: Bool[Tensor, "R"]) -> None:
         """Moves the active rows; the others stay as they are, whatever their gradients hold."""
         gradients = torch.where(active[:, None], gradients, 0.0)

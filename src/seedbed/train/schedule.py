@@ -52,14 +52,15 @@ class Schedule:
     def observe(self, reading: Float[Tensor, "R"]) -> None:
         """Shows `plateau` its reading; as torch's ReduceLROnPlateau with a relative threshold, cooldown 0."""
         better = reading < self.best * (1 - self.threshold)
-        self.best = torch.where(better, reading, self.best)
-        self.waited = torch.where(better, 0.0, self.waited + 1)
-        due = self._is["plateau"] & (self.waited > self.patience)
-        self.drop = torch.where(due, self.drop * self.drop_factor, self.drop)
-        self.waited = torch.where(due, 0.0, self.waited)
+        self.best.copy_(torch.where(better, reading, self.best))
+        waited = torch.where(better, 0.0, self.waited + 1)
+        due = self._is["plateau"] & (waited > self.patience)
+        self.drop.copy_(torch.where(due, self.drop * self.drop_factor, self.drop))
+        self.waited.copy_(torch.where(due, 0.0, waited))
 
     def state(self) -> dict[str, Tensor]:
         return {"best": self.best, "waited": self.waited, "drop": self.drop}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        self.best, self.waited, self.drop = state["best"], state["waited"], state["drop"]
+        for name, held in self.state().items():
+            held.copy_(state[name])

@@ -1,0 +1,101 @@
+"""Time per model and step on a GPU, for each way of doing a step; compares with the CPU in float64 first.
+
+python benchmarks/device.py [--runs 128] [--kinds gpt,lstm] [--ways compiled:bf16,graph:tf32]
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import statistics
+import time
+
+import torch
+
+from seedbed.settings import Settings
+from seedbed.train.readings import take_readings
+from seedbed.train.step import Trainer
+
+
+def make(kind: str, way: str, n: int, **dials: object) -> Trainer:
+    engine, precision = way.split(":")
+    torch.set_float32_matmul_precision({"fp32": "highest"}.get(precision, "high"))
+    settings = Settings.of({"model.kind": kind, "train.precision": precision, **dials})
+    return Trainer([settings] * n, range(n), "cuda", torch.float32, engine)
+
+
+def check(kind: str, way: str) -> str:
+    """Largest relative difference of readings after 5 updates to the same in float64 on the CPU."""
+    ours = make(kind, way, 3)
+    settings = Settings.of({"model.kind": kind})
+    exact = Trainer([settings] * 3, range(3), "cpu", torch.float64)
+    for _ in range(5):
+        ours.advance()
+        exact.advance()
+    mine, theirs = take_readings(ours), take_readings(exact)
+    worst = max(((mine[name].cpu() - theirs[name]).abs() / theirs[name].abs().clamp(min=1e-3)).max().item()
+                for name in theirs if name.endswith("loss"))  # fmt: skip
+    return f"{worst:.1e}"
+
+
+def timed(work, n: int, rounds: int = 5) -> float:
+    times = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(n):
+            work()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) / n)
+    return statistics.median(times)
+
+
+def kernels(trainer: Trainer) -> str:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(5):
+            trainer.advance()
+        torch.cuda.synchronize()
+    rows = sorted(profile.key_averages(), key=lambda row: -row.device_time_total)[:24]
+    total = sum(row.device_time_total for row in profile.key_averages())
+    lines = [f"  {row.device_time_total / 5:8.1f} us {row.count // 5:4} x {row.key[:100]}" for row in rows]
+    return "\n".join([f"  {total / 5:8.1f} us in all", *lines])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", default="128")
+    parser.add_argument("--profile", action="store_true", help="also list the kernels that take longest")
+    parser.add_argument("--kinds", default="gpt,lstm")
+    parser.add_argument("--ways", default="graph:tf32,compiled:tf32,compiled:bf16,compiled:fp32")
+    options = parser.parse_args()
+    for kind in options.kinds.split(","):
+        for way in options.ways.split(","):
+            off = check(kind, way)
+            for n in map(int, options.runs.split(",")):
+                torch._dynamo.reset()
+                start = time.perf_counter()
+                trainer = make(kind, way, n)
+                built = time.perf_counter() - start
+                trainer.advance()
+                torch.cuda.synchronize()
+                ready = time.perf_counter() - start
+                step = timed(trainer.advance, 30)
+                take_readings(trainer)
+                read = timed(functools.partial(take_readings, trainer), 3, 3)
+                memory = torch.cuda.max_memory_allocated() / 2**30
+                grid = (10_001 * step + 202 * read) / 10_001 / n  # with the report's 202 records
+                print(
+                    f"{kind:5} {way:14} R={n:4} off {off} build {built:.1f}s ready {ready:.1f}s step {step * 1e3:.2f} ms ="
+                    f" {step / n * 1e6:.1f} us/model, readings {read * 1e3:.1f} ms, together {grid * 1e6:.1f} us/model,"
+                    f" {memory:.1f} GiB",
+                    flush=True,
+                )
+                if options.profile:
+                    print(kernels(trainer))
+                del trainer
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+
+
+if __name__ == "__main__":
+    main()

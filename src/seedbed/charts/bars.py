@@ -1,0 +1,189 @@
+"""One number of each run as bars: the mean of every category with its 95 % interval, and every seed as a dot.
+
+Made for times and memory, and for any metric per category. On a log scale a bar has no foot, so only dots remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import TYPE_CHECKING, Any, Final
+
+from seedbed.charts.against import UNITS, replays, value_in_words
+from seedbed.charts.axes import by_point, check_dials, chosen, dial_of
+from seedbed.charts.labels import dial_in_words, isolated, quantity_of, sentence, spelled
+from seedbed.charts.lines import Panel, status_notes
+from seedbed.charts.panels import Cell, cells_of, n_columns, panel_of, point_in_words
+from seedbed.charts.theme import CATEGORIES
+from seedbed.measures.compare import interval
+from seedbed.measures.summary import RunCurves
+from seedbed.measures.values import run_value
+from seedbed.shown import Figure
+
+if TYPE_CHECKING:
+    import altair as alt
+
+COLUMNS: Final[dict[str, Any]] = {
+    "panel": "number", "x": "string", "colour": "string", "mean": "number", "low": "number", "high": "number",
+    "value": "number", "seed": "string", "n": "string",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One category: the mean with its 95 % interval (NaN with fewer than two runs) and each seed's value."""
+
+    panel: int
+    x: str
+    colour: str
+    mean: float
+    low: float
+    high: float
+    values: tuple[tuple[int, float], ...]
+    of: int  # runs, those left out included
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A chart of bars, gathered."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    columns: int
+    bars: tuple[Bar, ...]
+    x_title: str
+    colour: str | None
+    notes: tuple[str, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to see."""
+        return not any(isfinite(bar.mean) for bar in self.bars)
+
+
+def gather_bars(figure: Figure, runs: Sequence[RunCurves]) -> Bars:
+    """The bars of a figure of kind `bars`; x is a dial, or every point when it is left at `step`."""
+    check_dials(runs, (figure.x, figure.colour, figure.row, figure.column))
+    drawn = replays(figure, chosen(runs, figure))
+    cells = list(cells_of(figure, drawn))
+    bars = [bar for place, cell in enumerate(cells) for bar in _bars_of(figure, place, cell, drawn)]
+    return Bars(
+        title=figure.title or _title(figure),
+        panels=tuple(panel_of(figure, cell, value_in_words(figure, cell), UNITS.get(figure.value)) for cell in cells),
+        columns=n_columns(figure, drawn),
+        bars=tuple(bars),
+        x_title="" if figure.x == "step" else dial_in_words(figure.x),
+        colour=dial_in_words(figure.colour) if figure.colour else None,
+        notes=_notes(figure, drawn, bars),
+    )
+
+
+def _bars_of(figure: Figure, panel: int, cell: Cell, runs: Sequence[RunCurves]) -> Iterator[Bar]:
+    """One bar a point; two points of one category are both there, told by their full names."""
+    points = by_point(cell.runs(figure, runs))
+    names = [_category(figure, members[0]) for members in points]
+    for members, name in zip(points, names, strict=True):
+        full = name if names.count(name) == 1 else (point_in_words(members[0]) or name[0], name[1])
+        counted = [run for run in members if run.counts]
+        values = tuple((run.run.seed, run_value(run, cell.metrics[0], figure.value)) for run in counted)
+        found = interval([value for _, value in values])
+        ends = (found.low, found.high) if isfinite(found.low) else (nan, nan)
+        yield Bar(panel, *full, found.mean, *ends, values, len(members))
+
+
+def _category(figure: Figure, run: RunCurves) -> tuple[str, str]:
+    x = point_in_words(run) or run.run.settings.model.kind if figure.x == "step" else spelled(dial_of(run, figure.x))
+    return x, spelled(dial_of(run, figure.colour)) if figure.colour else ""
+
+
+def _title(figure: Figure) -> str:
+    quantities = " and ".join(dict.fromkeys(map(quantity_of, figure.metrics)))
+    named = {"seconds": "compute time", "memory": "memory while training", "t_f": f"t_f of {quantities}"}
+    named |= {"gap": f"gap of {quantities}", "delta_t": f"Δt of {quantities}"}
+    x = "point" if figure.x == "step" else dial_in_words(figure.x)
+    return sentence(f"{named.get(figure.value, f'{figure.value} {quantities}')} for each {x}")
+
+
+def _notes(figure: Figure, runs: Sequence[RunCurves], bars: Sequence[Bar]) -> tuple[str, ...]:
+    counts = sorted({len(bar.values) for bar in bars})
+    n = f"n = {counts[0] if len(set(counts)) == 1 else f'{counts[0]} to {counts[-1]}'} runs a bar." if counts else ""
+    several = any(isfinite(bar.low) for bar in bars)
+    said = (
+        "Lines are 95 % intervals of the mean (Student's t), dots are runs; what is wider than the panel is cut."
+        if several
+        else "One run has no interval."
+    )
+    predicted = "Memory is predicted from the settings." if figure.value == "memory" else ""
+    return tuple(note for note in (n, said, predicted, *status_notes(runs)) if note)
+
+
+def draw_bars(bars: Bars) -> alt.ConcatChart:
+    """The gathered bars, categories side by side where a second dial colours them."""
+    import altair as alt
+
+    from seedbed.charts.specs import table_of, titled
+
+    data, block = table_of(COLUMNS, _rows(bars))
+    panels = [_draw_panel(alt.Chart(data), bars, place, panel) for place, panel in enumerate(bars.panels)]
+    return alt.concat(*panels, columns=bars.columns, title=titled(bars.title), datasets=block, spacing=24)
+
+
+def _rows(bars: Bars) -> Iterator[tuple[Any, ...]]:
+    for bar in bars.bars:
+        n = str(len(bar.values)) if len(bar.values) == bar.of else f"{len(bar.values)}/{bar.of}"
+        yield (bar.panel, bar.x, bar.colour, bar.mean, bar.low, bar.high, nan, "", n)
+        for seed, value in bar.values:
+            yield (bar.panel, bar.x, bar.colour, nan, nan, nan, value, str(seed), n)
+
+
+def _room(bars: Bars, panel: Panel, place: int) -> tuple[float, float]:
+    """The y axis: from 0 past the largest run, and as far as intervals go while runs stay readable."""
+    mine = [bar for bar in bars.bars if bar.panel == place]
+    values = [value for bar in mine for _, value in bar.values if isfinite(value)] or [0.0, 1.0]
+    ends = [end for bar in mine for end in (bar.low, bar.high) if isfinite(end)]
+    low, high = min(0.0, *values), max(0.0, *values)
+    most = 1.0 if panel.share else high + 0.6 * (high - low)
+    return low, min(most, max([high, *ends])) or 1.0
+
+
+def _draw_panel(base: alt.Chart, bars: Bars, place: int, panel: Panel) -> alt.LayerChart | alt.FacetChart:
+    import altair as alt
+
+    from seedbed.charts.scales import number_format, signs
+
+    categories = list(dict.fromkeys(bar.x for bar in bars.bars))
+    colours = list(dict.fromkeys(bar.colour for bar in bars.bars))
+    width = max(180, min(620, 46 * len(categories) * len(colours)))
+    angle = 0 if 7 * sum(map(len, categories)) < width else -40
+    told: dict[str, Any] = {"x": alt.X("x:N", sort=categories, title=bars.x_title, axis=alt.Axis(labelAngle=angle))}
+    colour: Any = alt.value(CATEGORIES[0])
+    if bars.colour:
+        told["xOffset"] = alt.XOffset("colour:N", sort=colours)
+        colour = alt.Color("colour:N", sort=colours, scale=signs(colours, CATEGORIES), title=isolated(bars.colour))
+    inside = base.transform_filter(f"datum.panel == {place}").encode(**told)
+    room = _room(bars, panel, place)
+    scale = alt.Scale(type="log") if panel.scale == "log" else alt.Scale(domain=list(room), nice=True)
+    axis = alt.Axis(tickCount=5, format=number_format(room))
+    y = alt.Y("mean:Q", title=isolated(panel.y_title), scale=scale, axis=axis)
+    means = _mean_marks(inside, panel).encode(y=y, color=colour)
+    layered = alt.layer(means, *_run_marks(inside))
+    return layered.properties(width=width, height=220, title=isolated(panel.title))
+
+
+def _mean_marks(inside: alt.Chart, panel: Panel) -> alt.Chart:
+    import altair as alt
+
+    tooltip = [alt.Tooltip("x:N", title="of"), alt.Tooltip("mean:Q", format=".4~g"), alt.Tooltip("n:N", title="n")]
+    means = inside.transform_filter("isValid(datum.mean)").encode(tooltip=tooltip)
+    return means.mark_point(size=90, filled=True) if panel.scale == "log" else means.mark_bar(opacity=0.8)
+
+
+def _run_marks(inside: alt.Chart) -> list[alt.Chart]:
+    """The interval of each mean, and a dot for each run."""
+    import altair as alt
+
+    lines = inside.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6, clip=True)
+    dots = inside.mark_point(size=22, filled=True, opacity=0.9, color="#8A8A8A", stroke="white", strokeWidth=0.5)
+    tooltip = [alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".4~g")]
+    return [lines.encode(y="low:Q", y2="high:Q"), dots.encode(y="value:Q", tooltip=tooltip)]

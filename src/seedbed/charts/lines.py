@@ -1,0 +1,128 @@
+"""What all charts of lines are made of, as plain numbers: panels, lines in them, and what tells the lines apart.
+
+A line is a mean over seeds with its spread where every seed has the same steps, else one run.
+
+>>> import numpy as np
+>>> thinned(np.array([0.0, 1.0, 9.0, 1.0, 1.0, 1.0, -5.0, 1.0, 1.0, 1.0]), 4)
+array([0, 2, 6, 9])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbed.measures.summary import RunCurves
+from seedbed.settings import Value
+
+Numbers: TypeAlias = NDArray[np.float64]
+Scale: TypeAlias = Literal["linear", "log", "log2"]
+MOST_POINTS: Final = 500  # of one line; more cannot be seen in a panel
+FIGURE_POINTS: Final = 16_000  # of all lines together: what a page can carry many times
+FEWEST_POINTS: Final = 24
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes; `metric` decides its scale, so panels of equal metrics can be compared by eye."""
+
+    metric: str
+    title: str
+    y_title: str
+    scale: Scale = "linear"
+    share: bool = False  # from 0 to 1
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a panel: what it shows against x, and from low to high how far seeds spread."""
+
+    panel: int
+    name: str
+    colour: Value
+    dash: str
+    x: tuple[Value, ...]
+    y: Numbers
+    low: Numbers
+    high: Numbers
+    n: int  # runs in it
+    of: int  # runs of its point, those left out included
+    ended: bool = False  # it diverged or failed where it ends
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis or a legend shows: its words, and a scale for numbers or None for words."""
+
+    title: str
+    scale: Scale | None = "linear"
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A chart of lines, gathered."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    columns: int
+    lines: tuple[Line, ...]
+    x: Axis
+    colour: Axis | None
+    dash: str | None  # title of what dashes tell
+    notes: tuple[str, ...]
+    marks: Literal["line", "point"] = "line"
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to see."""
+        return not any(np.isfinite(line.y).any() for line in self.lines)
+
+
+def thinned(values: Numbers, most: int = MOST_POINTS) -> NDArray[np.int64]:
+    """Places of at most `most` values to keep: the ends, and of each stretch its smallest, largest and first gap."""
+    if len(values) <= most:
+        return np.arange(len(values))
+    kept = {0, len(values) - 1}
+    gaps = bool(np.isnan(values).any())
+    stretches = np.array_split(np.arange(1, len(values) - 1), max(1, (most - 2) // (3 if gaps else 2)))
+    for places in stretches:
+        inside = values[places]
+        missing = np.isnan(inside)
+        if not missing.all():
+            kept |= {int(places[np.nanargmin(inside)]), int(places[np.nanargmax(inside)])}
+        if missing.any():
+            kept.add(int(places[np.argmax(missing)]))
+    return np.array(sorted(kept))
+
+
+def points_per_line(n_lines: int) -> int:
+    """How many points each of so many lines may have."""
+    return max(FEWEST_POINTS, min(MOST_POINTS, FIGURE_POINTS // max(1, n_lines)))
+
+
+def count_note(lines: Iterable[Line]) -> str:
+    """`n = 3 seeds.`, `n = 1 to 3 seeds.`: how many runs are in the means."""
+    counts = sorted({line.n for line in lines if not line.ended})
+    if not counts:
+        return ""
+    few, many = counts[0], counts[-1]
+    return f"n = {few if few == many else f'{few} to {many}'} seed{'s' * (many != 1)} a line."
+
+
+def status_notes(runs: Sequence[RunCurves]) -> tuple[str, ...]:
+    """What a reader must know of runs that are not in the means or not at their end."""
+    by_status: dict[str, int] = {}
+    for run in runs:
+        by_status[run.run.status] = by_status.get(run.run.status, 0) + 1
+    said = {
+        "diverged": "diverged and are in no mean",
+        "failed": "failed and are in no mean",
+        "running": "are still running",
+        "stopped": "were stopped early",
+        "planned": "have not begun",
+    }
+    return tuple(f"{by_status[name]} of {len(runs)} runs {words}." for name, words in said.items() if name in by_status)

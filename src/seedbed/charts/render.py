@@ -1,0 +1,60 @@
+"""Specs as pictures and as a script for pages, by vl-convert: no browser, no network, the same bytes every time."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import vl_convert
+
+PNG_SCALE: Final = 2.0  # two dots a pixel: sharp on screens and in print
+_FONT_TABLE = re.compile(rb"(/(?:Font|XObject|ExtGState|ColorSpace|Pattern) <<\n)((?: +/\w+ [^\n]*\n)+)")
+
+
+def to_svg(spec: Mapping[str, Any]) -> str:
+    """The chart as SVG text."""
+    return str(vl_convert.vegalite_to_svg(dict(spec), allowed_base_urls=[]))
+
+
+def to_png(svg: str) -> bytes:
+    return bytes(vl_convert.svg_to_png(svg, scale=PNG_SCALE))
+
+
+def to_pdf(svg: str) -> bytes:
+    """The picture as PDF; its resource tables come in any order, and are sorted for equal charts to be equal files."""
+    return _FONT_TABLE.sub(
+        lambda found: found[1] + b"".join(sorted(found[2].splitlines(True))), vl_convert.svg_to_pdf(svg)
+    )
+
+
+def inline(svg: str, prefix: str) -> str:
+    """SVG that can stand beside others in one page: its ids are its own, and it scales with its column."""
+    named = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
+    named = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", named)
+    return re.sub(r'(xlink:href|href)="#([^"]+)"', rf'\1="#{prefix}-\2"', named)
+
+
+def script() -> str:
+    """The program that draws charts in a page (Vega, Vega-Lite, Vega-Embed), built once for a user and kept."""
+    kept = _cache() / f"vega-{version('vl-convert-python')}.js"
+    try:
+        return kept.read_text(encoding="utf-8")
+    except OSError:
+        text = str(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub misses a default
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(kept)
+    except OSError:  # a home that cannot be written to: built again next time
+        pass
+    return text
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "seedbed"

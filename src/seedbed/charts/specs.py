@@ -1,0 +1,65 @@
+"""Charts as Vega-Lite documents: rows as blocks of CSV text, so that no library walks through them one by one."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from typing import Any, Final, Literal, TypeAlias
+
+import altair as alt
+import numpy as np
+
+from seedbed.charts.labels import isolated
+from seedbed.charts.theme import Look, config_of
+from seedbed.settings import Value
+
+Column: TypeAlias = Literal["number", "string"]
+HOVER: Final = "hover"  # the style of marks that only a pointer can use
+
+
+def spec_of(chart: Any, look: Look | None = None) -> dict[str, Any]:
+    """The chart as a Vega-Lite document, with this look or with none."""
+    spec: dict[str, Any] = chart.to_dict(validate=False)  # validated by kind in the tests, not a hundred times a report
+    spec.pop("$schema", None)  # an address, and of no use offline
+    spec.pop("config", None)
+    return spec if look is None else spec | {"config": config_of(look)}
+
+
+def still(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec for paper: without the marks and the zoom that only a pointer can use."""
+    kept = {name: value for name, value in spec.items() if name != "params"}
+    for name in ("concat", "layer"):
+        if name in kept:
+            kept[name] = [still(inner) for inner in kept[name] if inner.get("mark", {}).get("style") != HOVER]
+    return kept
+
+
+def table_of(
+    columns: Mapping[str, Column], rows: Iterable[Sequence[Value]], name: str = "rows"
+) -> tuple[alt.NamedData, dict[str, str]]:
+    """Rows as a named block of CSV: the data that marks refer to, and the block itself by its name."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    form = alt.DataFormat(type="csv", parse=dict(columns))
+    return alt.NamedData(name=name, format=form), {name: text.getvalue()}
+
+
+def _cell(value: Value) -> Value:
+    """A number with the digits that can be seen; what is not finite is left out."""
+    if isinstance(value, float | np.floating):
+        return f"{value:.6g}" if isfinite(value) else ""
+    return "" if value is None else value
+
+
+def titled(text: str, width: int = 78) -> alt.TitleParams:
+    """A title in lines of at most so many signs."""
+    lines = [""]
+    for word in text.split():
+        if len(lines[-1]) + len(word) > width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return alt.TitleParams(text=[isolated(line) for line in lines])

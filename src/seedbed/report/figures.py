@@ -1,0 +1,159 @@
+"""A study's figures as a report shows them: declared or chosen, gathered, drawn, and the command that draws each again.
+
+Charts are loaded here and nowhere above; `plan`, `ls` and `show` never come this way.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from seedbed.charts.axes import is_number, values_of
+from seedbed.charts.catalogue import CATALOGUE
+from seedbed.charts.specs import spec_of, still
+from seedbed.charts.theme import LOOKS
+from seedbed.errors import MissingData, UsageError
+from seedbed.measures.catalogue import Metric, table_order
+from seedbed.measures.curves import direction
+from seedbed.measures.summary import RunCurves
+from seedbed.settings import Value
+from seedbed.shown import Figure
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One figure: its words, the command that makes it, and its spec without a look; None where nothing is to see."""
+
+    title: str
+    report: str  # the figure of the report it stands for
+    notes: tuple[str, ...]
+    command: str
+    spec: dict[str, Any] | None
+
+    @property
+    def paper(self) -> dict[str, Any]:
+        """The spec for pictures that nobody points at."""
+        return still(self.spec or {})
+
+
+def show_figure(figure: Figure, runs: Sequence[RunCurves], study: str) -> Shown:
+    """The figure drawn from these runs, or why it is empty."""
+    kind = CATALOGUE[figure.kind]
+    command = command_of(figure, study)
+    try:
+        gathered = kind.gather(figure, runs)
+    except UsageError as error:  # a dial of another study: said in its place, the rest of the report goes on
+        return Shown(figure.title or f"A figure of kind {figure.kind}", figure.report, (str(error),), command, None)
+    if gathered.empty:
+        why = f"Nothing to draw: no run has a finite record of {', '.join(figure.metrics)} yet."
+        return Shown(gathered.title, figure.report, (why, *gathered.notes), command, None)
+    return Shown(gathered.title, figure.report, gathered.notes, command, spec_of(kind.draw(gathered)))
+
+
+def command_of(figure: Figure, study: str) -> str:
+    """The `seedbed plot` command of a figure."""
+    options = figure.model_dump(exclude_defaults=True, exclude={"report", "only", "title"})
+    words = ["seedbed", "plot", study, *(f"{name}={_word(value)}" for name, value in figure.only.items())]
+    for name, value in options.items():
+        words += [f"--{name.replace('_', '-')}", _word(value)]
+    return shlex.join(words)
+
+
+def _word(value: Value) -> str:
+    if isinstance(value, tuple | list):
+        return ",".join(map(_word, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def default_figures(runs: Sequence[RunCurves]) -> tuple[Figure, ...]:
+    """What a study without figures of its own shows: its curves, and its best values against each number it varies."""
+    metrics = _metrics(runs)
+    if not metrics:
+        return (Figure(),)
+    names = dict.fromkeys(name for run in runs for name in run.point)
+    varied = {name: values for name in names if len(values := values_of(runs, name)) > 1}
+    column = "model.kind" if "model.kind" in varied else None
+    numbers = [name for name, values in varied.items() if all(map(is_number, values))]
+    others = [name for name in varied if name != column]
+    colour = numbers[0] if numbers else others[0] if others else None
+    figures = [Figure(metrics=metrics, column=column, colour=colour, colour_scale=_scale(varied.get(colour or "", [])))]
+    best = tuple(metric for metric in metrics if direction(metric))
+    for name in numbers if best else ():
+        colour = next((other for other in others if other != name), None)
+        scale = _scale(varied[name])
+        figures.append(Figure(kind="against", x=name, metrics=best, column=column, colour=colour, x_scale=scale))
+    if len(varied) > 2 and best:
+        figures.append(Figure(kind="parallel", metrics=best[-1:]))
+    return tuple(figures)
+
+
+def _metrics(runs: Iterable[RunCurves]) -> tuple[str, ...]:
+    """Readings over all samples, and those that are best somewhere before the others; at most four."""
+    found = sorted({name for run in runs for name in run.curves}, key=table_order)
+    plain = [name for name in found if not Metric.parse(name).group]
+    return tuple(sorted(plain, key=lambda name: direction(name) is None)[:4])
+
+
+def _scale(values: Sequence[Value]) -> Any:
+    """log₂ for powers of two, log for what spans orders of magnitude."""
+    if not values or not all(is_number(value) and value > 0 for value in values):
+        return "linear"
+    if all(isinstance(value, int) and value & (value - 1) == 0 for value in values) and max(values) > 4:
+        return "log2"
+    return "log" if max(values) >= 50 * min(values) else "linear"
+
+
+# ---- one figure from the command line ----
+
+
+def asked_figure(
+    options: Mapping[str, Any], runs: Sequence[RunCurves], declared: Sequence[Figure], number: int | None
+) -> Figure:
+    """The figure of some options; with none, the study's own of this number, or what suits the runs."""
+    if number is not None:
+        if not 1 <= number <= len(declared):
+            raise UsageError(f"--figure {number}: the study declares {len(declared)} figures")
+        return declared[number - 1]
+    given = {name: value for name, value in options.items() if value is not None}
+    if not given:
+        return default_figures(runs)[0]
+    try:
+        return Figure.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(
+            f"--{str(first['loc'][0]).replace('_', '-')} {first['input']}: {first['msg'].lower()}"
+        ) from None
+
+
+def write_figure(figure: Figure, runs: Sequence[RunCurves], out: Path, look: str = "light") -> None:
+    """One picture, of the form that the file's ending names: svg, png, pdf or the Vega-Lite json."""
+    from seedbed.charts.render import to_pdf, to_png, to_svg
+
+    if look not in LOOKS:
+        raise UsageError(f"--look {look}: expected {' or '.join(LOOKS)}")
+    if out.suffix not in (".svg", ".png", ".pdf", ".json"):
+        raise UsageError(f"--out {out}: expected a name that ends in .svg, .png, .pdf or .json")
+    gathered = CATALOGUE[figure.kind].gather(figure, runs)
+    if gathered.empty:
+        raise MissingData(f"nothing to draw: no run has a finite record of {', '.join(figure.metrics)} yet")
+    spec = still(spec_of(CATALOGUE[figure.kind].draw(gathered), LOOKS[look]))
+    svg = to_svg(spec) if out.suffix != ".json" else json.dumps(spec, ensure_ascii=False)
+    content = {".png": to_png, ".pdf": to_pdf}.get(out.suffix, str.encode)(svg)
+    try:
+        out.write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written ({error.strerror}); name another place") from None
+
+
+def preview_figure(figure: Figure, runs: Sequence[RunCurves]) -> str:
+    """The figure as text for a terminal."""
+    from seedbed.charts.preview import preview
+
+    return preview(CATALOGUE[figure.kind].gather(figure, runs))

@@ -1,0 +1,224 @@
+"""What a report consists of, as plain values: question, answers, figures, tables, how to make it again.
+
+One section a study, and one over all of them where several are reported together. The page and other writers share it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import isnan, nan
+
+from seedbed.data.facts import facts_of
+from seedbed.errors import MissingData, UsageError
+from seedbed.measures.answers import Answer, answer
+from seedbed.measures.curves import direction
+from seedbed.measures.summary import PointSummary, RunCurves, summarise
+from seedbed.records import Status, StoredStudy
+from seedbed.report.figures import Shown, default_figures, show_figure
+from seedbed.report.gather import gather_curves
+from seedbed.report.tables import Table, point_tables
+from seedbed.settings import Task, Value
+from seedbed.shown import Figure
+from seedbed.store.store import Store
+from seedbed.study.files import parse_toml
+from seedbed.study.shows import Declared, shown_in
+
+STATES: tuple[Status, ...] = ("finished", "running", "stopped", "planned", "diverged", "failed")
+MOST_TOGETHER = 6  # points in the figure of the best of several studies
+
+
+@dataclass(frozen=True)
+class Section:
+    """One study, ready to be written."""
+
+    name: str
+    question: str
+    state: str
+    warnings: tuple[str, ...]
+    answers: tuple[Answer, ...]
+    figures: tuple[Shown, ...]
+    tables: tuple[Table, ...]
+    again: tuple[str, ...]  # commands
+    facts: tuple[Table, ...]  # versions, hardware, data, settings
+
+
+def study_section(store: Store, name: str, words: Sequence[str]) -> Section:
+    """Everything that a report says of one study, over the runs that the words ask for."""
+    study, runs = store.study(name), gather_curves(store, name, words)
+    declared = shown_in(study.text)
+    return Section(
+        name=name,
+        question=_question(study),
+        state=_state(runs),
+        warnings=tuple(_warnings(runs)),
+        answers=tuple(answer(question, runs) for question in declared.questions),
+        figures=tuple(show_figure(figure, runs, name) for figure in _figures(declared, runs)),
+        tables=tuple(point_tables(summarise(runs))),
+        again=_again([name], words),
+        facts=(_environment(store, [name]), _data(runs), _settings(runs)),
+    )
+
+
+def _question(study: StoredStudy) -> str:
+    found = parse_toml(study.text, study.name).get("question", "")
+    return str(found)
+
+
+def _figures(declared: Declared, runs: Sequence[RunCurves]) -> tuple[Figure, ...]:
+    return declared.figures or default_figures(runs)
+
+
+# ---- how it stands ----
+
+
+def _state(runs: Sequence[RunCurves]) -> str:
+    """`36 runs: 30 finished, 6 running.`"""
+    counts = Counter(run.run.status for run in runs)
+    said = ", ".join(f"{counts[status]} {status}" for status in STATES if counts[status])
+    return f"{len(runs)} run{'s' * (len(runs) != 1)}: {said}."
+
+
+def _warnings(runs: Sequence[RunCurves]) -> Iterator[str]:
+    """What keeps a reader from trusting the numbers too much."""
+    if not any(run.run.status == "finished" for run in runs):
+        yield "No run has finished yet: everything below is what is recorded so far."
+    if not any(run.counts for run in runs):
+        yield "No run has a record that counts."
+    seeds = Counter(run.run.settings for run in runs)
+    if seeds and max(seeds.values()) == 1:
+        yield "There is one seed a point: nothing below has a spread, and differences may be chance."
+    for status in ("diverged", "failed"):
+        causes = Counter(run.run.cause or "no cause is known" for run in runs if run.run.status == status)
+        for cause, n in sorted(causes.items()):
+            yield f"{n} run{'s' * (n != 1)} {status}: {cause}."
+
+
+# ---- how to make it again ----
+
+
+def _again(names: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
+    run = [shlex.join(["seedbed", "run", name, *words]) for name in names]
+    return (*run, shlex.join(["seedbed", "report", *names, *words]))
+
+
+def _environment(store: Store, names: Sequence[str]) -> Table:
+    """What the runs were computed with, each different machine or version once."""
+    packs = {pack.id: pack for name in names for pack in store.packs_of(name)}
+    found: dict[tuple[tuple[str, str], ...], int] = {}
+    for pack in packs.values():
+        for environment in pack.environment:
+            facts = tuple(sorted((name, str(value)) for name, value in environment.items() if name != "step"))
+            found[facts] = found.get(facts, 0) + len(pack.runs)
+    names_of = sorted({name for facts in found for name, _ in facts})
+    columns = [dict(facts) for facts in found]
+    rows = tuple((name, *(column.get(name, "–") for column in columns)) for name in names_of)
+    heads = tuple(f"{n} run{'s' * (n != 1)}" for n in found.values())
+    return Table("Versions and hardware", ("what", *heads), rows, () if rows else ("No run has begun.",))
+
+
+def _data(runs: Sequence[RunCurves]) -> Table:
+    tasks = Counter(run.run.settings.task for run in runs)
+    counts: Counter[str] = Counter()
+    for task, n in tasks.items():
+        counts[_digest(task)] += n
+    return Table("Data", ("digest", "runs"), tuple((digest, str(n)) for digest, n in sorted(counts.items())))
+
+
+def _digest(task: Task) -> str:
+    try:
+        return facts_of(task).digest
+    except (MissingData, UsageError) as error:
+        return f"not on this machine ({error})"
+
+
+def _settings(runs: Sequence[RunCurves]) -> Table:
+    """Every dial: its one value, or all values that it takes."""
+    dials = [run.run.settings.dials() for run in runs]
+    names = dict.fromkeys(name for one in dials for name in one)
+    rows = [(name, _values([one[name] for one in dials if name in one])) for name in names]
+    seeds = ", ".join(map(str, sorted({run.run.seed for run in runs})))
+    return Table("Settings", ("dial", "value"), (*rows, ("seeds", seeds)), ("Several values: the dial varies.",))
+
+
+def _values(values: Sequence[Value]) -> str:
+    shown = list(dict.fromkeys("unset" if value is None else str(value) for value in values))
+    return ", ".join(shown[:40]) + (f" and {len(shown) - 40} more" if len(shown) > 40 else "")
+
+
+# ---- several studies together ----
+
+
+def joint_section(store: Store, names: Sequence[str], words: Sequence[str]) -> Section:
+    """All runs of several studies as one: their best points, and one table in two orders (report C)."""
+    runs = _united([run for name in names for run in gather_curves(store, name, words)])
+    summaries = summarise(runs)
+    metric = _ruling_metric(summaries)
+    ranked = sorted(summaries, key=lambda summary: _rank(summary, metric))
+    return Section(
+        name=" and ".join(names),
+        question=f"What is best over {len(names)} studies?",
+        state=_state(runs),
+        warnings=tuple(_warnings(runs)),
+        answers=(),
+        figures=_best_figures(runs, ranked[:MOST_TOGETHER], names),
+        tables=tuple(_two_orders(ranked, summaries, metric)),
+        again=_again(names, words),
+        facts=(),
+    )
+
+
+def _united(runs: Sequence[RunCurves]) -> list[RunCurves]:
+    """Each run once, its point made of the dials that differ among those that have them."""
+    once: dict[str, RunCurves] = {run.run.id: run for run in runs}
+    dials = {run_id: run.run.settings.dials() for run_id, run in once.items()}
+    names = dict.fromkeys(name for one in dials.values() for name in one)
+    seen = {name: {str(one[name]) for one in dials.values() if name in one} for name in names}
+    varied = [name for name in names if len(seen[name]) > 1]
+    return [
+        replace(run, point={name: dials[run_id][name] for name in varied if name in dials[run_id]})
+        for run_id, run in once.items()
+    ]
+
+
+def _ruling_metric(summaries: Sequence[PointSummary]) -> str | None:
+    """What points are ranked by: validation perplexity, loss or accuracy, the first that is there."""
+    known = {name for summary in summaries for name in summary.metrics}
+    wanted = ("val/perplexity", "val/loss", "val/accuracy")
+    return next((name for name in wanted if name in known), min((n for n in known if direction(n)), default=None))
+
+
+def _rank(summary: PointSummary, metric: str | None) -> tuple[bool, float]:
+    found = summary.metrics.get(metric or "")
+    mean = found.value.mean if found else nan
+    worse = direction(metric or "") == "max"
+    return isnan(mean), -mean if worse else mean
+
+
+def _two_orders(
+    ranked: Sequence[PointSummary], as_planned: Sequence[PointSummary], metric: str | None
+) -> Iterator[Table]:
+    if metric:
+        yield from (replace(table, title=f"{table.title}, by {metric}") for table in point_tables(ranked))
+    yield from (replace(table, title=f"{table.title}, by point") for table in point_tables(as_planned))
+
+
+def _best_figures(runs: Sequence[RunCurves], best: Sequence[PointSummary], names: Sequence[str]) -> tuple[Shown, ...]:
+    """The curves of the best points, each point under its own name."""
+    points = [dict(summary.point) for summary in best]
+    kept = [_called(run) for run in runs if dict(run.point) in points]
+    if not kept:
+        return ()
+    figures = default_figures(kept)[:1]
+    title = f"The best {len(points)} points of {len(names)} studies"
+    chosen = [figure.model_copy(update={"colour": "point", "column": None, "title": title}) for figure in figures]
+    clocks = [figure.model_copy(update={"x": "time", "title": f"{title}, against compute time"}) for figure in chosen]
+    return tuple(show_figure(figure, kept, " ".join(names)) for figure in (*chosen, *clocks))
+
+
+def _called(run: RunCurves) -> RunCurves:
+    from seedbed.charts.panels import point_in_words
+
+    return replace(run, point={"point": point_in_words(run)})

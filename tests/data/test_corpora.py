@@ -1,0 +1,221 @@
+"""Named corpora found, fetched from a server on this machine, verified; and a user's own files in their place."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from seedbed.data import corpora
+from seedbed.data.catalogue import CATALOGUE, Named, Part, Stored
+from seedbed.data.corpora import find_named, open_corpus, open_gpt1, open_ids, open_labelled, place
+from seedbed.data.documents import digest, text_pieces
+from seedbed.errors import MissingData, UsageError
+
+CONTENT = b"to be or not to be\n" * 500
+FOLDER = {"b.txt": b"second", "a.txt": b"first"}
+
+
+def sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def archive() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        others = {"../../evil.txt": b"out", "texts/deep/c.txt": b"not direct", "texts/readme.md": b"no text"}
+        for name, content in {f"texts/{k}": v for k, v in FOLDER.items()}.items() | others.items():
+            member = tarfile.TarInfo(f"repo-abc/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+class Server(ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: dict[str, bytes] = {"/me/repo/abc/whole.txt": CONTENT, "/me/repo/tar.gz/abc": archive()}
+        self.asked: list[str] = []
+        self.missing_bytes = 0
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        content = self.server.answers.get(self.path)
+        self.send_response(200 if content is not None else 404)
+        self.send_header("Content-Length", str(len(content or b"")))
+        self.end_headers()
+        self.wfile.write((content or b"")[: len(content or b"") - self.server.missing_bytes])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(alone, monkeypatch):
+    with Server() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setattr(corpora, "HOST", url)
+        monkeypatch.setattr(corpora, "ARCHIVES", url)
+        yield server
+        server.shutdown()
+
+
+WHOLE = Stored("texts/whole.txt", sha(CONTENT), len(CONTENT), "whole.txt")
+TEXTS = Stored("texts/folder", sha(b"firstsecond"), 11, "texts", is_folder=True)
+
+
+@pytest.fixture
+def named(monkeypatch) -> Named:
+    parts = (Part("train", "text", (WHOLE,)), Part("folder", "text", (TEXTS,)))
+    made = Named("mine", "a test", "none", parts, "me/repo", "abc")
+    monkeypatch.setitem(CATALOGUE, "mine", made)
+    return made
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_corpus_is_fetched_once_and_then_taken_from_the_cache(server, named, alone):
+    shown = []
+    path = place(named, WHOLE, lambda what, done, total: shown.append((what, done, total)))
+    assert path.read_bytes() == CONTENT
+    assert shown[-1] == ("whole.txt", len(CONTENT), len(CONTENT))
+    assert open_corpus("mine").documents[0].path == path
+    assert server.asked == ["/me/repo/abc/whole.txt"]
+    assert left_in(alone) == ["texts/whole.txt"]
+
+
+def test_a_folder_comes_out_of_the_archive_of_its_commit(server, named, alone):
+    corpus = open_corpus("mine", "folder")
+    assert ["".join(text_pieces(document)) for document in corpus.documents] == ["first", "second"]
+    assert left_in(alone) == ["texts/folder/a.txt", "texts/folder/b.txt"]
+    assert not (alone.parent / "evil.txt").exists()
+
+
+def test_wrong_content_is_refused_and_nothing_of_it_stays(server, named, alone):
+    server.answers["/me/repo/abc/whole.txt"] = CONTENT + b"more"
+    with pytest.raises(MissingData, match="mine could not be fetched from me/repo"):
+        place(named, WHOLE)
+    assert left_in(alone) == []
+
+
+def test_a_folder_larger_than_pinned_is_refused_and_nothing_of_it_stays(server, named, alone):
+    small = Stored("texts/folder", sha(b"firstsecond"), 10, "texts", is_folder=True)
+    with pytest.raises(MissingData, match="holds more than 10 bytes"):
+        place(named, small)
+    assert left_in(alone) == []
+
+
+@pytest.mark.parametrize("file", [WHOLE, TEXTS])
+def test_a_broken_connection_leaves_nothing_half_written_and_can_be_tried_again(server, named, alone, file):
+    server.missing_bytes = 20
+    with pytest.raises(MissingData, match="try again"):
+        place(named, file)
+    assert left_in(alone) == []
+    server.missing_bytes = 0
+    assert place(named, file).exists()
+
+
+def test_what_is_not_there_is_told_with_where_to_put_it(server, named):
+    server.answers.clear()
+    with pytest.raises(MissingData, match=r"404.*SEEDBED_DATA, at texts/whole\.txt"):
+        place(named, WHOLE)
+
+
+def test_offline_forbids_the_network_and_says_what_to_do(server, named, monkeypatch):
+    monkeypatch.setenv("SEEDBED_OFFLINE", "1")
+    with pytest.raises(MissingData, match="SEEDBED_OFFLINE forbids the network") as error:
+        open_corpus("mine")
+    assert error.value.exit_code == 4
+    assert server.asked == []
+
+
+def test_the_data_folder_comes_before_the_cache_and_is_verified(server, named, monkeypatch, tmp_path):
+    folder = tmp_path / "data"
+    (folder / "texts").mkdir(parents=True)
+    (folder / "texts/whole.txt").write_bytes(CONTENT)
+    monkeypatch.setenv("SEEDBED_DATA", str(folder))
+    assert place(named, WHOLE) == folder / "texts/whole.txt"
+    (folder / "texts/whole.txt").write_bytes(CONTENT[:-1])
+    with pytest.raises(MissingData, match="is not mine as pinned"):
+        place(named, WHOLE)
+    monkeypatch.setenv("SEEDBED_DATA", str(tmp_path / "none"))
+    with pytest.raises(MissingData, match="is not a folder"):
+        place(named, WHOLE)
+
+
+def test_a_derived_corpus_says_that_it_cannot_be_fetched(alone):
+    with pytest.raises(MissingData, match=r"bialik was made from .* put it at SEEDBED_DATA/hebrew_poems/bialik_poems"):
+        open_corpus("bialik")
+
+
+def test_python_docs_are_always_here(alone, monkeypatch):
+    monkeypatch.setenv("SEEDBED_OFFLINE", "1")
+    corpus = open_corpus("python-docs")
+    names = [document.name for document in corpus.documents]
+    assert names == sorted(names)
+    assert "lambda" in names
+    assert digest(corpus) == digest(open_corpus("python-docs"))
+
+
+def test_an_own_path_is_looked_for_beside_the_study_and_then_here(alone, tmp_path, monkeypatch):
+    study, here = tmp_path / "study", tmp_path / "here"
+    for folder in (study, here):
+        folder.mkdir()
+    (study / "a.txt").write_text("beside")
+    (here / "a.txt").write_text("here")
+    (here / "b.txt").write_text("only here")
+    monkeypatch.chdir(here)
+    assert open_corpus("a.txt", folder=study).documents[0].path == study / "a.txt"
+    assert "".join(text_pieces(open_corpus("b.txt", folder=study).documents[0])) == "only here"
+
+
+def test_a_name_that_means_nothing_is_told_with_a_guess(alone):
+    with pytest.raises(MissingData, match="did you mean shakespeare"):
+        open_corpus("shakespear")
+    with pytest.raises(MissingData, match="did you mean wikitext2"):
+        find_named("wikitext")
+    with pytest.raises(UsageError, match="it has classifier/train, classifier/test, train, obama, hbush, wbush"):
+        open_corpus("speeches", "test")
+
+
+def test_a_part_of_another_kind_is_refused(alone):
+    with pytest.raises(UsageError, match="wikitext2 train is ids, not text"):
+        open_corpus("wikitext2")
+    with pytest.raises(UsageError, match="has no labels"):
+        open_labelled("speeches", "obama")
+    with pytest.raises(UsageError, match="not stored ids"):
+        open_ids("speeches", "train")
+
+
+def test_every_entry_is_pinned_to_a_full_commit_and_digest():
+    for named in CATALOGUE.values():
+        files = [file for part in named.parts for file in part.files]
+        assert len({part.name for part in named.parts}) == len(named.parts)
+        assert named.name == "python-docs" or (len(named.commit) == 40 and files)
+        assert all(len(file.sha256) == 64 and file.bytes > 0 for file in files)
+
+
+def test_every_real_file_has_the_catalogued_size_and_digest(real):
+    for named in CATALOGUE.values():
+        for part in named.parts:
+            for file in part.files:
+                path = place(named, file)
+                found = sum(one.stat().st_size for one in path.iterdir()) if file.is_folder else path.stat().st_size
+                assert path.is_relative_to(real)
+                assert found == file.bytes
+
+
+def test_gpt1s_vocabulary_opens(real):
+    assert open_gpt1().size == 40_479

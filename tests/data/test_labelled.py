@@ -1,0 +1,62 @@
+"""Labelled samples: both forms of file, and every problem with its line."""
+
+from __future__ import annotations
+
+import pytest
+
+from seedbed.data.documents import read_path
+from seedbed.data.labelled import label_ids, label_names, read_labelled
+from seedbed.errors import StudyError, UsageError
+
+
+def read(tmp_path, content: str, name: str = "t.tsv"):
+    (tmp_path / name).write_bytes(content.encode())
+    return read_labelled(read_path(tmp_path / name))
+
+
+def test_a_tab_parts_label_and_text_and_later_tabs_belong_to_the_text(tmp_path):
+    samples = read(tmp_path, "0\tone, two\r\n\n1\ta\tb\n")
+    assert samples.labels == ("0", "1")
+    assert samples.texts == ("one, two", "a\tb")
+    assert samples.lines == (1, 3)
+
+
+def test_csv_quotes_hold_commas(tmp_path):
+    samples = read(tmp_path, 'good,"one, two"\nbad,three\n', "t.csv")
+    assert samples.texts == ("one, two", "three")
+
+
+def test_every_row_without_a_tab_is_told_with_its_line(tmp_path):
+    with pytest.raises(StudyError) as error:
+        read(tmp_path, "0\tfine\nno tab here\n1\tfine\n2\t \n\tno label\n")
+    problems = error.value.problems
+    assert [problem.where.rsplit(":", 1)[1] for problem in problems] == ["2", "4", "5"]
+    assert "no tab in 'no tab here'" in problems[0].what
+    assert "empty text" in problems[1].what
+    assert "empty label" in problems[2].what
+
+
+def test_a_file_of_bad_rows_is_cut_short(tmp_path):
+    with pytest.raises(StudyError) as error:
+        read(tmp_path, "bad\n" * 1000)
+    assert len(error.value.problems) == 21
+    assert "980 more" in str(error.value)
+
+
+def test_an_empty_file_has_no_samples(tmp_path):
+    with pytest.raises(UsageError, match="holds no samples"):
+        read(tmp_path, "\n")
+
+
+def test_a_label_that_only_the_test_set_has_is_named_with_its_line(tmp_path):
+    train = read(tmp_path, "b\tx\na\ty\n")
+    test = read(tmp_path, "a\tx\nc\ty\n", "test.tsv")
+    assert label_names(train) == ("a", "b")
+    assert label_ids(train, ("a", "b")) == [1, 0]
+    with pytest.raises(UsageError, match=r"test\.tsv:2: label 'c' is in no training sample; .* has a, b"):
+        label_names(train, test)
+
+
+def test_one_label_alone_is_nothing_to_classify(tmp_path):
+    with pytest.raises(UsageError, match="at least 2"):
+        label_names(read(tmp_path, "a\tx\na\ty\n"))

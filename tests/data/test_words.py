@@ -1,0 +1,73 @@
+"""Words: each rule by example, and the vocabulary of a corpus."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbed.data.documents import from_text
+from seedbed.data.text import UNKNOWN, encode_corpus
+from seedbed.data.words import Words, cut_words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("state-of-the-art and/or America\u2014the", "state-of-the-art and/or America\u2014the"),
+        ("a; b@c #1 $5 5% x&y?! *", "a ; b @ c # 1 $ 5 5 % x & y ? ! *"),
+        ("1,200 men, at 9:30: go", "1,200 men , at 9:30 : go"),
+        ("wait...what -- no", "wait ... what -- no"),
+        ('He said "yes" ("no")', "He said `` yes '' ( `` no '' )"),
+        ("I'm we'll they've don't it's he'd", "I 'm we 'll they 've do n't it 's he 'd"),
+        ("Israel\u2019s", "Israel \u2019 s"),
+        ("get 'em at five o'clock", "get 'em at five o'clock"),
+        ("the boys' own Shi'a", "the boys ' own Shi ' a"),
+        ("It ends. It begins.", "It ends . It begins ."),
+        ("pays 1.5 percent v. 2.8.", "pays 1.5 percent v. 2.8 ."),
+        ("Dr. Rice of Washington, D.C.", "Dr. Rice of Washington , D.C."),
+        ("(It ends.)", "( It ends . )"),
+        ("We CANNOT, gonna", "We CAN NOT , gon na"),
+        ("one\ntwo.\nthree", "one two . three"),
+        ("  \t ", ""),
+    ],
+)
+def test_each_rule_holds(text, words):
+    assert cut_words(text) == words.split()
+
+
+@given(st.text())
+def test_no_letter_is_lost_or_made(text):
+    """All but white space comes out in order; only straight double quotes change their form."""
+    plain = str.maketrans("", "", "\"'`")
+    joined = "".join(cut_words(text)).translate(plain)
+    assert joined == "".join("".join(text.split()).translate(plain).split())
+
+
+@given(st.lists(st.sampled_from(["to", "be", ".", ",", "n't", "\u05d0\u05d1", "<pad>", "<unk>"]), min_size=1))
+def test_known_words_decode_to_themselves_in_one_go_or_streamed(words):
+    vocabulary = Words(("<pad>", "<unk>", *sorted(set(words) - {"<pad>", "<unk>"})))
+    ids = [vocabulary.texts.index(word) for word in words if word != "<pad>"]
+    expected = " ".join(word for word in words if word != "<pad>")
+    assert vocabulary.decode(ids) == expected
+    decoder = vocabulary.decoder()
+    assert "".join(decoder.feed([one]) for one in ids) + decoder.end() == expected
+
+
+def test_ids_are_sorted_and_what_is_new_is_unknown():
+    words = Words.of(from_text("t", "to be, or not to be"))
+    assert words.texts == ("<pad>", "<unk>", ",", "be", "not", "or", "to")
+    assert words.encode("to see or be").tolist() == [6, UNKNOWN, 5, 3]
+    assert words.decode([6, 1, 0]) == "to <unk>"
+
+
+def test_a_document_gives_the_ids_of_its_text():
+    text = 'One line.\nAnd "two", it\'s said.\n\nthree'
+    words = Words.of(from_text("t", text))
+    assert np.array_equal(encode_corpus(from_text("t", text), words).ids, words.encode(text))
+
+
+def test_white_space_alone_holds_no_words():
+    with pytest.raises(Exception, match="holds no tokens"):
+        encode_corpus(from_text("blank", " \n\t\n"), Words.of(from_text("t", "a")))
