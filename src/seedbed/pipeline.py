@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
+from seedbed import __version__
 from seedbed.engines.local import Failed, Stop, find_device, n_cores, run_jobs
 from seedbed.errors import Busy
 from seedbed.records import (
@@ -179,7 +180,7 @@ def _preparing(store: Store, pack: WorkingPack) -> Callable[[], Job]:
 
 def environment(placement: Placement) -> dict[str, str]:
     """What the last bits of a result may depend on."""
-    packages = {name: version(name) for name in ("seedbed", "torch", "numpy")}
+    packages = {"seedbed": __version__} | {name: version(name) for name in ("torch", "numpy")}
     machine = {"python": platform.python_version(), "system": platform.platform(), "processor": _processor()}
     return packages | machine | {"device": placement.device, "threads": str(placement.threads)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 
 import torch
@@ -10,19 +11,39 @@ from torch import Tensor, nn
 
 from seedbed.settings import GPT
 
+SLOPES = {  # written out from the paper's rule
+    1: [2**-8],
+    2: [2**-4, 2**-8],
+    3: [2**-4, 2**-8, 2**-2],
+    4: [2**-2, 2**-4, 2**-6, 2**-8],
+    6: [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3],
+}
+
+
+def turned(x: Tensor) -> Tensor:
+    """Rotary positions as products of complex numbers: dimensions k and k + K/2 are one of them."""
+    half = x.shape[-1] // 2
+    numbers = torch.complex(x[..., :half], x[..., half:])
+    for t in range(x.shape[-2]):
+        turn = [cmath.exp(1j * t / 10_000 ** (2 * k / x.shape[-1])) for k in range(half)]
+        numbers[..., t, :] *= torch.tensor(turn, dtype=numbers.dtype)
+    return torch.cat([numbers.real, numbers.imag], -1)
+
 
 class PlainGPT(nn.Module):
     """The same function as ours, the way a student writes it: nn.Linear, nn.LayerNorm, a loop over heads."""
 
     def __init__(self, dials: GPT, vocabulary: int, context: int) -> None:
         super().__init__()
-        d, hidden = dials.dim, dials.dim * dials.mlp_multiplier
+        d, hidden = dials.dim, dials.hidden or dials.dim * dials.mlp_multiplier
+        qkv_bias = dials.attention_bias if dials.qkv_bias is None else dials.qkv_bias
         self.dials, self.context = dials, context
         self.tokens = nn.Embedding(vocabulary, d)
         self.learned = nn.Embedding(context, d) if dials.positions == "learned" else None
         self.layers = nn.ModuleList()
         for _ in range(dials.layers):
-            maps = {name: nn.Linear(d, d, bias=dials.attention_bias) for name in ("q", "k", "v", "o")}
+            maps = {name: nn.Linear(d, d, bias=qkv_bias) for name in ("q", "k", "v")}
+            maps["o"] = nn.Linear(d, d, bias=dials.attention_bias)
             mlp = {"up": nn.Linear(d, hidden, dials.mlp_bias), "down": nn.Linear(hidden, d, dials.mlp_bias)}
             self.layers.append(nn.ModuleDict(maps | mlp | {"ln1": nn.LayerNorm(d), "ln2": nn.LayerNorm(d)}))
         self.final = nn.LayerNorm(d) if dials.final_norm else None
@@ -61,7 +82,13 @@ class PlainGPT(nn.Module):
         mixed = []
         for head in range(self.dials.heads):
             part = slice(head * width, (head + 1) * width)
-            scores = q[..., part] @ k[..., part].transpose(1, 2) / math.sqrt(width)
+            if self.dials.positions == "rotary":
+                scores = turned(q[..., part]) @ turned(k[..., part]).transpose(1, 2) / math.sqrt(width)
+            else:
+                scores = q[..., part] @ k[..., part].transpose(1, 2) / math.sqrt(width)
+            if self.dials.positions == "alibi":
+                steps = torch.arange(n)[:, None] - torch.arange(n)
+                scores = scores - SLOPES[self.dials.heads][head] * steps.abs()
             mixed.append(scores.masked_fill(future, -math.inf).softmax(-1) @ v[..., part])
         return layer["o"](torch.cat(mixed, -1))
 
@@ -76,9 +103,10 @@ class PlainGPT(nn.Module):
             self.learned.weight.data = ours["position_table.weight"]
         for i, layer in enumerate(self.layers):
             name = f"blocks.{i}."
-            for kind in ("weight", "bias") if self.dials.attention_bias else ("weight",):
+            for kind, _ in layer["q"].named_parameters():
                 for part, values in zip("qkv", ours[f"{name}attention.qkv.{kind}"].chunk(3), strict=True):
                     getattr(layer[part], kind).data = values
+            for kind, _ in layer["o"].named_parameters():
                 getattr(layer["o"], kind).data = ours[f"{name}attention.out.{kind}"]
             for part, theirs in (("up", "mlp.up"), ("down", "mlp.down"), ("ln1", "norm1"), ("ln2", "norm2")):
                 for kind, _ in layer[part].named_parameters():

@@ -38,6 +38,9 @@ GPT_KINDS = [
     {"model.positions": "none", "model.tied": True, "model.output_bias": False, "model.attention_bias": False},
     {"model.position_exponent": "2k/d", "model.activation": "relu", "model.mlp_multiplier": 3, "model.heads": 3},
     {"model.layers": 1, "model.output_bias": False, "model.heads": 1},
+    {"model.positions": "alibi", "model.norm": "pre", "model.qkv_bias": False, "model.mlp_bias": True},
+    {"model.positions": "alibi", "model.heads": 6, "model.hidden": 7},
+    {"model.positions": "rotary", "model.heads": 3, "model.attention_bias": False, "model.qkv_bias": True},
 ]
 
 
@@ -52,10 +55,11 @@ def test_gpt_equals_a_plain_one(dials):
         torch.testing.assert_close(logits[slot], plain(tokens[slot]), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("positions", ["none", "alibi", "rotary", "sinusoidal"])
 @pytest.mark.parametrize("length", [5, 16, 17, 40])
-def test_short_and_long_attention_agree_with_a_plain_one(length):
+def test_short_and_long_attention_agree_with_a_plain_one(length, positions):
     """Up to 16 positions multiply-and-sum is used, beyond it torch's fused kernel."""
-    settings = Settings.of(SMALL | {"model.positions": "none"})
+    settings = Settings.of(SMALL | {"model.positions": positions, "model.heads": 3})
     model, bank = build_pack([settings] * 2, [1, 2], torch.zeros(1, dtype=torch.int64), torch.float64)
     tokens = torch.randint(V, (2, 3, length))
     for slot in range(2):
@@ -66,7 +70,7 @@ def test_short_and_long_attention_agree_with_a_plain_one(length):
 
 @pytest.mark.parametrize("biases", [0, 1, 2])
 def test_lstm_equals_torchs_lstm(biases):
-    settings, model, bank = pack(
+    _, model, bank = pack(
         SMALL | {"model.kind": "lstm", "model.hidden": 7, "model.gate_biases": biases, "model.layers": 3}
     )
     tokens = torch.randint(V, (3, 4, T))
@@ -89,6 +93,7 @@ def test_lstm_equals_torchs_lstm(biases):
 ALL_KINDS = [SMALL | kind for kind in GPT_KINDS] + [
     SMALL | {"model.kind": "lstm"},
     SMALL | {"model.kind": "lstm", "model.tied": True, "model.gate_biases": 2},
+    SMALL | {"model.kind": "lstm", "model.hidden": 12, "model.projection": 5},
 ]
 
 
@@ -156,8 +161,12 @@ def test_closed_forms_count_what_the_modules_hold():
     for kind, dials in switches.items():
         names = [name for name, _ in dials]
         for values in itertools.product(*(choices for _, choices in dials)):
-            settings = Settings.of({"task.p": 13, "model.kind": kind, "model.dim": 8} | dict(zip(names, values, strict=True)))
+            settings = Settings.of(
+                {"task.p": 13, "model.kind": kind, "model.dim": 8} | dict(zip(names, values, strict=True))
+            )
             sizes = {name: p.numel() for name, p in build_model(settings).named_parameters()}
             tables = sum(n for name, n in sizes.items() if name in ("embed.weight", "position_table.weight"))
             counted = count_parameters(settings)
-            assert (counted.total, counted.non_embedding) == (sum(sizes.values()), sum(sizes.values()) - tables), settings
+            assert (counted.total, counted.non_embedding) == (sum(sizes.values()), sum(sizes.values()) - tables), (
+                settings
+            )

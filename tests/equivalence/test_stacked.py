@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from seedbed.data.batches import ArithmeticBatches
 from seedbed.settings import Settings
 from seedbed.train.readings import take_readings
 from seedbed.train.step import Trainer
@@ -14,7 +15,13 @@ VARIED = [  # dials that differ inside one pack
     {"train.lr": 0.01, "task.operator": "-"},
     {"train.lr": 0.003, "train.weight_decay": 0.1, "train.clip": 0.5, "task.train_fraction": 0.7},
     {"train.lr": 0.02, "train.schedule": "cosine", "train.warmup": 5, "model.init_scale": 0.5, "train.batch_size": 13},
-    {"train.lr": 0.01, "model.dropout": 0.0, "train.schedule": "step", "train.lr_every": 7, "model.init": "normal-0.02"},
+    {
+        "train.lr": 0.01,
+        "model.dropout": 0.0,
+        "train.schedule": "step",
+        "train.lr_every": 7,
+        "model.init": "normal-0.02",
+    },
 ]
 SEEDS = (0, 42, 7, 42)
 FAMILIES = [
@@ -28,7 +35,9 @@ FAMILIES = [
 
 def settings(family, optimizer="adamw"):
     return [
-        Settings.of({k: v for k, v in (SMALL | family | {"train.optimizer": optimizer} | one).items() if applies(k, family)})
+        Settings.of(
+            {k: v for k, v in (SMALL | family | {"train.optimizer": optimizer} | one).items() if applies(k, family)}
+        )
         for one in VARIED
     ]
 
@@ -81,8 +90,7 @@ def test_the_comparison_sees_a_shared_gradient_norm():
         inner = trainer.bank.take_gradients
 
         def take_and_clip(loss):
-            inner(loss)
-            trainer.bank.gradients.div_(trainer.bank.gradients.norm().clamp(min=1.0))
+            return inner(loss).div_(trainer.bank.gradients.norm().clamp(min=1.0))
 
         trainer.bank.take_gradients = take_and_clip
 
@@ -103,7 +111,8 @@ def huge_rate(trainer):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    "harm", [poison_weights(torch.nan), poison_weights(torch.inf), poison_weights(-torch.inf), poison_weights(1e38), huge_rate]
+    "harm",
+    [poison_weights(torch.nan), poison_weights(torch.inf), poison_weights(-torch.inf), poison_weights(1e38), huge_rate],
 )
 def test_a_broken_run_leaves_its_neighbours_byte_identical(family, harm):
     runs = settings(family)
@@ -127,10 +136,33 @@ def test_a_broken_run_is_noted_with_its_step_and_frozen(harm, last_step):
     assert torch.equal(frozen.nan_to_num(), harmed.bank.weights[1].nan_to_num())
 
 
+@pytest.mark.parametrize("kind", ["gpt", "lstm"])
+@pytest.mark.parametrize("more", [{}, {"task.orders": (3,)}, {"task.orders": (2, 3)}, {"task.operator": "/"}])
+def test_sharing_the_beginnings_of_equations_changes_no_number(kind, more):
+    """The first tokens, of which there are few kinds, are computed once each; the same function, fewer operations."""
+    runs = [
+        Settings.of({"task.p": 5, "model.dim": 8, "model.kind": kind, "train.lr": lr} | more) for lr in (0.01, 0.02)
+    ]
+
+    def unshare(trainer):
+        tasks, sizes = [one.task for one in runs], [one.train.batch_size for one in runs]
+        assert trainer.batches.n_stem > 0
+        trainer.batches = ArithmeticBatches(tasks, (1, 2), sizes, trainer.step.device, share=False)
+
+    shared, whole = train(runs, (1, 2), 30), train(runs, (1, 2), 30, meddle=unshare)
+    for slot in range(2):
+        expected = decided_weights(whole, slot)
+        for name, values in decided_weights(shared, slot).items():
+            torch.testing.assert_close(values, expected[name], rtol=1e-9, atol=1e-11, msg=name)
+
+
 def test_order_and_neighbours_change_no_draw():
     """Initial weights and batches of a run are the same bytes wherever it stands."""
     runs = settings(FAMILIES[0])
-    forward, backward = Trainer(runs, SEEDS, "cpu", torch.float32), Trainer(runs[::-1], SEEDS[::-1], "cpu", torch.float32)
+    forward, backward = (
+        Trainer(runs, SEEDS, "cpu", torch.float32),
+        Trainer(runs[::-1], SEEDS[::-1], "cpu", torch.float32),
+    )
     assert torch.equal(forward.bank.weights, backward.bank.weights.flip(0))
     for step in (0, 1, 5):
         one, other = (t.batches.draw(torch.tensor([step])) for t in (forward, backward))

@@ -125,7 +125,7 @@ def test_swaps_raise_false_alarms_in_at_most_5_percent_of_all_outcomes(n: int, m
     assert np.mean([swap(pooled[chosen], pooled[~chosen]).value <= 0.05 for chosen in choices]) <= 0.05
 
 
-@pytest.mark.parametrize("n", [10, 12, 15])
+@pytest.mark.parametrize("n", [10, 12])
 def test_sign_flips_of_ten_and_more_have_the_rate_they_promise(n: int) -> None:
     samples = np.random.default_rng(11).standard_t(4, (2000, n))
     assert 0.04 <= np.mean([sign_flip(sample).value <= 0.05 for sample in samples]) <= 0.06

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from seedbed.models.build import build_model
 from seedbed.models.count import attention, block, count_parameters, lstm_body, predict_bytes, transformer_body
 from seedbed.records import Parameters
-from seedbed.settings import GPT, LSTM, Settings
+from seedbed.settings import GPT, LSTM, DataFacts, Settings
 
 # (layers, dim): GPT body, P, all; LSTM body, P, all; P counts the output layer, not the token table
 TABLE = {
@@ -103,3 +104,80 @@ def test_predicted_memory_knows_that_a_batch_is_capped() -> None:
         Settings.of({"train.batch_size": 10**9})
     )
     assert predict_bytes(Settings.of({"train.batch_size": 479})) < predict_bytes(Settings())
+
+
+# ---- the text reports ----
+
+A = {"task.kind": "text", "model.norm": "pre", "model.final_norm": True, "model.positions": "learned",
+     "model.mlp_bias": True, "model.dim": 192, "model.heads": 6, "model.layers": 12}  # fmt: skip
+B = {"model.norm": "pre", "model.positions": "learned", "model.mlp_bias": True, "model.qkv_bias": False,
+     "model.dim": 64, "model.heads": 2, "model.layers": 4}  # fmt: skip
+ENCODER = B | {"task.kind": "labels", "model.kind": "encoder"}
+DECODER = B | {"task.kind": "text"}
+C_LSTM = {"task.kind": "text", "model.kind": "lstm", "model.dim": 768, "model.hidden": 512, "model.projection": 768,
+          "model.gate_biases": 2, "model.tied": True, "model.output_bias": False, "model.embeddings": "gpt1"}  # fmt: skip
+C_GPT = {"task.kind": "text", "model.dim": 768, "model.heads": 12, "model.mlp_bias": True, "model.positions": "learned",
+         "model.tied": True, "model.output_bias": False, "model.embeddings": "gpt1"}  # fmt: skip
+SPEECHES, WIKI = DataFacts(5_755, 32, 1, classes=3), DataFacts(40_479, 256, 1)
+
+
+@pytest.mark.parametrize(
+    ("dials", "facts", "total"),
+    [
+        (A | {"model.layers": 6}, DataFacts(66, 128, 1), 2_719_554),
+        (A | {"model.layers": 8}, DataFacts(66, 128, 1), 3_609_282),
+        (A, DataFacts(66, 128, 1), 5_388_738),
+        (A, DataFacts(159, 128, 1), 5_424_543),
+        (A | {"model.heads": 16}, DataFacts(66, 128, 1), 5_388_738),
+        (ENCODER, SPEECHES, 576_339),
+        (ENCODER | {"model.batch_norm": True}, SPEECHES, 576_539),
+        (ENCODER | {"model.final_norm": True}, SPEECHES, 576_467),
+        (ENCODER | {"model.positions": "alibi"}, SPEECHES, 576_339 - 2_048),
+        (DECODER, SPEECHES, 943_611),
+        (DECODER | {"model.hidden": 256}, SPEECHES, 943_611),
+        (DECODER | {"model.hidden": 100}, SPEECHES, 863_115),
+        (DECODER | {"model.positions": "alibi"}, SPEECHES, 943_611 - 2_048),
+        (DECODER | {"model.positions": "rotary"}, SPEECHES, 943_611 - 2_048),
+    ],
+)
+def test_characters_and_speeches_have_their_reports_counts(dials: dict[str, Any], facts: DataFacts, total: int) -> None:
+    settings = Settings.of(dials)
+    assert settings.conflicts() == []
+    assert count_parameters(settings, facts).total == total
+    assert sum(p.numel() for p in build_model(settings, facts).parameters()) == total
+
+
+@pytest.mark.parametrize(
+    ("layers", "lstm", "gpt"),
+    [
+        (1, (34_107_392, 3_019_520), (38_372_352, 7_087_872)),
+        (2, (36_208_640, 5_120_768), (45_460_224, 14_175_744)),
+        (4, (40_411_136, 9_323_264), (59_635_968, 28_351_488)),
+    ],
+)
+def test_wikitext_models_have_their_reports_counts_frozen_or_learned(
+    layers: int, lstm: tuple[int, int], gpt: tuple[int, int]
+) -> None:
+    for dials, (total, learnable) in ((C_LSTM, lstm), (C_GPT, gpt)):
+        frozen = Settings.of(dials | {"model.layers": layers})
+        counted = count_parameters(frozen, WIKI)
+        assert (counted.total + counted.frozen, counted.total) == (total, learnable)
+        assert sum(p.numel() for p in build_model(frozen, WIKI).parameters()) == learnable
+        learned = Settings.of(
+            {name: value for name, value in dials.items() if name != "model.embeddings"} | {"model.layers": layers}
+        )
+        assert count_parameters(learned, WIKI) == Parameters(total, learnable)
+        assert sum(p.numel() for p in build_model(learned, WIKI).parameters()) == total
+
+
+def test_attention_and_block_of_gpt_1_have_the_report_s_counts() -> None:
+    gpt = GPT(dim=768, heads=12, mlp_bias=True)
+    assert (attention(gpt), block(gpt)) == (2_362_368, 7_087_872)
+
+
+def test_predicted_memory_grows_with_vocabulary_labels_and_a_mean_of_weights() -> None:
+    settings, small, large = Settings.of(DECODER), DataFacts(100, 32, 50), DataFacts(200, 32, 50)
+    assert predict_bytes(settings, small) < predict_bytes(settings, large)
+    averaged = Settings.of(DECODER | {"train.ema": 0.99})
+    extra = predict_bytes(averaged, small) - predict_bytes(settings, small)
+    assert extra == 4 * count_parameters(settings, small).total

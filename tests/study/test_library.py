@@ -1,11 +1,13 @@
-"""The shipped studies are the modular-arithmetic report's experiments, and the example is one that works."""
+"""The shipped studies are the reports' experiments, and the example is one that works."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
+from seedbed.records import Plan
 from seedbed.study.files import shipped_studies
 from seedbed.study.plan import plan_named, plan_study
 from seedbed.study.read import read_study
@@ -16,9 +18,15 @@ from .conftest import WriteStudy
 REPORT = ("sanity", "data-size", "mixed-orders", "model-size", "compute", "weight-decay")
 
 
+def plan_shipped(name: str, *words: str) -> Plan:
+    if name.startswith(("characters/", "speeches/", "wikitext/")) and not os.environ.get("SEEDBED_DATA"):
+        pytest.skip("needs the real corpora: set SEEDBED_DATA to their folder")
+    return plan_named(name, words)
+
+
 @pytest.mark.parametrize("name", shipped_studies())
 def test_every_shipped_study_plans_without_warnings_and_asks_a_question(name: str) -> None:
-    plan = plan_named(name)
+    plan = plan_shipped(name)
     assert plan.study == name
     assert plan.warnings == ()
     assert read_study(shipped_studies()[name]).question.endswith("?")
@@ -64,3 +72,51 @@ def test_what_the_example_shows_in_comments_works_too(write: WriteStudy) -> None
     tables = "\n".join(line.removeprefix("# ") for line in tables.splitlines() if line.startswith(("# [[", "# model.")))
     plan = plan_study(read_study(write(f'exclude = ["model.layers == 3 and model.dim > 128"]\n{head}{tables}')))
     assert len(plan.runs) == (3 + 3) * 2 * 4
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in shipped_studies() if name.startswith(("characters", "speeches", "wiki"))]
+)
+def test_a_tiny_scale_has_the_same_points_in_far_fewer_numbers(name: str) -> None:
+    whole, tiny = plan_shipped(name), plan_shipped(name, "scale=tiny")
+    assert tiny.warnings == ()
+    assert len(tiny.runs) == len(whole.runs)
+    work = [
+        sum(run.settings.n_steps(run.facts) * run.settings.train.batch_size for run in plan.runs)
+        for plan in (whole, tiny)
+    ]
+    assert work[0] > 20 * work[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "totals", "n_runs"),
+    [
+        ("characters/shakespeare", {5_388_738}, 3),
+        ("characters/hebrew", {5_424_543}, 6),
+        ("characters/layers", {2_719_554, 5_388_738, 10_727_106}, 9),
+        ("speeches/classifier", {576_539, 576_339}, 6),
+        ("speeches/language-model", {943_611}, 3),
+        ("speeches/hidden-size", {943_611, 863_115}, 6),
+        ("speeches/alibi", {576_539, 576_539 - 2_048, 943_611, 943_611 - 2_048}, 20),
+        ("speeches/regularised", {576_539, 576_339}, 36),
+        ("wikitext/optimizers", {34_107_392, 38_372_352}, 8),
+        ("wikitext/depth", {34_107_392, 36_208_640, 40_411_136, 38_372_352, 45_460_224, 59_635_968}, 6),
+    ],
+)
+def test_text_studies_have_the_reports_models(name: str, totals: set[int], n_runs: int) -> None:
+    runs = plan_shipped(name).runs
+    assert ({run.parameters.total for run in runs}, len(runs)) == (totals, n_runs)
+
+
+def test_the_twelve_runs_of_wikitext_share_their_common_ones() -> None:
+    plans = [plan_shipped(f"wikitext/{name}") for name in ("optimizers", "depth")]
+    assert len({run.id for plan in plans for run in plan.runs}) == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [("characters/shakespeare", 7_500), ("speeches/classifier", 15 * 131), ("speeches/language-model", 500),
+     ("wikitext/depth", 10 * 576)],
+)  # fmt: skip
+def test_budgets_are_the_reports_numbers_of_updates(name: str, steps: int) -> None:
+    assert {run.settings.n_steps(run.facts) for run in plan_shipped(name).runs} == {steps}

@@ -132,7 +132,9 @@ def draw_bars(bars: Bars) -> alt.ConcatChart:
 def _rows(bars: Bars) -> Iterator[tuple[Any, ...]]:
     for bar in bars.bars:
         n = str(len(bar.values)) if len(bar.values) == bar.of else f"{len(bar.values)}/{bar.of}"
-        yield (bar.panel, bar.x, bar.colour, bar.mean, bar.low, bar.high, nan, "", n)
+        bottom, top = _room(bars, bars.panels[bar.panel], bar.panel)
+        ends = (max(bar.low, bottom), min(bar.high, top)) if isfinite(bar.low) else (nan, nan)
+        yield (bar.panel, bar.x, bar.colour, bar.mean, *ends, nan, "", n)
         for seed, value in bar.values:
             yield (bar.panel, bar.x, bar.colour, nan, nan, nan, value, str(seed), n)
 
@@ -183,7 +185,7 @@ def _run_marks(inside: alt.Chart) -> list[alt.Chart]:
     """The interval of each mean, and a dot for each run."""
     import altair as alt
 
-    lines = inside.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6, clip=True)
+    lines = inside.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6)
     dots = inside.mark_point(size=22, filled=True, opacity=0.9, color="#8A8A8A", stroke="white", strokeWidth=0.5)
     tooltip = [alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".4~g")]
     return [lines.encode(y="low:Q", y2="high:Q"), dots.encode(y="value:Q", tooltip=tooltip)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from seedbed.charts.labels import isolated, spelled
 from seedbed.charts.lines import Line, Lines, Panel
-from seedbed.charts.scales import colour_of, dash_of, shape_of, x_of, y_of
+from seedbed.charts.scales import colour_of, dash_of, shape_of, x_of, y_domain, y_of
 from seedbed.charts.specs import HOVER, Column, table_of, titled
 from seedbed.settings import Value
 
@@ -64,14 +64,14 @@ def _names(lines: Lines) -> Iterable[tuple[Value, ...]]:
 
 
 def _points(lines: Lines) -> Iterable[tuple[Value, ...]]:
-    """Every point of every line; what has no place on a log axis is a gap."""
+    """Every point of every line; what has no place on a log axis is a gap, and spreads end where the axis does."""
+    rooms = [y_domain(lines, panel) for panel in lines.panels]
     for number, line in enumerate(lines.lines):
-        linear = lines.panels[line.panel].scale == "linear"
-        for x, y, low, high in zip(line.x, line.y, line.low, line.high, strict=True):
-            y_shown = y if linear or y > 0 else np.nan
-            bottom = low if linear or low > 0 else y_shown * 0.5  # std beyond the mean: to below the axis
-            ends = (bottom, high) if line.n > 1 else (np.nan, np.nan)
-            yield number, _x_cell(lines, x), y_shown, *ends
+        log, (bottom, top) = lines.panels[line.panel].scale == "log", rooms[line.panel]
+        lows, highs = np.clip(line.low, bottom, top), np.clip(line.high, bottom, top)
+        for x, y, low, high in zip(line.x, line.y, lows, highs, strict=True):
+            ends = (low, high) if line.n > 1 else (np.nan, np.nan)
+            yield number, _x_cell(lines, x), y if y > 0 or not log else np.nan, *ends
 
 
 def _x_cell(lines: Lines, x: Value) -> Value:
@@ -92,7 +92,7 @@ def _draw_panel(base: alt.Chart, lines: Lines, place: int, panel: Panel, width: 
         *_end_marks(lines, mine, place),
     ]
     seen = [lines.panels[other].title for other in _before(lines, place)]
-    title = alt.TitleParams("" if panel.title in seen else isolated(panel.title), fontSize=12, offset=8)
+    title = alt.TitleParams("" if panel.title in seen else isolated(panel.title), fontSize=13, offset=8)
     layers.append(_hover_marks(inside, lines, place))
     layered = alt.layer(*layers).resolve_legend(color="independent", strokeDash="independent", shape="independent")
     return layered.properties(width=width, height=190 if width < 500 else 260, title=title)

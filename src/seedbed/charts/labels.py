@@ -47,7 +47,7 @@ def metric_in_words(name: str) -> str:
     split, _, inner = metric.split.partition("[")
     if name.startswith("gap/"):
         split, metric = "gap", Metric.parse(name.removeprefix("gap/"))
-    quantity = "norm of the weights ‖θ‖₂" if metric.quantity == "norm" else metric.quantity.replace("_", " ")
+    quantity = "L2 norm of the weights" if metric.quantity == "norm" else metric.quantity.replace("_", " ")
     words = f"{SPLITS[split]} {quantity}".strip() + (f" ({inner.rstrip(']')})" if inner else "")
     return isolated(f"{words}, {metric.group.strip('[]')}" if metric.group else words)
 

@@ -186,6 +186,6 @@ def _words(parallel: Parallel, x: alt.X) -> list[alt.Chart]:
     ]  # fmt: skip
     titles = [{"axis": place, "height": 1, "text": rail.title} for place, rail in enumerate(parallel.rails)]
     text = alt.Chart(alt.Data(values=labels)).mark_text(align="right", dx=-8, fontSize=11)
-    heads = alt.Chart(alt.Data(values=titles)).mark_text(dy=-20, fontSize=12, fontWeight="bold", limit=165)
+    heads = alt.Chart(alt.Data(values=titles)).mark_text(dy=-20, fontSize=12, limit=165)
     halo = text.encode(x=x, y=_height(), text="text:N").mark_text(align="right", dx=-8, fontSize=11, style="halo")
     return [halo, text.encode(x=x, y=_height(), text="text:N"), heads.encode(x=x, y=_height(), text="text:N")]

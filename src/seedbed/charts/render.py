@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -15,9 +15,15 @@ PNG_SCALE: Final = 2.0  # two dots a pixel: sharp on screens and in print
 _FONT_TABLE = re.compile(rb"(/(?:Font|XObject|ExtGState|ColorSpace|Pattern) <<\n)((?: +/\w+ [^\n]*\n)+)")
 
 
+_ID = re.compile(r'(\bid="|url\(#|href="#)([^")]+)("|\))')
+
+
 def to_svg(spec: Mapping[str, Any]) -> str:
-    """The chart as SVG text."""
-    return str(vl_convert.vegalite_to_svg(dict(spec), allowed_base_urls=[]))
+    """The chart as SVG text; its ids are counted from 0, where the renderer counts on through a process."""
+    svg = str(vl_convert.vegalite_to_svg(dict(spec), allowed_base_urls=[]))
+    found = dict.fromkeys(re.findall(r'\bid="([^"]+)"', svg))
+    names = {name: f"{name.rstrip('0123456789')}{number}" for number, name in enumerate(found)}
+    return _with_ids(svg, names.__getitem__)
 
 
 def to_png(svg: str) -> bytes:
@@ -32,10 +38,13 @@ def to_pdf(svg: str) -> bytes:
 
 
 def inline(svg: str, prefix: str) -> str:
-    """SVG that can stand beside others in one page: its ids are its own, and it scales with its column."""
-    named = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
-    named = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", named)
-    return re.sub(r'(xlink:href|href)="#([^"]+)"', rf'\1="#{prefix}-\2"', named)
+    """SVG that can stand beside others in one page: its ids are its own."""
+    return _with_ids(svg, lambda name: f"{prefix}-{name}")
+
+
+def _with_ids(svg: str, renamed: Callable[[str], str]) -> str:
+    """The picture with other ids, where they are given and where they are used."""
+    return _ID.sub(lambda found: f"{found[1]}{renamed(found[2])}{found[3]}", svg)
 
 
 def script() -> str:

@@ -33,9 +33,14 @@ def x_of(lines: Lines, place: int) -> alt.X:
 
 def y_of(lines: Lines, panel: Panel, place: int, field: str = "y:Q") -> alt.Y:
     first = not place % lines.columns or lines.panels[place - 1].y_title != panel.y_title
-    domain = (0.0, 1.0) if panel.share else domain_of(_heights(lines, panel), panel.scale)
+    domain = y_domain(lines, panel)
     title = isolated(panel.y_title) if first else None
     return alt.Y(field, title=title, axis=axis_of(domain, panel.scale), scale=scale_of(panel.scale, domain, nice=True))
+
+
+def y_domain(lines: Lines, panel: Panel) -> tuple[float, float]:
+    """What a panel's y axis shows, the same for all panels of its metric."""
+    return (0.0, 1.0) if panel.share else domain_of(_heights(lines, panel), panel.scale)
 
 
 def _heights(lines: Lines, panel: Panel) -> list[float]:
@@ -63,12 +68,23 @@ def axis_of(
 
 
 def log_ticks(low: float, high: float, base: int) -> list[float]:
-    """Whole powers of the base, and 2 and 5 between those of ten where powers alone are few."""
-    powers = range(floor(log(low, base)) - 1, ceil(log(high, base)) + 2)
-    step = max(1, len(powers) // 8)
-    factors = (1, 2, 5) if base == 10 and len(powers) < 6 else (1,)
-    ticks = [factor * float(base) ** power for power in powers[::step] for factor in factors]
-    return [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+    """Powers of the base; over less than three decades 2 and 5 as well; over less than one, equal steps.
+
+    >>> log_ticks(0.0005, 3.0, 10), log_ticks(8, 512, 2), log_ticks(1.2, 2.9, 10)
+    ([0.001, 0.01, 0.1, 1.0], [8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0], [1.5, 2.0, 2.5])
+    """
+    powers = range(floor(log(low, base)), ceil(log(high, base)) + 1)
+    factors = (1, 2, 5) if base == 10 and high < 1000 * low else (1,)
+    ticks = [factor * float(base) ** power for power in powers[:: max(1, len(powers) // 8)] for factor in factors]
+    inside = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+    return inside if len(inside) >= 3 else _even_ticks(low, high)
+
+
+def _even_ticks(low: float, high: float) -> list[float]:
+    rough = (high - low) / 4
+    size = 10.0 ** floor(log(rough, 10))
+    step = size * next((factor for factor in (1, 2, 5) if factor * size >= rough), 10)
+    return [round(step * place, 12) for place in range(ceil(low / step), floor(high / step) + 1)]
 
 
 def number_format(domain: tuple[float, float]) -> str:

@@ -28,8 +28,13 @@ def spec_of(chart: Any, look: Look | None = None) -> dict[str, Any]:
 
 
 def still(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec for paper: without the marks and the zoom that only a pointer can use."""
+    """The spec for paper: without marks and zoom that only a pointer can use, and without the clipping zoom needs.
+
+    Gathered numbers keep within their axes, and clipping every line alone takes a renderer of SVG seconds.
+    """
     kept = {name: value for name, value in spec.items() if name != "params"}
+    if "mark" in kept:
+        kept["mark"] = {name: value for name, value in kept["mark"].items() if name != "clip"}
     for name in ("concat", "layer"):
         if name in kept:
             kept[name] = [still(inner) for inner in kept[name] if inner.get("mark", {}).get("style") != HOVER]

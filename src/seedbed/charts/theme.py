@@ -20,6 +20,7 @@ _VIRIDIS_ON_WHITE: Final = (
 _VIRIDIS_ON_BLACK: Final = (
     "#4f5fa8", "#3f7fa3", "#2f939b", "#27a68a", "#3dba76", "#6dcd59", "#b0d92f", "#e2e418", "#fdf08a"
 )  # fmt: skip
+# One weight only: of two fonts in one PDF the renderer writes either first, and equal charts would be unequal files.
 FONT: Final = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first is what the renderer carries
 
 
@@ -52,7 +53,7 @@ def config_of(look: Look) -> dict[str, Any]:
         "view": {"stroke": None},
         "axis": text | quiet | {"titlePadding": 8, "labelOverlap": "greedy", "labelLimit": 160},
         "legend": text | {"titleLimit": 260, "labelLimit": 320, "gradientLength": 140, "symbolSize": 120},
-        "title": {"color": look.ink, "fontSize": 14, "fontWeight": "bold", "anchor": "start", "offset": 12},
+        "title": {"color": look.ink, "fontSize": 15, "fontWeight": "normal", "anchor": "start", "offset": 12},
         "text": {"color": look.ink},
         "rule": {"color": look.faint},
         "style": {"halo": {"stroke": look.background, "strokeWidth": 4, "strokeJoin": "round"}},

@@ -91,7 +91,8 @@ def prepare_labels(task: Labels) -> PreparedLabels:
     parts = {"train": _chosen(samples, np.sort(order[n_val:][:n_train]))}
     if n_val:
         parts["val"] = _chosen(samples, np.sort(order[:n_val]))
-    return PreparedLabels(tokens, names, parts | {"test": _samples(task, test, tokens, names) for test in tests})
+    parts |= {name: _samples(task, test, tokens, names) for name, test in zip(("test",), tests, strict=False)}
+    return PreparedLabels(tokens, names, parts)
 
 
 @cache
@@ -128,8 +129,8 @@ def _is_training(part: Part) -> bool:
 
 def _own_parts(task: Text) -> Iterator[tuple[str, str]]:
     """The validation and test sets that the corpus has besides its training text: reading's name, part's name."""
-    kinds = ("text", "ids")
-    found = [part.name for part in CATALOGUE[task.corpus].parts if part.kind in kinds] if task.corpus in CATALOGUE else []
+    parts = CATALOGUE[task.corpus].parts if task.corpus in CATALOGUE else ()
+    found = [part.name for part in parts if part.kind in ("text", "ids")]
     tests = [name for name in found if name not in ("train", "validation")]
     for name in task.tests:
         if name not in tests:

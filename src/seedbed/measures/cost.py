@@ -7,17 +7,26 @@
 
 from __future__ import annotations
 
-from seedbed.models.count import effective_batch, predict_bytes
+from math import nan
+
+from seedbed.errors import SeedbedError
+from seedbed.models.count import n_training, predict_bytes
 from seedbed.records import Parameters
-from seedbed.settings import Settings
+from seedbed.settings import Arithmetic, Settings
 
 FLOPS_PER_PARAMETER = 6  # and token: 2 forward, 4 backward (Kaplan et al. 2020, section 2.1)
 
 
 def compute(settings: Settings, parameters: Parameters, steps: float | None = None) -> float:
     """C = P·B·T up to these steps (all when None): parameters without tables × samples per update × updates."""
-    updates = settings.n_steps() if steps is None else min(steps, settings.n_steps())
-    return float(parameters.non_embedding) * effective_batch(settings) * updates
+    updates = settings.n_steps() if steps is None else steps
+    return float(parameters.non_embedding) * samples_per_update(settings) * updates
+
+
+def samples_per_update(settings: Settings) -> int:
+    """B: batch size times accumulated batches; equations are few, so it is capped at the training set."""
+    wanted = settings.train.batch_size * settings.train.accumulate
+    return min(wanted, n_training(settings.task)) if isinstance(settings.task, Arithmetic) else wanted
 
 
 def training_flops(parameters: Parameters, tokens: float) -> float:
@@ -26,5 +35,8 @@ def training_flops(parameters: Parameters, tokens: float) -> float:
 
 
 def memory(settings: Settings) -> float:
-    """Predicted memory while training, in MiB."""
-    return predict_bytes(settings) / 2**20
+    """Predicted memory while training, in MiB; NaN where it hangs on a corpus that is not here."""
+    try:
+        return predict_bytes(settings) / 2**20
+    except SeedbedError:
+        return nan

@@ -34,8 +34,10 @@ def dial_value(run: RunCurves, name: str) -> Value:
     """A run's value of a dial, of `parameters` (without tables) or of `alpha`; None where it has none."""
     if name == "parameters":
         return run.run.parameters.non_embedding
-    value = run.point.get("alpha") if name == "alpha" else run.run.settings.dials().get(name)
-    return tuple(value) if isinstance(value, list) else value
+    if name == "alpha":
+        return run.point.get("alpha")
+    part, _, dial = name.partition(".")
+    return getattr(getattr(run.run.settings, part, None), dial, None)
 
 
 def chosen(runs: Iterable[RunCurves], only: Filter) -> list[RunCurves]:

@@ -80,9 +80,9 @@ def fit_law(
     """The law of some points: each variable's value at every point, and each seed's losses there."""
     names = tuple(variables)
     raw = np.log(np.array([variables[name] for name in names], dtype=float).T)
-    centres = raw.mean(0)  # about their middle, the scale and the exponent of a term are nearly independent
     table = np.array([losses[seed] for seed in losses], dtype=float)
     _refuse(names, raw, table)
+    centres = raw.mean(0)  # about their middle, the scale and the exponent of a term are nearly independent
     mean = table.mean(0)
     best = _fit_from_starts(raw - centres, mean)
     samples = _resampled(table, resamples)

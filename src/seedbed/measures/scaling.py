@@ -18,17 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbed.errors import UsageError
+from seedbed.measures.cost import samples_per_update
 from seedbed.measures.groups import ALPHAS, with_alphas
 from seedbed.measures.laws import Estimate, Law, estimate, fit_law, unpack
 from seedbed.measures.summary import RunCurves
 from seedbed.measures.values import run_value, total_steps
 from seedbed.measures.words import listed, number
-from seedbed.models.count import effective_batch, n_training
+from seedbed.models.count import n_training
 
 VARIABLES: Final[Mapping[str, Callable[[RunCurves], float]]] = {
     "parameters": lambda run: run.run.parameters.non_embedding,
     "data": lambda run: n_training(run.run.settings.task),
-    "batch": lambda run: effective_batch(run.run.settings),
+    "batch": lambda run: samples_per_update(run.run.settings),
     "steps": lambda run: floor(run.point.get("alpha", 1.0) * total_steps(run)),
 }
 WIDE = 100  # an interval whose ends differ by this factor says little

@@ -176,6 +176,7 @@ class GPT(Stream):
         """What later tokens need of these: each block's keys and values."""
         x, memories = self.placed(tokens), []
         for block in self.blocks:
+            assert isinstance(block, Block)
             memories.append(block.remember(x))
             if block is not self.blocks[-1]:
                 x = block(x, None, None, NO_TAPS, "")

@@ -9,6 +9,7 @@ K head width (after `take`, also: positions taken).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
@@ -46,7 +47,12 @@ def linear(x: Float[Tensor, "R *n D"], weight: Float[Tensor, "R E D"], bias: Flo
     if len(weight) == 1:
         return F.linear(x, weight[0], None if bias is None else bias[0])
     flat = x.reshape(len(weight), -1, x.shape[-1])
-    mapped = flat @ weight.mT if bias is None else torch.baddbmm(bias[:, None], flat, weight.mT)
+    if bias is None:
+        mapped = flat @ weight.mT
+    elif x.is_cuda:  # there the bias would first be copied over the whole output
+        mapped = flat @ weight.mT + bias[:, None]
+    else:
+        mapped = torch.baddbmm(bias[:, None], flat, weight.mT)
     return mapped.view(*x.shape[:-1], -1)
 
 
@@ -201,13 +207,15 @@ class Dropout(nn.Module):
 
 
 def one_hot(index: Int[Tensor, "R B"], n: int) -> Bool[Tensor, "R B n"]:
-    """Which of n rows each sample picks."""
-    return index[..., None] == torch.arange(n, device=index.device)
+    """Which of n rows each sample picks; on a GPU with empty columns up to a multiple of 8, as fast products need."""
+    columns = -(-n // 8) * 8 if index.is_cuda else n
+    return index[..., None] == torch.arange(columns, device=index.device)
 
 
 def graft(values: Float[Tensor, "R U *n"], rows: Bool[Tensor, "R B U"]) -> Float[Tensor, "R B *n"]:
     """The row that each sample picks, as a matrix product: exact, and its gradient is one too, without atomics."""
-    picked = rows.to(values.dtype) @ values.flatten(2)
+    table = values.flatten(2)
+    picked = rows.to(values.dtype) @ F.pad(table, (0, 0, 0, rows.shape[2] - table.shape[1]))
     return picked.view(*rows.shape[:2], *values.shape[2:])
 
 
@@ -318,9 +326,18 @@ class Bank:
             adopted.append(held)
         return adopted
 
-    def take_gradients(self, loss: Tensor) -> None:
-        """Writes the gradients of a loss summed over runs; entries between parameters stay 0."""
+    def take_gradients(self, loss: Tensor) -> Float[Tensor, "R P"]:
+        """The gradients of a loss summed over runs, held until the next; entries between parameters stay 0."""
         torch._foreach_copy_(self._gradient_views, list(torch.autograd.grad(loss, self.parameters)))
+        return self.gradients
+
+    def pieces(self, flat: Float[Tensor, "R P"]) -> dict[str, Tensor]:
+        """Parameters by name as pieces of one tensor, whose gradient is then put together in one pass."""
+        edges = [edge for span in self._spans.values() for edge in span] + [flat.shape[1]]
+        parts = flat.split([edges[0], *(b - a for a, b in pairwise(edges))], dim=1)
+        return {
+            name: part.view(len(flat), *self.shapes[name]) for name, part in zip(self._spans, parts[1::2], strict=True)
+        }
 
     def load(self, slot: int, arrays: Arrays) -> None:
         """Sets one run's parameters."""

@@ -33,8 +33,8 @@ class Cell(nn.Module):
         from_input = self.input(x)
         h, c = (x.new_zeros(*x.shape[:-2], self.hidden),) * 2 if past is None else past
         states, cells = [], []
-        for t in range(x.shape[-2]):
-            i, f, g, o = (from_input[..., t, :] + self.state(h)).chunk(4, dim=-1)
+        for gates in from_input.unbind(-2):
+            i, f, g, o = (gates + self.state(h)).chunk(4, dim=-1)
             c = f.sigmoid() * c + i.sigmoid() * g.tanh()
             h = o.sigmoid() * c.tanh()
             states.append(h)

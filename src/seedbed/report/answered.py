@@ -84,7 +84,7 @@ def gather_groups(store: Store, names: Sequence[str]) -> dict[str, list[RunCurve
     groups |= {} if is_used or study is None else {study: gather_curves(store, study)}
     if len(groups) < 2:
         raise UsageError(
-            f"{' '.join(names)}: one group; expected two or more, such as STUDY model.kind=gpt model.kind=lstm"
+            f"{' '.join(names)}: names one group; expected two or more, such as STUDY model.kind=gpt model.kind=lstm"
         )
     return groups
 

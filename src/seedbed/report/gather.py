@@ -26,9 +26,8 @@ def covered_runs(store: Store, study: str, words: Sequence[str] = ()) -> list[St
 def points_of(store: Store, study: str, runs: Sequence[StoredRun]) -> list[dict[str, Value]]:
     """Each run's point: its values of the dials that the study varies, or that differ among these runs."""
     dials = [run.settings.dials() for run in runs]
-    differing = {
-        name for one in dials for name in one if any(one[name] != other.get(name, one[name]) for other in dials)
-    }
+    first: dict[str, Value] = {}
+    differing = {name for one in dials for name, value in one.items() if first.setdefault(name, value) != value}
     axes = list(dict.fromkeys([*store.study(study).axes, *sorted(differing)]))
     return [{name: one[name] for name in axes if name in one} for one in dials]
 

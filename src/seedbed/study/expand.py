@@ -78,11 +78,18 @@ def expand_study(study: Study, words: Words, findings: Findings) -> Expansion:
 def _chosen(study: Study, words: Words) -> Iterator[dict[str, Dial]]:
     """One choice of each factor, laid over the base, for every combination; the first factor changes slowest."""
     base = {dial.name: dial for dial in study.base}
-    if words.scale is not None:
-        base = _lay(base, [study.scales[words.scale]])
     n = len(study.factors)
     for choices in product(*study.factors, *words.factors):
-        yield _lay(_lay(base, choices[:n]), choices[n:])
+        dials = _lay(base, choices[:n])
+        if words.scale is not None:
+            dials = _lay(dials, [_fitting(study.scales[words.scale], dials)])
+        yield _lay(dials, choices[n:])
+
+
+def _fitting(scale: Choice, dials: Mapping[str, Dial]) -> Choice:
+    """The dials of a scale that the kinds at hand have; one scale serves all models of a study."""
+    known = _names_of(_value("task.kind", dials), _value("model.kind", dials))
+    return tuple(dial for dial in scale if dial.name in known)
 
 
 def _lay(below: Mapping[str, Dial], choices: Iterable[Choice]) -> dict[str, Dial]:

@@ -123,7 +123,7 @@ class _Page:
         return tuple(dial for dial in dials if dial)
 
     def read_scales(self, document: Mapping[str, Value]) -> dict[str, Choice]:
-        """Sizes of the same study by name: dials that go over the base."""
+        """Sizes of the same study by name: dials that go over base, points and grid."""
         scales = document.get("scales", {})
         if not isinstance(scales, dict):
             self.add("scales", f"scales = {shown(scales)}: expected tables such as [scales.tiny]")

@@ -2,7 +2,7 @@
 
 Commas outside brackets sweep, brackets are one value, and values are TOML or else plain text:
 `model.layers=3`, `train.lr=1e-3,3e-4`, `task.orders=[2,3]`, `model.kind=lstm`, `seeds=5`, `seeds=0,1,2`, `seeds=[42]`.
-`scale=tiny` lays the study's `[scales.tiny]` over its base.
+`scale=tiny` lays the study's `[scales.tiny]` over every point.
 
 >>> words = parse_words(["train.lr=1e-3,3e-4", "seeds=2"])
 >>> matches(Settings(), 1, words), matches(Settings(), 2, words)

@@ -18,59 +18,56 @@ from seedbed.settings import Train
 N_MOMENTS = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 
 
-def clip_rows(gradients: Float[Tensor, "R P"], limits: Float[Tensor, "R 1"]) -> Float[Tensor, "R"]:
-    """Scales each row down to its limit (0: no limit), in place; gives the norms from before."""
-    norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
-    scale = (limits / (norms + 1e-6)).clamp(max=1.0)
-    gradients.mul_(torch.where(limits > 0, scale, 1.0))
-    return norms[:, 0]
+def clip_scales(norms: Float[Tensor, "R"], limits: Float[Tensor, "R 1"]) -> Float[Tensor, "R 1"]:
+    """What multiplies each run's gradient so that its norm stays within its limit (0: no limit)."""
+    return torch.where(limits > 0, (limits / (norms[:, None] + 1e-6)).clamp(max=1.0), 1.0)
 
 
 class Optimizer:
+    """`rule` is the arithmetic on whole rows; it may be replaced by a compiled one."""
+
     def __init__(self, trains: Sequence[Train], weights: Float[Tensor, "R P"]) -> None:
-        def dial(value: Callable[[Train], float], dtype: torch.dtype = weights.dtype) -> Float[Tensor, "R 1"]:
-            return torch.tensor([[value(train)] for train in trains], dtype=dtype, device=weights.device)
+        def dial(value: Callable[[Train], float]) -> Float[Tensor, "R 1"]:
+            return torch.tensor([[value(train)] for train in trains], dtype=torch.float64, device=weights.device)
 
         self.kind = trains[0].optimizer
+        self.rule = RULES[self.kind]
         self.weights = weights
-        self.lr = dial(lambda t: t.lr, torch.float64)
-        self.decay, self.clip, self.eps = dial(lambda t: t.weight_decay), dial(lambda t: t.clip), dial(lambda t: t.eps)
+        self.lr = dial(lambda t: t.lr)
+        self.decay, self.eps = dial(lambda t: t.weight_decay), dial(lambda t: t.eps)
+        self.clip = dial(lambda t: t.clip).to(weights.dtype)
         self.momentum = dial(lambda t: t.momentum)
-        self.beta1, self.beta2 = dial(lambda t: t.betas[0], torch.float64), dial(lambda t: t.betas[1], torch.float64)
-        self._keep1, self._keep2 = self.beta1.to(weights.dtype), self.beta2.to(weights.dtype)
+        self.beta1, self.beta2 = dial(lambda t: t.betas[0]), dial(lambda t: t.betas[1])
         self.moments = [torch.zeros_like(weights) for _ in range(N_MOMENTS[self.kind])]
         self.updates = torch.zeros_like(self.lr)
 
-    def update(self, gradients: Float[Tensor, "R P"], factors: Float[Tensor, "R"], active: Bool[Tensor, "R"]) -> None:
-        """Moves the active rows; the others stay as they are, whatever their gradients hold."""
-        gradients = torch.where(active[:, None], gradients, 0.0)
+    def update(
+        self,
+        gradients: Float[Tensor, "R P"],
+        norms: Float[Tensor, "R"],
+        factors: Float[Tensor, "R"],
+        active: Bool[Tensor, "R"],
+    ) -> None:
+        """Clips and moves the active rows; the others stay as they are, whatever their gradients hold."""
         rate = torch.where(active, factors, 0.0)[:, None] * self.lr
         self.updates += 1
-        rule = {"sgd": self._sgd, "momentum": self._momentum, "adam": self._adam, "adamw": self._adamw}[self.kind]
-        rule(gradients, rate)
+        numbers = [
+            clip_scales(norms, self.clip),
+            active[:, None],
+            *(x.to(self.weights.dtype) for x in self._numbers(rate)),
+        ]
+        self.rule(self.weights, self.moments, gradients, *numbers)
 
-    def _sgd(self, gradients: Tensor, rate: Tensor) -> None:
-        self.weights.sub_((gradients + self.decay * self.weights).mul_(rate.to(gradients.dtype)))
-
-    def _momentum(self, gradients: Tensor, rate: Tensor) -> None:
-        (velocity,) = self.moments
-        velocity.mul_(self.momentum).add_(gradients).add_(self.decay * self.weights)
-        self.weights.sub_(velocity * rate.to(gradients.dtype))
-
-    def _adam(self, gradients: Tensor, rate: Tensor) -> None:
-        self._adam_step(gradients + self.decay * self.weights, rate)
-
-    def _adamw(self, gradients: Tensor, rate: Tensor) -> None:
-        self.weights.mul_((1 - rate * self.decay).to(gradients.dtype))
-        self._adam_step(gradients, rate)
-
-    def _adam_step(self, gradients: Tensor, rate: Tensor) -> None:
-        first, second = self.moments
-        first.lerp_(gradients, 1 - self._keep1)
-        second.mul_(self._keep2).add_(gradients.square().mul_(1 - self._keep2))
-        size = (rate / (1 - self.beta1**self.updates)).to(gradients.dtype)
-        root = (1 - self.beta2**self.updates).sqrt().to(gradients.dtype)
-        self.weights.sub_((first * size).div_(second.sqrt().div_(root).add_(self.eps)))
+    def _numbers(self, rate: Float[Tensor, "R 1"]) -> tuple[Tensor, ...]:
+        """One number a run for each place in the rule; worked out in double precision, and only here."""
+        if self.kind == "sgd":
+            return rate, self.decay
+        if self.kind == "momentum":
+            return rate, self.decay, self.momentum
+        size = rate / (1 - self.beta1**self.updates)
+        root = (1 - self.beta2**self.updates).sqrt()
+        decay = 1 - rate * self.decay if self.kind == "adamw" else self.decay
+        return size, decay, self.beta1, self.beta2, root, self.eps
 
     def state(self) -> dict[str, Tensor]:
         return {"updates": self.updates} | {f"moment{i}": moment for i, moment in enumerate(self.moments)}
@@ -78,3 +75,52 @@ class Optimizer:
     def restore(self, state: dict[str, Tensor]) -> None:
         for name, held in self.state().items():
             held.copy_(state[name])
+
+
+def _sgd(w: Tensor, _: Sequence[Tensor], g: Tensor, scale: Tensor, on: Tensor, rate: Tensor, decay: Tensor) -> None:
+    w.sub_(rate * (torch.where(on, g * scale, 0.0) + decay * w))
+
+
+def _momentum(
+    w: Tensor,
+    moments: Sequence[Tensor],
+    g: Tensor,
+    scale: Tensor,
+    on: Tensor,
+    rate: Tensor,
+    decay: Tensor,
+    keep: Tensor,
+) -> None:
+    (velocity,) = moments
+    velocity.mul_(keep).add_(torch.where(on, g * scale, 0.0)).add_(decay * w)
+    w.sub_(velocity * rate)
+
+
+def _adam(w: Tensor, moments: Sequence[Tensor], g: Tensor, scale: Tensor, on: Tensor, *numbers: Tensor) -> None:
+    size, decay, *rest = numbers
+    _adam_step(w, moments, torch.where(on, g * scale, 0.0) + decay * w, size, *rest)
+
+
+def _adamw(w: Tensor, moments: Sequence[Tensor], g: Tensor, scale: Tensor, on: Tensor, *numbers: Tensor) -> None:
+    size, shrink, *rest = numbers
+    w.mul_(shrink)
+    _adam_step(w, moments, torch.where(on, g * scale, 0.0), size, *rest)
+
+
+def _adam_step(
+    w: Tensor,
+    moments: Sequence[Tensor],
+    g: Tensor,
+    size: Tensor,
+    keep1: Tensor,
+    keep2: Tensor,
+    root: Tensor,
+    eps: Tensor,
+) -> None:
+    first, second = moments
+    first.lerp_(g, 1 - keep1)
+    second.mul_(keep2).add_(g.square().mul_(1 - keep2))
+    w.sub_((first * size).div_(second.sqrt().div_(root).add_(eps)))
+
+
+RULES: dict[str, Callable[..., None]] = {"sgd": _sgd, "momentum": _momentum, "adam": _adam, "adamw": _adamw}

@@ -11,14 +11,14 @@ from contextlib import AbstractContextManager
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from seedbed.data.batches import ArithmeticBatches, Batch
 from seedbed.models.build import build_pack
 from seedbed.models.layers import graft, one_hot
 from seedbed.settings import Settings
 from seedbed.train.loss import sample_losses, samples_right
-from seedbed.train.optim import Optimizer, clip_rows
+from seedbed.train.optim import Optimizer
 from seedbed.train.schedule import Schedule
 
 CHUNK = 4096  # samples evaluated at once
@@ -32,7 +32,7 @@ class Trainer:
         self, settings: Sequence[Settings], seeds: Sequence[int], device: str, dtype: torch.dtype, engine: str = "plain"
     ) -> None:
         where = torch.device(device)
-        self.precision = settings[0].train.precision
+        self.engine, self.precision = engine, settings[0].train.precision
         trains = [one.train for one in settings]
         self.step = torch.zeros(1, dtype=torch.int64, device=where)  # updates done
         self.model, self.bank = build_pack(settings, seeds, self.step, dtype)
@@ -46,11 +46,12 @@ class Trainer:
         self.schedule = Schedule(trains, self.ends)
         self.broken_at = torch.full_like(self.ends, -1)  # the update at which a run diverged
         self.cause = torch.zeros_like(self.ends)
-        self._losses, self._move, self.score_table = self._batch_losses, self._clip_and_move, self._score_table
+        self.scorer = Scorer(self.model, self.precision, dtype)
+        self._losses, self.score_table = self._batch_losses, self._score_table
         if engine == "compiled":
             self._losses = torch.compile(self._batch_losses, dynamic=False)
-            self._move = torch.compile(self._clip_and_move, dynamic=False)
             self.score_table = torch.compile(self._score_table, dynamic=False)
+            self.optimizer.rule = torch.compile(self.optimizer.rule, dynamic=False)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._captures = engine != "plain" and where.type == "cuda"
 
@@ -66,41 +67,39 @@ class Trainer:
     def _update(self) -> None:
         use_precision(self.precision)
         self.model.train()
-        loss = self._losses()
-        self.bank.take_gradients(loss.sum())
+        if self.engine == "compiled":  # one gradient for all parameters, put together by the compiler
+            flat = self.bank.weights.detach().requires_grad_()  # a new leaf, which belongs to the stream in use
+            loss = self._losses(flat)
+            (gradients,) = torch.autograd.grad(loss.sum(), flat)
+        else:
+            loss = self._losses()
+            gradients = self.bank.take_gradients(loss.sum())
         with torch.no_grad():
-            self._move(loss.detach())
+            norms = torch.linalg.vector_norm(gradients, dim=1)
+            self._note_divergence(loss.detach(), norms)
+            active = (self.broken_at < 0) & (self.step < self.ends)
+            self.optimizer.update(gradients, norms, self.schedule.factors(self.step), active)
+            self.step += 1
 
-    def _batch_losses(self) -> Float[Tensor, "R"]:
+    def _batch_losses(self, flat: Float[Tensor, "R P"] | None = None) -> Float[Tensor, "R"]:
+        """Every run's loss on its batch; as a function of all weights in one tensor where that is given."""
         batch = self.batches.draw(self.step)
-        losses = sample_losses(self.logits(batch), batch.targets)
+        if flat is None:
+            logits = self.scorer(batch)
+        else:
+            pieces = {f"model.{name}": piece for name, piece in self.bank.pieces(flat).items()}
+            logits = torch.func.functional_call(self.scorer, pieces, (batch,))
+        losses = sample_losses(logits, batch.targets)
         return (losses * batch.weights.to(losses.dtype)).sum(1)
 
     def _score_table(self) -> tuple[Float[Tensor, "R N"], Bool[Tensor, "R N"]]:
         """Each sample's loss and whether it is right, for the whole table of every run; weights are left alone."""
         losses, right = [], []
         for batch in self.batches.chunks(CHUNK):
-            logits = self.logits(batch)
+            logits = self.scorer(batch)
             losses.append(sample_losses(logits, batch.targets).double())
             right.append(samples_right(logits, batch.targets))
         return torch.cat(losses, 1), torch.cat(right, 1)
-
-    def logits(self, batch: Batch) -> Float[Tensor, "R B K V"]:
-        """The model's logits at the scored positions of a batch."""
-        with working_precision(self.precision, self.step.device):
-            past = None
-            if batch.stems is not None and batch.stem is not None:
-                rows = one_hot(batch.stem, batch.stems.shape[1])
-                past = [(graft(first, rows), graft(second, rows)) for first, second in self.model.remember(batch.stems)]
-            logits: Tensor = self.model(batch.inputs, batch.at, past=past)
-        return logits.to(self.bank.weights.dtype)
-
-    def _clip_and_move(self, loss: Float[Tensor, "R"]) -> None:
-        norms = clip_rows(self.bank.gradients, self.optimizer.clip)
-        self._note_divergence(loss, norms)
-        active = (self.broken_at < 0) & (self.step < self.ends)
-        self.optimizer.update(self.bank.gradients, self.schedule.factors(self.step), active)
-        self.step += 1
 
     def _capture(self) -> None:
         """Records one update as a CUDA graph; the warm-up updates that this needs are undone."""
@@ -136,6 +135,22 @@ class Trainer:
         self.cause.copy_(state["cause"])
         self.optimizer.restore(_part(state, "optimizer."))
         self.schedule.restore(_part(state, "schedule."))
+
+
+class Scorer(nn.Module):
+    """A model's logits at the scored positions of a batch; shared beginnings are computed once and grafted."""
+
+    def __init__(self, model: nn.Module, precision: str, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model, self.precision, self.dtype = model, precision, dtype
+
+    def forward(self, batch: Batch) -> Float[Tensor, "R B K V"]:
+        with working_precision(self.precision, batch.inputs.device):
+            past = None
+            if batch.stems is not None and batch.stem is not None:
+                rows = one_hot(batch.stem, batch.stems.shape[1])
+                past = [(graft(first, rows), graft(second, rows)) for first, second in self.model.remember(batch.stems)]
+            return self.model(batch.inputs, batch.at, past=past).to(self.dtype)
 
 
 def use_precision(precision: str) -> None:

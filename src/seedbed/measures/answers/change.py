@@ -126,6 +126,7 @@ def _best(change: Change, subject: Subject) -> str:
     """The best value, where it is not at an end."""
     if subject.better is None:
         return ""
-    levels = list(change.means)
+    means = list(change.means.values())
     at = best_of(change.means, subject.better)
-    return f"; it is best at {plain(at)} ({number(change.means[at])})" if at in levels[1:-1] else ""
+    inside = change.means[at] not in (means[0], means[-1])
+    return f"; it is best at {plain(at)} ({number(change.means[at])})" if inside else ""

@@ -68,7 +68,7 @@ def verdict(values: Values, pairs: Pairs, subject: Subject) -> str:
     [((one, other), found)] = pairs.items()
     means = {name: over_seeds(by_seed).mean for name, by_seed in values.items()}
     if len({value for by_seed in values.values() for value in by_seed.values()}) == 1:
-        return f"{one} and {other} are equal on {subject}: {number(means[one])} in every one of {_numbers(found)}."
+        return f"{one} and {other} are equal on {subject}: {number(means[one])} in every run ({_numbers(found)})."
     front = best_of(means, subject.better)
     behind = other if front == one else one
     return (

@@ -1,0 +1,156 @@
+"""Every kind as a picture: drawn, not blank, in both looks; right-to-left words in their order; equal bytes again."""
+
+from __future__ import annotations
+
+import altair as alt
+import numpy as np
+import pytest
+import vl_convert
+
+from seedbed.charts.catalogue import CATALOGUE
+from seedbed.charts.render import inline, to_pdf, to_png, to_svg
+from seedbed.charts.specs import spec_of, still
+from seedbed.charts.theme import DARK, LIGHT, Look
+from seedbed.measures.summary import RunCurves
+from seedbed.shown import Figure
+
+from .made import grid, made_run, pixels
+
+FOUR = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
+FIGURES = {
+    "curves": Figure(metrics=FOUR),
+    "curves, colour bar": Figure(metrics=FOUR[:2], colour="train.batch_size", colour_scale="log2", column="model.kind"),
+    "curves, dash": Figure(metrics=("val/loss",), colour="train.batch_size", dash="model.kind", x="epoch"),
+    "curves, log": Figure(metrics=("norm", "val/loss"), x_scale="log", y_scale="log", colour="model.kind"),
+    "curves, gap": Figure(metrics=("val/accuracy",), value="gap", colour="model.kind", x="time"),
+    "against": Figure(kind="against", metrics=FOUR, x="train.batch_size", x_scale="log2", y_scale="log"),
+    "against, alpha": Figure(kind="against", metrics=("val/loss",), x="train.batch_size", colour="alpha"),
+    "against, words": Figure(kind="against", metrics=("val/loss",), x="model.kind", colour="train.batch_size"),
+    "against, parameters": Figure(kind="against", metrics=("val/loss",), x="parameters", dash="model.kind"),
+    "bars": Figure(kind="bars", value="seconds", x="train.batch_size", colour="model.kind"),
+    "bars, log": Figure(kind="bars", metrics=("val/loss",), x="model.kind", y_scale="log"),
+    "level": Figure(kind="level", metrics=("val/loss",), x="train.batch_size", column="model.kind", x_scale="log2"),
+    "parallel": Figure(kind="parallel", metrics=("val/loss",)),
+}
+
+
+def chart_of(figure: Figure, runs: list[RunCurves]) -> alt.ConcatChart:
+    kind = CATALOGUE[figure.kind]
+    chart: alt.ConcatChart = kind.draw(kind.gather(figure, runs))
+    return chart
+
+
+def svg_of(figure: Figure, runs: list[RunCurves], look: Look = LIGHT) -> str:
+    return to_svg(still(spec_of(chart_of(figure, runs), look)))
+
+
+def ink(png: bytes) -> float:
+    """The share of the picture that is not its background."""
+    picture = pixels(png)[..., :3].astype(int)
+    return float((np.abs(picture - picture[2, 2]).sum(axis=-1) > 60).mean())
+
+
+@pytest.mark.parametrize("look", [LIGHT, DARK], ids=lambda look: look.name)
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_kind_is_a_picture_with_something_on_it(name: str, look: Look) -> None:
+    png = vl_convert.svg_to_png(svg_of(FIGURES[name], grid(), look), scale=0.5)
+    picture = pixels(png)[..., :3]
+    background = tuple(int(look.background[place : place + 2], 16) for place in (1, 3, 5))
+    assert tuple(picture[2, 2]) == background
+    assert 0.01 < ink(png) < 0.6
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20  # lines, text and their smooth edges
+
+
+def test_the_kinds_shown_are_all_kinds_there_are() -> None:
+    assert {figure.kind for figure in FIGURES.values()} == set(CATALOGUE)
+
+
+def test_a_blank_picture_would_be_noticed() -> None:
+    empty = alt.Chart(alt.Data(values=[])).mark_point().properties(width=200, height=100)
+    assert ink(to_png(to_svg(spec_of(empty, LIGHT)))) < 0.01
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_kind_is_valid_vega_lite(name: str) -> None:
+    chart_of(FIGURES[name], grid()).to_dict(validate=True)
+
+
+@pytest.mark.parametrize("name", ["curves, colour bar", "level"])
+def test_equal_charts_are_equal_files(name: str) -> None:
+    first, second = (svg_of(FIGURES[name], grid()) for _ in range(2))
+    assert first == second
+    assert to_png(first) == to_png(second)
+    assert len({to_pdf(first) for _ in range(6)}) == 1
+
+
+def test_a_number_has_a_colour_bar_and_words_a_legend_of_dashes() -> None:
+    assert "linearGradient" in svg_of(FIGURES["curves, colour bar"], grid())
+    assert "stroke-dasharray" in svg_of(FIGURES["curves"], grid())
+
+
+def test_a_band_is_not_drawn_through_a_gap() -> None:
+    values = [3.0, 2.0, float("nan"), 1.0, 0.5]
+    whole = [made_run({}, seed, {"val/loss": [3.0, 2.0, 1.5, 1.0, 0.5]}) for seed in (0, 1)]
+    broken = [made_run({}, seed, {"val/loss": values}) for seed in (0, 1)]
+    figure = Figure(metrics=("val/loss",))
+    assert _starts(svg_of(figure, whole)) + 1 == _starts(svg_of(figure, broken))
+
+
+def _starts(svg: str) -> int:
+    """How many strokes the lines of a chart are made of."""
+    lines = svg.split('class="mark-line')[1].split("</g>")[0]
+    return lines.split(' d="')[1].split('"')[0].count("M")
+
+
+# ---- right to left ----
+
+
+def small_pixels(svg: str) -> np.ndarray:  # type: ignore[type-arg]
+    return pixels(vl_convert.svg_to_png(svg, scale=1.0))
+
+
+def title_pixels(title: str) -> np.ndarray:  # type: ignore[type-arg]
+    runs = [made_run({}, 0, {"val/loss": [2.0, 1.0]})]
+    return small_pixels(svg_of(Figure(metrics=("val/loss",), title=title), runs))
+
+
+def test_mixed_hebrew_labels_are_laid_out_from_the_right() -> None:
+    # Seen from the left, a right-to-left line begins with its last word: what a left-to-right line of the same words
+    # in the other order looks like.
+    shown = title_pixels("אבגד — words")
+    plain = chart_of(Figure(metrics=("val/loss",), title="x"), [made_run({}, 0, {"val/loss": [2.0, 1.0]})])
+    plain.title.text = ["words — אבגד"]
+    expected = small_pixels(to_svg(still(spec_of(plain, LIGHT))))
+    plain.title.text = ["אבגד — words"]  # the negative control: without isolates the order is wrong
+    wrong = small_pixels(to_svg(still(spec_of(plain, LIGHT))))
+    assert shown.shape == expected.shape == wrong.shape
+    assert np.array_equal(shown, expected)
+    assert not np.array_equal(shown, wrong)
+
+
+def test_hebrew_values_of_a_dial_are_isolated_in_legend_and_panel() -> None:
+    runs = [
+        made_run({"model.kind": "gpt"}, 0, {"val/loss": [2.0, 1.0], "val/loss[poet=ביאליק]": [3.0, 2.0]}),
+    ]
+    svg = svg_of(Figure(metrics=("val/loss", "val/loss[poet=ביאליק]"), colour="model.kind"), runs)
+    assert "\u2067" in svg
+    assert "ביאליק" in svg
+
+
+# ---- in a page ----
+
+
+def test_pictures_in_one_page_keep_their_ids_apart() -> None:
+    svg = svg_of(FIGURES["curves, colour bar"], grid())
+    both = inline(svg, "one") + inline(svg, "two")
+    ids = [part.split('"')[0] for part in both.split(' id="')[1:]]
+    assert ids
+    assert len(ids) == len(set(ids))
+    assert all(f"#{name}" in both for name in ids)
+
+
+def test_names_with_markup_stay_text_in_a_picture() -> None:
+    runs = [made_run({}, 0, {"val/loss": [2.0, 1.0]})]
+    svg = svg_of(Figure(metrics=("val/loss",), title="<script>alert(1)</script> & co"), runs)
+    assert "<script" not in svg
+    assert "&lt;script" in svg

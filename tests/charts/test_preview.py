@@ -1,0 +1,35 @@
+"""Charts in a terminal: every kind has a text, with its numbers and its gaps."""
+
+from __future__ import annotations
+
+import pytest
+
+from seedbed.charts.catalogue import CATALOGUE
+from seedbed.charts.preview import preview
+from seedbed.shown import Figure
+
+from .made import grid, made_run
+
+
+@pytest.mark.parametrize("kind", CATALOGUE)
+def test_every_kind_has_a_text(kind: str) -> None:
+    figure = Figure(kind=kind, metrics=("val/loss",), x="train.batch_size" if kind != "curves" else "step")
+    text = preview(CATALOGUE[kind].gather(figure, grid()))
+    assert len(text.splitlines()) > 4
+    assert max(map(len, text.splitlines())) < 200
+
+
+def test_a_falling_line_starts_at_the_top_left_and_ends_at_the_bottom_right() -> None:
+    run = made_run({}, 0, {"val/loss": [3.0, 2.0, 1.0]})
+    text = preview(CATALOGUE["curves"].gather(Figure(metrics=("val/loss",)), [run]))
+    rows = [line.partition("┤")[2] for line in text.splitlines() if "┤" in line]
+    blank = "\u2800"
+    assert rows[0][0] != blank
+    assert rows[-1][0] == blank
+    assert rows[-1].rstrip()[-1] != blank
+    assert text.splitlines()[3].strip().startswith("3")
+
+
+def test_nothing_recorded_is_said() -> None:
+    run = made_run({}, 0, {}, status="planned")
+    assert "nothing is recorded" in preview(CATALOGUE["curves"].gather(Figure(), [run]))

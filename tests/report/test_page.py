@@ -1,0 +1,302 @@
+"""The report page: whole and alone, in order, safe, the same again, and honest about what is missing."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from math import nan
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from seedbed.charts import render
+from seedbed.cli import app
+from seedbed.errors import MissingData, UsageError
+from seedbed.records import Diverged, Evaluated, Finished, Pack, Parameters, Placement, Plan, Run, Saved
+from seedbed.report import page
+from seedbed.report.page import write_report
+from seedbed.settings import Settings, Value
+from seedbed.store.store import Store
+
+NAMES = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
+QUESTIONS = """
+[[questions]]
+ask = "which is better"
+text = "Which weight decay is better?"
+metric = "val/loss"
+between = "train.weight_decay"
+
+[[figures]]
+title = "Both weight decays"
+metrics = ["train/loss", "val/loss"]
+colour = "train.weight_decay"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A date that does not change, and a small stand-in for the program that draws charts in a page."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    monkeypatch.setattr(page, "script", lambda: "window.vegaEmbed = () => Promise.resolve();")
+
+
+def fill(
+    home: Path,
+    study: str = "toy",
+    decays: Sequence[float] = (0.1, 1.0),
+    seeds: Sequence[int] = (0, 1),
+    steps: Sequence[int] = (0, 50, 100),
+    question: str = "Does it work?",
+    shown: str = "",
+    special: Mapping[int, float] | None = None,
+    end: bool = True,
+    diverges: int | None = None,
+) -> None:
+    """A stored study whose loss is 3 − step / 50 + weight decay + seed / 10; `special` sets a slot's last loss."""
+    runs = []
+    for decay in decays:
+        point: dict[str, Value] = {"train.weight_decay": decay}
+        settings = Settings.of({**point, "train.steps": 100})
+        runs += [
+            Run(f"{study}{decay}{seed}".replace("/", ""), seed, point, settings, Parameters(20, 10)) for seed in seeds
+        ]
+    text = f"name = {json.dumps(study)}\nquestion = {json.dumps(question)}\n{shown}"
+    with Store.open(home) as store:
+        store.register(Plan(study, text, ("train.weight_decay",), tuple(runs)))
+        if not steps:
+            return
+        (pack,) = store.claim([Pack("made", tuple(runs), 1)], lambda _: Placement())
+        with store.lock(pack.id):
+            store.resume(pack.id, {"torch": "2.13", "processor": "abacus"})
+            events: list[Evaluated | Diverged | Finished] = []
+            for step in steps:
+                losses = [3 - step / 50 + run.point["train.weight_decay"] + run.seed / 10 for run in runs]
+                for slot, value in (special or {}).items():
+                    losses[slot] = value if step == steps[-1] else losses[slot]
+                values = [[loss, loss + 0.5, 1 - loss / 5, 0.9 - loss / 5] for loss in losses]
+                events.append(Evaluated(step, tuple(range(len(runs))), NAMES, np.array(values)))
+            if diverges is not None:
+                events.append(Diverged(diverges, steps[-1], "the loss became infinite"))
+            store.record(
+                pack.id, events + [Finished(slot, 100) for slot in range(len(runs)) if end and slot != diverges]
+            )
+            if end:
+                store.save(pack.id, Saved(100, {"x": np.zeros(1)}, {}, {"compute": 4.0}))
+                store.finish(pack.id)
+
+
+def words_of(text: str) -> str:
+    """What a reader sees of a page."""
+    bare = re.sub(r"<(script|style|svg).*?</\1>", " ", text, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", bare)))
+
+
+def test_a_report_goes_from_question_to_how_to_make_it_again(tmp_path: Path) -> None:
+    fill(tmp_path, shown=QUESTIONS)
+    index = write_report(tmp_path, ["toy"], [])
+    assert index == tmp_path / "reports" / "toy" / "index.html"
+    words = words_of(index.read_text(encoding="utf-8"))
+    parts = [
+        "Does it work?", "Answers", "Which weight decay is better?", "Figures Figure 1. Both weight decays",
+        "n = 2 seeds", "Tables", "L_val", "How to make it again", "seedbed run toy", "abacus", "Data", "Settings",
+    ]  # fmt: skip
+    places = [words.index(part) for part in parts]
+    assert places == sorted(places)
+    made = {path.relative_to(index.parent).as_posix() for path in index.parent.rglob("*") if path.is_file()}
+    assert made == {"index.html", *(f"figures/figure-01.{end}" for end in ("svg", "pdf", "png", "json")),
+                    *(f"tables/table-01.{end}" for end in ("csv", "md", "tex"))}  # fmt: skip
+
+
+def test_the_page_needs_no_other_address_and_no_script_to_be_read(tmp_path: Path) -> None:
+    fill(tmp_path)
+    text = write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8")
+    addresses = set(re.findall(r"https?://[^\s\"'<>)]+", text))
+    assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    links = re.findall(r"(?:src|href)=\"([^\"]+)\"", text)
+    assert all(link.startswith(("figures/", "tables/", "#")) for link in links)
+    assert text.count("<svg") == text.count('class="live"') >= 2
+    assert '<html lang="en" dir="ltr">' in text
+
+
+def test_the_specs_in_the_page_are_whole(tmp_path: Path) -> None:
+    fill(tmp_path)
+    text = write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8")
+    specs = [json.loads(spec) for spec in re.findall(r'id="figure-\d+-spec">(.*?)</script>', text)]
+    assert specs
+    for spec in specs:
+        assert "rows" in spec["datasets"]
+        assert render.to_svg(spec).startswith("<svg")
+    looks = json.loads(re.search(r'id="looks">(.*?)</script>', text)[1])  # type: ignore[index]
+    assert set(looks) == {"light", "dark"}
+
+
+def test_words_from_outside_stay_words(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+    shown = f'[[figures]]\ntitle = {json.dumps(evil)}\nmetrics = ["val/loss"]\n'
+    fill(tmp_path, question=evil, shown=shown)
+    text = write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert "<img" not in text
+    assert evil in words_of(text)
+
+
+def test_hebrew_questions_have_their_own_direction(tmp_path: Path) -> None:
+    fill(tmp_path, question="מה יותר טוב — GPT או LSTM?")
+    text = write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8")
+    assert '<p class="question" dir="auto">מה יותר טוב' in text
+
+
+def test_the_same_store_gives_the_same_bytes(tmp_path: Path) -> None:
+    fill(tmp_path, shown=QUESTIONS)
+    contents = []
+    for _ in range(2):
+        folder = write_report(tmp_path, ["toy"], []).parent
+        contents.append({path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()})
+    assert contents[0] == contents[1]
+
+
+def test_an_interrupted_export_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path)
+    index = write_report(tmp_path, ["toy"], [])
+    before = {path: path.read_bytes() for path in index.parent.rglob("*") if path.is_file()}
+
+    def killed(_: str) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(page, "to_png", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(tmp_path, ["toy"], [])
+    after = {path: path.read_bytes() for path in index.parent.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_figures_that_are_gone_leave_no_file_behind(tmp_path: Path) -> None:
+    fill(tmp_path)
+    folder = write_report(tmp_path, ["toy"], []).parent
+    assert (folder / "figures" / "figure-02.svg").exists()
+    fill(tmp_path, shown=QUESTIONS, steps=())  # the same study with one figure
+    write_report(tmp_path, ["toy"], [])
+    assert not (folder / "figures" / "figure-02.svg").exists()
+    assert not list(folder.glob(".fresh-*"))
+
+
+def test_a_folder_with_something_else_in_it_is_not_touched(tmp_path: Path) -> None:
+    fill(tmp_path)
+    mine = tmp_path / "mine"
+    (mine / "figures").mkdir(parents=True)
+    (mine / "figures" / "cat.png").write_bytes(b"meow")
+    with pytest.raises(UsageError, match="holds figures that no report wrote"):
+        write_report(tmp_path, ["toy"], [], mine)
+    assert (mine / "figures" / "cat.png").read_bytes() == b"meow"
+
+
+# ---- what is missing is said ----
+
+
+def test_a_study_without_a_record_has_a_report_that_says_so(tmp_path: Path) -> None:
+    fill(tmp_path, steps=(), shown=QUESTIONS)
+    words = words_of(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
+    assert "No run has finished yet" in words
+    assert "There is no answer yet" in words
+    assert "Nothing to draw" in words
+    assert "4 planned" in words
+
+
+def test_a_running_study_is_reported_as_far_as_it_is(tmp_path: Path) -> None:
+    fill(tmp_path, end=False)
+    words = words_of(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
+    assert "4 running" in words
+    assert "are still running" in words
+
+
+def test_one_seed_and_one_step_are_drawn_without_a_spread(tmp_path: Path) -> None:
+    fill(tmp_path, seeds=(7,), steps=(100,))
+    index = write_report(tmp_path, ["toy"], [])
+    words = words_of(index.read_text(encoding="utf-8"))
+    assert "There is one seed a point" in words
+    assert "Bands are" not in words
+    assert (index.parent / "figures" / "figure-01.svg").exists()
+
+
+def test_nan_and_diverged_runs_are_named_and_in_no_mean(tmp_path: Path) -> None:
+    fill(tmp_path, seeds=(0, 1, 2), special={0: nan}, diverges=4)
+    words = words_of(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
+    assert "1 run diverged: the loss became infinite." in words
+    assert "1 of 6 runs diverged and are in no mean." in words
+    assert "Gaps are records that are not finite." in words
+    assert "2/3" in words
+
+
+def test_words_choose_among_the_runs(tmp_path: Path) -> None:
+    fill(tmp_path)
+    words = words_of(write_report(tmp_path, ["toy"], ["train.weight_decay=0.1"]).read_text(encoding="utf-8"))
+    assert "2 runs: 2 finished." in words
+    with pytest.raises(MissingData):
+        write_report(tmp_path, ["toy"], ["train.weight_decay=7.0"])
+
+
+def test_several_studies_are_reported_together_and_apart(tmp_path: Path) -> None:
+    fill(tmp_path, "one")
+    fill(tmp_path, "two/three", decays=(0.5, 2.0, 3.0, 4.0))
+    index = write_report(tmp_path, ["one", "two/three"], [])
+    assert index.parent.name == "one+two-three"
+    words = words_of(index.read_text(encoding="utf-8"))
+    assert "What is best over 2 studies?" in words
+    by_loss, by_point = (words.index(f"Best values, by {order}") for order in ("val/loss", "point"))
+    assert by_loss < by_point
+    first = words[by_loss : words.index("Files", by_loss)]
+    decays = re.findall(r"(?<= )(0\.1|1|0\.5|2|3|4)(?= [\d.]+ ±)", first)
+    assert decays == ["0.1", "0.5", "1", "2", "3", "4"]
+
+
+# ---- the verbs ----
+
+
+def test_the_verbs_write_a_report_and_a_chart(tmp_path: Path) -> None:
+    fill(tmp_path)
+    runner = CliRunner()
+    home = ["--home", str(tmp_path)]
+    written = runner.invoke(app, ["report", "toy", *home])
+    assert written.exit_code == 0
+    assert Path(written.stdout.strip()).exists()
+    out = tmp_path / "figure.svg"
+    drawn = runner.invoke(
+        app, ["plot", "toy", "--metrics", "val/loss", "--colour", "train.weight_decay", "--out", str(out), *home]
+    )
+    assert drawn.exit_code == 0
+    assert out.read_text(encoding="utf-8").startswith("<svg")
+    shown = runner.invoke(app, ["plot", "toy", "--kind", "bars", "--x", "train.weight_decay", *home])
+    assert shown.exit_code == 0
+    assert "█" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["report", "nothing"], 4, "there is no study 'nothing'"),
+        (["report", "a=b"], 2, "report needs the name of a stored study"),
+        (["plot", "toy", "--kind", "pie"], 2, "--kind pie"),
+        (["plot", "toy", "--colour", "train.weightdecay"], 2, "did you mean train.weight_decay"),
+        (["plot", "toy", "--out", "figure.gif"], 2, "ends in .svg, .png, .pdf or .json"),
+        (["plot", "toy", "--alphas", "1,x"], 2, "--alphas 1,x: expected numbers"),
+        (["plot", "toy", "--figure", "9"], 2, "--figure 9: the study declares 0 figures"),
+    ],
+)
+def test_a_wrong_word_gets_one_sentence(tmp_path: Path, words: list[str], code: int, said: str) -> None:
+    fill(tmp_path)
+    result = CliRunner().invoke(app, [*words, "--home", str(tmp_path)])
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_verbs_that_draw_nothing_do_not_load_charts() -> None:
+    modules = "seedbed.cli, seedbed.report.tables, seedbed.report.gather, seedbed.report.overview"
+    code = f"import sys, {modules}; print('altair' in sys.modules or 'vl_convert' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

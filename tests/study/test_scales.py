@@ -1,0 +1,153 @@
+"""Scales, budgets, and tasks and models that do not go together."""
+
+from __future__ import annotations
+
+import pytest
+
+from seedbed.errors import StudyError
+from seedbed.records import Plan
+from seedbed.settings import DataFacts, Settings
+from seedbed.study.plan import plan_named
+
+from .conftest import WriteStudy
+
+SCALED = """
+    seeds = 1
+    [base.train]
+    lr = 0.1
+    [[points]]
+    model.kind = "lstm"
+    model.hidden = 64
+    train.epochs = 3
+    [[points]]
+    model.kind = "gpt"
+    train.steps = 900
+    [grid]
+    model.layers = [1, 2]
+    [scales.tiny]
+    model.dim = 8
+    model.heads = 2
+    model.hidden = 6
+    train.steps = 20
+    [scales.small]
+    model.dim = 16
+    """
+
+
+def plan(write: WriteStudy, text: str, *words: str) -> Plan:
+    return plan_named(str(write(text)), words)
+
+
+def test_a_scale_goes_over_points_and_base_and_each_model_takes_what_it_has(write: WriteStudy) -> None:
+    tiny = plan(write, SCALED, "scale=tiny")
+    assert tiny.warnings == ()
+    assert [run.settings.model.layers for run in tiny.runs] == [1, 2, 1, 2]
+    assert {run.settings.model.dim for run in tiny.runs} == {8}
+    assert {run.settings.model.hidden for run in tiny.runs} == {6}
+    assert {run.settings.train.lr for run in tiny.runs} == {0.1}
+    assert {run.settings.n_steps() for run in tiny.runs} == {20}
+
+
+def test_words_go_over_a_scale_and_other_scales_do_nothing(write: WriteStudy) -> None:
+    assert {run.settings.model.dim for run in plan(write, SCALED, "scale=tiny", "model.dim=32").runs} == {32}
+    assert {run.settings.model.dim for run in plan(write, SCALED, "scale=small").runs} == {16}
+    assert {run.settings.model.dim for run in plan(write, SCALED).runs} == {128}
+
+
+def test_a_scaled_plan_written_out_plans_to_the_same_runs(write: WriteStudy) -> None:
+    tiny = plan(write, SCALED, "scale=tiny")
+    assert [run.id for run in plan(write, tiny.text).runs] == [run.id for run in tiny.runs]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        (
+            "[scales.tiny]\nmodel.head = 4",
+            [],
+            "study.toml:2: model.head = 4 is not a setting (did you mean model.heads?)",
+        ),
+        ("[scales.tiny]\nmodel.heads = 0", [], "study.toml:2: model.heads = 0: expected a whole number from 1"),
+        ("scales = 3", [], "study.toml:1: scales = 3: expected tables such as [scales.tiny]"),
+        ("[scales]\ntiny = 3", [], "study.toml:2: scales.tiny = 3: expected a table such as [scales.tiny]"),
+        ("[scales.tiny]\nmodel.dim = 8", ["scale=huge"], "the study has no scale of this name; it has tiny"),
+        ("", ["scale=tiny"], "the study has no scale of this name; it has none"),
+        ("[scales.tiny]\nmodel.dim = 8", ["scale=tiny,small"], "expected the name of one scale, such as scale=tiny"),
+        (
+            "[scales.tiny]\nmodel.heads = 5",
+            ["scale=tiny"],
+            "study.toml:2: model.heads = 5 does not divide model.dim = 128",
+        ),
+    ],
+)
+def test_a_wrong_scale_is_told_with_its_place(write: WriteStudy, text: str, words: list[str], said: str) -> None:
+    with pytest.raises(StudyError) as error:
+        plan(write, text, *words)
+    assert said in str(error.value)
+
+
+# ---- how long ----
+
+
+def test_one_budget_counts_and_a_later_word_takes_its_place(write: WriteStudy) -> None:
+    text = "seeds = 1\n[base.train]\nepochs = 3\nbatch_size = 100"
+    assert plan(write, text).runs[0].settings.n_steps() == 3 * 5
+    assert plan(write, text, "train.steps=7").runs[0].settings.n_steps() == 10  # whole epochs of arithmetic
+    assert plan(write, text, "train.tokens=6001").runs[0].settings.n_steps() == 11
+    assert "steps" not in plan(write, text).text
+
+
+def test_two_budgets_in_one_place_are_refused(write: WriteStudy) -> None:
+    with pytest.raises(StudyError, match=r"train\.steps = 5 and train\.epochs = 3 both say how long to train; give one"):
+        plan(write, "[base.train]\nsteps = 5\nepochs = 3")
+    with pytest.raises(StudyError, match=r"train\.tokens = 5 and train\.seconds = 3"):
+        plan(write, "", "train.tokens=5", "train.seconds=3")
+
+
+def test_updates_of_a_text_follow_from_its_facts() -> None:
+    facts = DataFacts(vocabulary=40_479, context=256, n_train=9_205)
+    text = {"task.kind": "text", "task.length": 256, "train.batch_size": 16}
+    assert Settings.of(text | {"train.steps": 777}).n_steps() == 777
+    assert Settings.of(text | {"train.epochs": 10}).n_steps(facts) == 5_760
+    assert Settings.of(text | {"train.epochs": 10, "train.accumulate": 4}).n_steps(facts) == 10 * 144
+    assert Settings.of(text | {"train.tokens": 16 * 256 * 3 + 1}).n_steps() == 4
+    with pytest.raises(ValueError, match="facts of its data"):
+        Settings.of(text | {"train.epochs": 1}).n_steps()
+
+
+# ---- what goes together ----
+
+
+@pytest.mark.parametrize(
+    ("dials", "blamed", "why"),
+    [
+        ({"task.kind": "labels"}, "model.kind", "gpt cannot tell labels; task.kind = labels needs encoder"),
+        ({"task.kind": "labels", "model.kind": "lstm"}, "model.kind", "model.kind = lstm cannot tell labels"),
+        ({"model.kind": "encoder"}, "model.kind", "tells labels only; task.kind = arithmetic needs gpt or lstm"),
+        ({"task.kind": "text", "model.kind": "encoder"}, "model.kind", "task.kind = text needs gpt or lstm"),
+        ({"model.positions": "rotary", "model.dim": 12}, "model.heads", "model.dim / model.heads = 3 is odd"),
+        ({"task.kind": "labels", "model.kind": "encoder", "model.heads": 3}, "model.heads", "does not divide"),
+        ({"model.kind": "lstm", "model.tied": True, "model.projection": 7}, "model.tied", "needs model.projection = "),
+        ({"task.kind": "text", "task.val_fraction": 0.6, "task.test_fraction": 0.4}, "task.val_fraction", "nothing"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_together_is_said(dials: dict[str, object], blamed: str, why: str) -> None:
+    [(name, said)] = Settings.of(dials).conflicts()
+    assert name == blamed
+    assert why in said
+
+
+def test_dials_of_another_task_are_left_out_with_one_warning(write: WriteStudy) -> None:
+    found = plan(write, "seeds = 1\n[base.task]\nlength = 3\n[base.train]\nsample_every = 10\neval_batches = 2")
+    assert found.warnings == (
+        "task.length has no effect for task.kind = arithmetic",
+        "train.sample_every has no effect for task.kind = arithmetic",
+        "train.eval_batches has no effect for task.kind = arithmetic",
+    )
+
+
+def test_activation_waits_for_a_projection_in_the_lstm_only(write: WriteStudy) -> None:
+    text = "seeds = 1\n[base.model]\nactivation = 'relu'\n[grid]\nmodel.kind = ['gpt', 'lstm']"
+    found = plan(write, text)
+    assert found.axes == ("model.kind",)
+    assert plan(write, text, "model.projection=9").runs[1].settings.model.activation == "relu"

@@ -1,0 +1,154 @@
+"""What a study file shows: read, refused in one pass with lines and hints, and written so that it reads back."""
+
+from __future__ import annotations
+
+import pytest
+
+from seedbed.errors import StudyError
+from seedbed.shown import Figure, Question
+from seedbed.study.files import shipped_studies
+from seedbed.study.plan import plan_named, plan_study
+from seedbed.study.read import read_study
+from seedbed.study.shows import Declared, shown_in, write_shown
+
+from .conftest import WriteStudy
+
+
+def test_figures_and_questions_are_read_with_their_dials_however_they_are_written(write: WriteStudy) -> None:
+    study = read_study(
+        write("""
+        [grid]
+        model.kind = ["gpt", "lstm"]
+
+        [[figures]]
+        metrics = ["val/loss", "gap/accuracy", "val/accuracy[order=2]"]
+        colour = "task.train_fraction"
+        only = { model.kind = ["gpt", "lstm"], "train.lr" = 1e-3, task.orders = [2, 3] }
+
+        [[questions]]
+        ask = "largest"
+        over = "parameters"
+        at_most = 1
+        and_metric = "train/accuracy"
+        and_at_least = 0.99
+        """)
+    )
+    assert study.figures == (
+        Figure(
+            metrics=("val/loss", "gap/accuracy", "val/accuracy[order=2]"),
+            colour="task.train_fraction",
+            only={"model.kind": ("gpt", "lstm"), "train.lr": 1e-3, "task.orders": (2, 3)},
+        ),
+    )
+    assert study.questions == (
+        Question(ask="largest", over="parameters", at_most=1.0, and_metric="train/accuracy", and_at_least=0.99),
+    )
+
+
+def test_every_problem_is_found_in_one_pass_at_its_line_with_what_was_meant(write: WriteStudy) -> None:
+    text = """\
+[[questions]]
+ask = "which is beter"
+metric = "vall/loss"
+betwen = "model.kind"
+[[questions]]
+ask = "how does it change"
+over = "task.train_fracton"
+at_least = "much"
+only = { model.kind = "rnn", model.head = 3 }
+[[questions]]
+ask = "smallest"
+[[figures]]
+kind = "pie"
+metrics = []
+x = "steps"
+alphas = [0.5, "all"]
+[[figures]]
+only = 3
+"""
+    with pytest.raises(StudyError) as caught:
+        read_study(write(text))
+    problems = [(int(problem.where.rpartition(":")[2]), problem.what) for problem in caught.value.problems]
+    expected = [
+        (2, '(did you mean which is better?)'),
+        (3, 'metric = "vall/loss": expected a reading such as val/loss'),
+        (3, "(did you mean val/loss?)"),
+        (4, "betwen is not an option of [[questions]] (did you mean between?)"),
+        (7, 'over = "task.train_fracton": expected a setting, parameters, alpha (did you mean task.train_fraction?)'),
+        (8, 'at_least = "much": expected a number'),
+        (9, "model.kind = "),
+        (9, "model.head = 3 is not a setting (did you mean model.heads?)"),
+        (10, 'ask = "smallest" needs over as well'),
+        (10, 'ask = "smallest" needs at_least or at_most as well'),
+        (13, 'kind = "pie": expected one of "curves"'),
+        (14, "metrics = []: expected a list of readings"),
+        (15, 'x = "steps": expected a setting, step'),
+        (16, 'alphas = [0.5, "all"]: expected a list of shares of T'),
+        (18, "only = 3: expected settings and values"),
+    ]  # fmt: skip
+    for line, words in expected:
+        assert any(line == found and words in what for found, what in problems), (line, words, problems)
+    assert len(problems) == len(expected) - 1  # two of them are one problem
+
+
+@pytest.mark.parametrize(
+    ("options", "needs"),
+    [
+        ('ask = "which is better"', "between or and_metric"),
+        ('ask = "which scales better"\nover = "model.dim"', "between"),
+        ('ask = "smallest"\nover = "model.dim"\nat_least = 1\nand_metric = "norm"', "and_at_least or and_at_most"),
+        ('ask = "smallest"\nover = "model.dim"\nat_least = 1\nand_at_most = 1', "and_metric"),
+    ],
+)
+def test_a_question_that_lacks_something_is_told_what(write: WriteStudy, options: str, needs: str) -> None:
+    with pytest.raises(StudyError, match=rf":1: ask = .* needs {needs} as well"):
+        read_study(write(f"[[questions]]\n{options}\n"))
+
+
+@pytest.mark.parametrize("text", ["questions = 3", "figures = [1, 2]", "[questions]\nask = 'grokking'"])
+def test_what_is_no_list_of_tables_is_refused(write: WriteStudy, text: str) -> None:
+    with pytest.raises(StudyError, match=r"expected tables that begin with \[\["):
+        read_study(write(text))
+
+
+def test_what_is_written_reads_back_as_the_same() -> None:
+    declared = Declared(
+        (Figure(title='A "quoted" title\n', only={"model.kind": ("gpt", "lstm"), "task.orders": ((2,), (2, 3))}),),
+        (Question(between="model.kind", at_least=-0.5), Question(ask="grokking", text="How long?")),
+    )
+    assert shown_in("\n".join(write_shown(declared))) == declared
+
+
+@pytest.mark.parametrize("name", shipped_studies())
+def test_what_a_shipped_study_shows_reads_back_as_the_same(name: str) -> None:
+    study = read_study(shipped_studies()[name])
+    declared = Declared(study.figures, study.questions)
+    assert shown_in("\n".join(write_shown(declared))) == declared
+
+
+@pytest.mark.parametrize("name", [name for name in shipped_studies() if name.startswith("arithmetic/")])
+def test_a_plan_carries_what_its_file_shows(name: str, write: WriteStudy) -> None:
+    study = read_study(shipped_studies()[name])
+    plan = plan_named(name)
+    assert shown_in(plan.text) == Declared(study.figures, study.questions)
+    again = plan_study(read_study(write(plan.text)))
+    assert again.text == plan.text
+    assert [run.id for run in again.runs] == [run.id for run in plan.runs]
+
+
+def test_what_is_shown_is_no_part_of_a_runs_identity(write: WriteStudy) -> None:
+    bare = [run.id for run in plan_study(read_study(write("seeds = 1"))).runs]
+    asking = plan_study(read_study(write("seeds = 1\n[[questions]]\nask = 'grokking'")))
+    assert [run.id for run in asking.runs] == bare
+
+
+def test_the_arithmetic_studies_ask_every_written_question_of_the_report() -> None:
+    asked = {
+        name: {question.report for question in read_study(path).questions} for name, path in shipped_studies().items()
+    }
+    assert asked["arithmetic/data-size"] >= {"D 3c", "D 3d"}
+    assert asked["arithmetic/mixed-orders"] >= {"D 4c"}
+    assert asked["arithmetic/model-size"] >= {"D 5c"}
+    assert asked["arithmetic/compute"] >= {"D 6c"}
+    assert asked["arithmetic/weight-decay"] >= {"D 7c", "D 7d"}
+    assert asked["arithmetic/sanity"] >= {"D 2"}

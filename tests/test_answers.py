@@ -1,0 +1,449 @@
+"""Questions answered from runs made by hand: the numbers, the words that carry them, and what cannot be told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from math import nan
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from seedbed.cli import app
+from seedbed.measures.answers import answer, question_in_words
+from seedbed.measures.summary import RunCurves
+from seedbed.models.count import count_parameters
+from seedbed.records import Curve, Status, StoredRun
+from seedbed.settings import Settings, Value
+from seedbed.shown import Question
+from seedbed.study.files import shipped_studies
+from seedbed.study.read import read_study
+
+STEPS = (0, 10, 20, 30, 40)
+
+
+def run(
+    dials: Mapping[str, Value],
+    seed: int,
+    readings: Mapping[str, Sequence[float]] | float,
+    status: Status = "finished",
+    seconds: float = nan,
+) -> RunCurves:
+    """A run with these readings; a number alone is a val/accuracy that it reaches at its last step."""
+    rows = readings if isinstance(readings, Mapping) else {"val/accuracy": [0.0, 0.0, 0.0, 0.0, readings]}
+    settings = Settings.of({"train.steps": 40, **dials})
+    stored = StoredRun(f"{dials}{seed}", seed, settings, count_parameters(settings), status, 40)
+    curves = {name: Curve(np.array(STEPS[: len(row)]), np.array(row, dtype=float)) for name, row in rows.items()}
+    return RunCurves(stored, dials, curves, {"compute": seconds})
+
+
+def two_kinds(gpt: Sequence[float], lstm: Sequence[float]) -> list[RunCurves]:
+    values = {"gpt": gpt, "lstm": lstm}
+    return [run({"model.kind": kind}, seed, value) for kind in values for seed, value in enumerate(values[kind])]
+
+
+BETTER = Question(ask="which is better", metric="val/accuracy", between="model.kind")
+ALONG = {"over": "task.train_fraction"}
+
+
+# ---- which is better ----
+
+
+def test_a_clear_difference_is_said_with_effect_interval_test_and_n() -> None:
+    gpt, lstm = np.array([0.91, 0.93, 0.92, 0.95, 0.90, 0.94]), np.array([0.80, 0.86, 0.83, 0.81, 0.84, 0.85])
+    found = answer(BETTER, two_kinds(gpt.tolist(), lstm.tolist()))
+    bounds = stats.ttest_rel(gpt, lstm).confidence_interval(0.95)
+    assert found.sentence == (
+        f"GPT beats LSTM on val/accuracy by {np.mean(gpt - lstm):.3g} [{bounds.low:.3g}, {bounds.high:.3g}] "
+        f"({gpt.mean():.3g} against {lstm.mean():.3g}; paired over 6 seeds, exact sign-flip test p = 0.031)."
+    )
+    assert (found.n, found.warning) == (12, "")
+    pair = found.numbers["pairs"][0]
+    assert (pair["first"], pair["second"], pair["n"], pair["paired"]) == ("GPT", "LSTM", 6, True)
+    assert pair["effect"] == pytest.approx(np.mean(gpt - lstm))
+
+
+def test_two_seeds_cannot_tell_however_far_apart() -> None:
+    sentence = answer(BETTER, two_kinds([0.99, 0.98], [0.1, 0.2])).sentence
+    assert sentence.startswith("GPT is ahead of LSTM on val/accuracy by 0.835 [")
+    assert "p = 0.5: cannot tell with 2 seeds, whose least possible p is 0.5; 6 could tell" in sentence
+
+
+def test_six_overlapping_seeds_cannot_be_told_apart_at_5_percent() -> None:
+    sentence = answer(BETTER, two_kinds([0.9, 0.8, 0.9, 0.8, 0.9, 0.8], [0.8, 0.9, 0.8, 0.85, 0.85, 0.9])).sentence
+    assert "cannot tell apart at 5 %" in sentence
+    assert "beats" not in sentence
+
+
+def test_the_smaller_loss_and_the_smaller_time_are_ahead() -> None:
+    losses = {"gpt": 0.5, "lstm": 0.75}
+    runs = [
+        run({"model.kind": kind}, seed, {"val/loss": [3, loss]}) for kind, loss in losses.items() for seed in (0, 1)
+    ]
+    sentence = answer(Question(metric="val/loss", between="model.kind"), runs).sentence
+    assert sentence.startswith("GPT is ahead of LSTM on val/loss by 0.25 [0.25, 0.25] (0.5 against 0.75;")
+    timed = [
+        run({"model.kind": kind}, seed, 1.0, seconds=s) for kind, s in (("gpt", 9.0), ("lstm", 4.0)) for seed in (0, 1)
+    ]
+    found = answer(Question(value="seconds", between="model.kind"), timed)
+    assert found.sentence.startswith("LSTM is ahead of GPT on compute time in seconds by 5")
+    assert "share its time equally" in found.warning
+
+
+def test_an_early_step_is_early_and_not_better() -> None:
+    slow, fast = {"val/accuracy": [0, 0.1, 0.1, 0.1, 1.0]}, {"val/accuracy": [0, 0.2, 0.2, 0.2, 0.2]}
+    runs = [run({"model.kind": kind}, seed, row) for kind, row in (("gpt", slow), ("lstm", fast)) for seed in (0, 1)]
+    sentence = answer(BETTER.model_copy(update={"value": "t_f"}), runs).sentence
+    assert "LSTM is earlier than GPT on t_f of val/accuracy (the first step at its best) by 30" in sentence
+    assert "Early is not better in itself: the best values are GPT 1 and LSTM 0.2." in sentence
+
+
+def test_equal_groups_are_called_equal() -> None:
+    sentence = answer(BETTER, two_kinds([1.0, 1.0], [1.0, 1.0])).sentence
+    assert sentence == "GPT and LSTM are equal on val/accuracy: 1 in every run (paired over 2 seeds)."
+
+
+def test_three_groups_are_ranked_and_corrected_for_their_pairs() -> None:
+    dims = {32: 0.1, 64: 0.5, 128: 0.52}
+    runs = [
+        run({"model.dim": dim}, seed, value + 0.01 * ((seed * dim) % 7))
+        for dim, value in dims.items()
+        for seed in range(9)
+    ]
+    sentence = answer(Question(between="model.dim"), runs).sentence
+    assert sentence.startswith("dim = 128 has the highest val/accuracy (")
+    assert "next is dim = 64" in sentence
+    assert "after Holm's correction for 3 pairs" in sentence
+    assert "It clearly differs from dim = 32" in sentence
+
+
+def test_seeds_that_do_not_match_are_compared_unpaired() -> None:
+    runs = [run({"model.kind": "gpt"}, seed, 0.9) for seed in (0, 1)]
+    runs += [run({"model.kind": "lstm"}, seed, 0.5 + 0.01 * seed) for seed in (7, 8)]
+    assert (
+        "4 runs, not paired, exact permutation test p = 0.33: cannot tell with 4 runs" in answer(BETTER, runs).sentence
+    )
+
+
+def test_settings_are_averaged_within_each_seed_so_that_seeds_are_counted() -> None:
+    runs = [
+        run({"model.kind": kind, "task.train_fraction": share}, seed, base + share / 10 + seed / 100)
+        for kind, base in (("gpt", 0.5), ("lstm", 0.3))
+        for share in (0.3, 0.5, 0.7)
+        for seed in (0, 1)
+    ]
+    found = answer(BETTER, runs)
+    assert "by 0.2 [0.2, 0.2]" in found.sentence
+    assert "paired over 2 seeds" in found.sentence
+    assert "mean over 3 settings of the other dials" in found.sentence
+    assert found.n == 12
+
+
+def test_two_metrics_of_the_same_runs_can_be_compared() -> None:
+    readings = {"val/accuracy[order=2]": [0, 0, 0, 1.0, 1.0], "val/accuracy[order=3]": [0, 1.0, 1.0, 1.0, 1.0]}
+    question = Question(metric="val/accuracy[order=2]", and_metric="val/accuracy[order=3]", value="t_f")
+    found = answer(question, [run({}, seed, readings) for seed in range(6)])
+    assert found.sentence.startswith(
+        "val/accuracy[order=3] is earlier than val/accuracy[order=2] on t_f of accuracy (the first step at its best) "
+        "by 20 [20, 20] (10 against 30; paired over 6 seeds, exact sign-flip test p = 0.031)."
+    )
+
+
+# ---- how does it change ----
+
+
+def shares(rows: Mapping[float, Sequence[float]], kind: str = "gpt") -> list[RunCurves]:
+    return [
+        run({"model.kind": kind, "task.train_fraction": share}, seed, value)
+        for share, values in rows.items()
+        for seed, value in enumerate(values)
+    ]
+
+
+def test_a_trend_is_said_from_end_to_end_with_pages_test() -> None:
+    rows = {0.1: [0.1, 0.2, 0.1], 0.3: [0.4, 0.3, 0.5], 0.5: [0.9, 0.8, 0.95], 0.9: [0.85, 0.9, 0.9]}
+    found = answer(Question(ask="how does it change", **ALONG), shares(rows))
+    table = np.array(list(rows.values())).T
+    page = stats.page_trend_test(table, method="exact").pvalue
+    ends = stats.ttest_rel(table[:, -1], table[:, 0]).confidence_interval(0.95)
+    assert found.sentence.startswith(
+        "val/accuracy rises with train_fraction, from 0.133 at 0.1 to 0.883 at 0.9 (+0.75 ["
+    )
+    assert f"[{ends.low:.3g}, {ends.high:.3g}], paired over 3 seeds" in found.sentence
+    assert found.numbers["all"]["p"] == pytest.approx(2 * page)
+    assert found.n == 12
+
+
+def test_no_trend_is_called_one_and_a_best_value_inside_is_named() -> None:
+    rows = {0.1: [0.1, 0.2], 0.3: [0.9, 0.9], 0.5: [0.2, 0.1]}
+    sentence = answer(Question(ask="how does it change", **ALONG), shares(rows)).sentence
+    assert "shows no clear trend with train_fraction" in sentence
+    assert sentence.endswith("; it is best at 0.3 (0.9).")
+
+
+def test_each_value_of_between_gets_its_own_sentence() -> None:
+    runs = shares({0.1: [0.1], 0.5: [0.5], 0.9: [0.9]}) + shares({0.1: [0.3], 0.5: [0.3], 0.9: [0.3]}, "lstm")
+    found = answer(Question(ask="how does it change", between="model.kind", **ALONG), runs)
+    assert found.sentence.startswith("GPT: val/accuracy shows no clear trend with train_fraction")
+    assert "one seed, so no interval" in found.sentence
+    assert "LSTM: val/accuracy does not change with train_fraction" in found.sentence
+
+
+def test_replays_along_alpha_are_not_tested() -> None:
+    runs = [run({}, seed, {"val/loss": [4, 3, 2, 1, 1]}) for seed in (0, 1)]
+    found = answer(Question(ask="how does it change", metric="val/loss", over="alpha"), runs)
+    assert found.sentence == (
+        "val/loss falls with alpha, from 4 at 0.1 to 1 at 1.0 (−3 [−3, −3], paired over 2 seeds; "
+        "no test, since these are records of the same runs)."
+    )
+    assert found.n == 2
+
+
+def test_a_dial_of_words_is_compared_instead() -> None:
+    question = Question(ask="how does it change", over="model.kind")
+    assert answer(question, two_kinds([0.9, 0.8], [0.1, 0.2])).sentence.startswith("GPT is ahead of LSTM")
+
+
+# ---- smallest and largest ----
+
+
+def test_the_smallest_value_is_the_first_where_every_seed_passes() -> None:
+    rows = {0.1: [0.1, 0.2], 0.3: [0.95, 0.8], 0.5: [0.9, 0.95], 0.9: [1.0, 1.0]}
+    found = answer(Question(ask="smallest", at_least=0.9, **ALONG), shares(rows))
+    assert found.sentence == (
+        "The smallest train_fraction with val/accuracy ≥ 0.9 is 0.5 "
+        "(in 2 of 2 seeds, 95 % interval of the share [0.158, 1]; at 0.3 in 1 of 2 seeds)."
+    )
+    assert found.numbers["all"]["level"] == 0.5
+
+
+def test_values_that_fail_on_the_good_side_are_named() -> None:
+    rows = {0.1: [0.1, 0.2], 0.3: [0.95, 0.9], 0.5: [0.9, 0.2]}
+    sentence = answer(Question(ask="smallest", at_least=0.9, **ALONG), shares(rows)).sentence
+    assert sentence.endswith(", but not at 0.5 (1 of 2 seeds).")
+
+
+def test_the_largest_value_can_need_two_conditions_for_each_setting() -> None:
+    def memorising(kind: str, share: float, train: float, val: float) -> RunCurves:
+        readings = {"train/accuracy": [0, train], "val/accuracy": [0, val]}
+        return run({"model.kind": kind, "task.train_fraction": share}, 0, readings)
+
+    runs = [memorising("gpt", 0.1, 1.0, 0.1), memorising("gpt", 0.3, 1.0, 0.4), memorising("gpt", 0.5, 1.0, 0.9)]
+    runs += [memorising("lstm", 0.1, 0.5, 0.1), memorising("lstm", 0.3, 1.0, 0.9), memorising("lstm", 0.5, 1.0, 0.9)]
+    question = Question(ask="largest", at_most=0.5, and_metric="train/accuracy", and_at_least=0.99, **ALONG)
+    found = answer(question, runs)
+    assert "GPT: the largest train_fraction with val/accuracy ≤ 0.5 and train/accuracy ≥ 0.99 is 0.3" in found.sentence
+    assert "LSTM: no train_fraction tried (0.1, 0.3 and 0.5) has" in found.sentence
+    assert found.numbers["LSTM"]["level"] is None
+
+
+# ---- which scales better ----
+
+
+def test_slopes_per_doubling_are_compared_over_seeds() -> None:
+    runs = [
+        run({"model.kind": kind, "model.dim": dim}, seed, slope * np.log2(dim / 32) + 0.01 * ((seed * (dim // 32)) % 5))
+        for kind, slope in (("gpt", 0.2), ("lstm", 0.05))
+        for dim in (32, 64, 128, 256)
+        for seed in range(6)
+    ]
+    found = answer(Question(ask="which scales better", over="model.dim", between="model.kind"), runs)
+    assert found.sentence.startswith(
+        "GPT scales better with dim than LSTM: per doubling of dim, val/accuracy changes by "
+    )
+    slopes = found.numbers["per_doubling"]["GPT"]["values"]
+    y = [0.2 * power + 0.01 * ((3 * 2**power) % 5) for power in range(4)]
+    assert slopes[3] == pytest.approx(stats.linregress(range(4), y).slope)
+
+
+def test_losses_scale_by_factors() -> None:
+    runs = [
+        run({"model.kind": kind, "model.dim": dim}, seed, {"val/loss": [9.0, (1 + seed / 10) * dim**-power]})
+        for kind, power in (("gpt", 1.0), ("lstm", 0.5))
+        for dim in (32, 64, 128)
+        for seed in (0, 1)
+    ]
+    question = Question(ask="which scales better", metric="val/loss", over="model.dim", between="model.kind")
+    sentence = answer(question, runs).sentence
+    assert "changes by GPT ×0.5 and LSTM ×0.707 (ratio 1.41 [1.41, 1.41]" in sentence
+    assert "GPT seems to scale better" in sentence
+    assert "cannot tell with 2 seeds" in sentence
+
+
+# ---- grokking and stopping ----
+
+
+def test_labels_are_counted_with_the_delay_and_the_definition() -> None:
+    grokked = {"train/accuracy": [0, 1, 1, 1, 1], "val/accuracy": [0, 0, 0, 1, 1]}
+    memorised = {"train/accuracy": [0, 1, 1, 1, 1], "val/accuracy": [0, 0, 0, 0, 0]}
+    found = answer(Question(ask="grokking"), [run({}, 0, grokked), run({}, 1, grokked), run({}, 2, memorised)])
+    assert found.sentence.startswith("Of 3 runs, 1 memorised and 2 grokked; share grokked 0.667 [0.0943, 0.992]; ")
+    assert "took 20 steps [20, 20] (mean over 2)" in found.sentence
+    assert "grokked: validation accuracy is at most 0.5 when" in found.sentence
+    assert found.numbers["all"]["labels"] == {"not learned": 0, "memorised": 1, "grokked": 2, "generalised": 0}
+
+
+def test_stopping_is_advised_for_each_point() -> None:
+    runs = [
+        run({"model.kind": kind}, seed, {"val/loss": [4, 2, best + seed / 10, 2.5, 3]})
+        for kind, best in (("gpt", 1.0), ("lstm", 1.5))
+        for seed in (0, 1)
+    ]
+    found = answer(Question(ask="stopping", metric="val/loss"), runs)
+    assert "GPT: val/loss is best at step 20 (1.05, ± 0.05, standard error over 2 seeds)" in found.sentence
+    assert "the 20 steps after it bought nothing" in found.sentence
+    assert found.numbers["LSTM"]["best"] == 20
+    assert (
+        "no value of norm is best"
+        in answer(Question(ask="stopping", metric="norm"), [run({}, 0, {"norm": [1]})]).sentence
+    )
+
+
+# ---- too little to tell ----
+
+EVERY_KIND = [
+    BETTER,
+    Question(ask="how does it change", **ALONG),
+    Question(ask="how does it change", over="alpha"),
+    Question(ask="smallest", at_least=0.9, **ALONG),
+    Question(ask="largest", at_most=0.9, **ALONG),
+    Question(ask="which scales better", between="model.kind", **ALONG),
+    Question(ask="grokking"),
+    Question(ask="stopping"),
+]
+
+
+@pytest.mark.parametrize("question", EVERY_KIND, ids=lambda question: question.ask)
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [],
+        [run({}, 0, {}, "planned")],
+        [run({}, 0, {"val/accuracy": [nan]}, "diverged")],
+        [run({}, 0, {"val/loss": [1.0]})],
+        [run({}, 0, {"val/accuracy": [nan, nan]})],
+        [run({}, 0, {"val/accuracy": [0.5]})],
+        [run({"model.kind": kind}, 0, {"val/accuracy": [nan]}) for kind in ("gpt", "lstm")],
+        [run({"model.kind": "gpt"}, 0, 0.5), run({"model.kind": "lstm"}, 0, 0.5, "failed")],
+        [run({"model.kind": "gpt"}, 0, 0.5), run({"model.kind": "lstm"}, 1, 0.7)],
+        [*shares({0.1: [0.1], 0.9: [nan]}), *shares({0.1: [nan, nan, 0.3]}, "lstm")],
+        [run({"model.kind": kind}, 0, {"val/accuracy": [0.5], "train/accuracy": [1]}) for kind in ("gpt", "lstm")],
+    ],
+    ids=[
+        "nothing",
+        "planned",
+        "diverged",
+        "no reading",
+        "nan",
+        "one step",
+        "all nan",
+        "failed",
+        "lone",
+        "holes",
+        "one seed",
+    ],
+)
+def test_whatever_is_missing_every_kind_of_question_gets_a_sentence(question: Question, runs: list[RunCurves]) -> None:
+    found = answer(question, runs)
+    assert found.sentence.endswith((".", ".)"))
+    assert len(found.sentence) > 20
+    json.dumps(found.numbers, default=str)
+
+
+def test_runs_left_out_are_counted_in_the_warning() -> None:
+    runs = two_kinds([0.9, 0.8, 0.9], [0.1, 0.2, 0.1])
+    runs[2] = run({"model.kind": "gpt"}, 2, 0.9, "diverged")
+    found = answer(BETTER, runs)
+    assert "paired over 2 seeds" in found.sentence
+    assert found.warning.startswith("left out: 1 of 6 runs diverged")
+
+
+def test_an_unknown_reading_is_answered_with_those_there_are() -> None:
+    sentence = answer(Question(metric="val/acuracy", between="model.kind"), two_kinds([1], [1])).sentence
+    assert sentence == "There is no answer: no run has a reading val/acuracy; there are val/accuracy."
+
+
+def test_only_narrows_the_runs() -> None:
+    question = Question(ask="smallest", at_least=0.9, only={"model.kind": "lstm"}, **ALONG)
+    runs = shares({0.1: [0.95]}) + shares({0.1: [0.1], 0.5: [0.95]}, "lstm")
+    assert "is 0.5" in answer(question, runs).sentence
+    assert "no run has the settings" in answer(question, shares({0.1: [0.95]})).sentence
+
+
+def test_a_question_without_words_of_its_own_is_worded() -> None:
+    assert question_in_words(BETTER) == "which is better: val/accuracy between model.kind"
+    assert question_in_words(Question(ask="grokking", text="Does it grok?")) == "Does it grok?"
+
+
+@pytest.mark.parametrize("name", [name for name in shipped_studies() if name.startswith("arithmetic/")])
+def test_every_shipped_question_has_an_answer_before_any_run(name: str) -> None:
+    for question in read_study(shipped_studies()[name]).questions:
+        assert answer(question, []).sentence.startswith("There is no answer yet")
+
+
+# ---- the verbs ----
+
+TINY = ["task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=20", "train.eval_every=10"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("home")
+    words = [*TINY, "train.eval_first=2", "train.save_every=10", "seeds=2", "--device", "cpu", "--workers", "1", "-q"]
+    done = CliRunner().invoke(app, ["run", "arithmetic/sanity", *words, "--home", str(folder)])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def call(home: Path, *words: str) -> str:
+    done = CliRunner().invoke(app, [*words, "--home", str(home)])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_answer_prints_each_question_with_its_sentence(home: Path) -> None:
+    text = call(home, "answer", "arithmetic/sanity")
+    assert "Which model reaches the lower validation loss?\n  " in text
+    assert "cannot tell with 2 seeds" in text
+    document = json.loads(call(home, "answer", "arithmetic/sanity", "--json"))
+    assert [one["asked"]["report"] for one in document["answers"]] == ["D 2"] * 4 + ["D 1"]
+    assert {"question", "asked", "sentence", "warning", "n", "numbers"} == document["answers"][0].keys()
+
+
+def test_words_narrow_the_runs_of_an_answer(home: Path) -> None:
+    assert "paired over 1 seed" in call(home, "answer", "arithmetic/sanity", "seeds=1")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("model.kind=gpt", "model.kind=lstm"), ("model.kind",), ("model.kind=gpt seeds=2", "model.kind=lstm seeds=2")],
+)
+def test_compare_takes_words_or_a_dial_of_a_study(home: Path, names: tuple[str, ...]) -> None:
+    document = json.loads(call(home, "compare", "arithmetic/sanity", *names, "--metric", "val/loss", "--json"))
+    assert [len(ids) for ids in document["groups"].values()] == [2, 2]
+    assert document["numbers"]["pairs"][0]["n"] == 2
+    assert call(home, "compare", "arithmetic/sanity", *names, "--metric", "val/loss").startswith(document["sentence"])
+
+
+def test_compare_takes_runs_and_a_study_whole(home: Path) -> None:
+    ids = [one["id"] for one in json.loads(call(home, "ls", "arithmetic/sanity", "--json"))["runs"]]
+    assert ids[0] in call(home, "compare", ids[0], ids[2], "--metric", "val/loss")
+    assert "arithmetic/sanity" in call(home, "compare", "arithmetic/sanity", ids[0], "--metric", "val/loss")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (["model.kind=gpt", "model.kind=lstm"], 2, "name a stored study before"),
+        (["arithmetic/sanity"], 2, "names one group"),
+        (["arithmetic/sanity", "nonsense"], 4, "nonsense is neither a stored study, a run, a setting nor key=value"),
+        (["arithmetic/sanity", "model.kind", "--value", "bst"], 2, r"(did you mean best?)"),
+    ],
+)
+def test_compare_says_what_it_cannot_use(home: Path, words: list[str], code: int, why: str) -> None:
+    done = CliRunner().invoke(app, ["compare", *words, "--home", str(home)])
+    assert done.exit_code == code
+    assert why in done.stderr
