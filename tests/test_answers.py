@@ -16,10 +16,12 @@ from seedbed.cli import app
 from seedbed.measures.answers import answer, question_in_words
 from seedbed.measures.summary import RunCurves
 from seedbed.models.count import count_parameters
-from seedbed.records import Curve, Status, StoredRun
+from seedbed.records import Curve, Evaluated, Finished, Pack, Placement, Status, StoredRun, jsonable
 from seedbed.settings import Settings, Value
 from seedbed.shown import Question
+from seedbed.store import Store
 from seedbed.study.files import shipped_studies
+from seedbed.study.plan import plan_named
 from seedbed.study.read import read_study
 
 STEPS = (0, 10, 20, 30, 40)
@@ -103,7 +105,7 @@ def test_an_early_step_is_early_and_not_better() -> None:
 
 def test_equal_groups_are_called_equal() -> None:
     sentence = answer(BETTER, two_kinds([1.0, 1.0], [1.0, 1.0])).sentence
-    assert sentence == "GPT and LSTM are equal on val/accuracy: 1 in every run (paired over 2 seeds)."
+    assert sentence == "GPT and LSTM are equal on val/accuracy: 1 on the mean, paired over 2 seeds."
 
 
 def test_three_groups_are_ranked_and_corrected_for_their_pairs() -> None:
@@ -182,6 +184,13 @@ def test_no_trend_is_called_one_and_a_best_value_inside_is_named() -> None:
     sentence = answer(Question(ask="how does it change", **ALONG), shares(rows)).sentence
     assert "shows no clear trend with train_fraction" in sentence
     assert sentence.endswith("; it is best at 0.3 (0.9).")
+
+
+def test_a_trend_whose_size_is_unknown_is_called_so() -> None:
+    rows = {0.1: [0.1, 0.1], 0.3: [0.2, 0.11], 0.5: [0.5, 0.12], 0.9: [0.9, 0.13]}
+    sentence = answer(Question(ask="how does it change", **ALONG), shares(rows)).sentence
+    assert sentence.startswith("val/accuracy rises with train_fraction")
+    assert sentence.endswith("; the trend is clear, its size is not.")
 
 
 def test_each_value_of_between_gets_its_own_sentence() -> None:
@@ -350,7 +359,7 @@ def test_whatever_is_missing_every_kind_of_question_gets_a_sentence(question: Qu
     found = answer(question, runs)
     assert found.sentence.endswith((".", ".)"))
     assert len(found.sentence) > 20
-    json.dumps(found.numbers, default=str)
+    json.dumps(jsonable(found.numbers), allow_nan=False)
 
 
 def test_runs_left_out_are_counted_in_the_warning() -> None:
@@ -386,15 +395,23 @@ def test_every_shipped_question_has_an_answer_before_any_run(name: str) -> None:
 
 # ---- the verbs ----
 
-TINY = ["task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=20", "train.eval_every=10"]
+READINGS = ("train/loss", "val/loss", "train/accuracy", "val/accuracy", "norm")
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the four runs of arithmetic/sanity, as if they had been trained."""
     folder = tmp_path_factory.mktemp("home")
-    words = [*TINY, "train.eval_first=2", "train.save_every=10", "seeds=2", "--device", "cpu", "--workers", "1", "-q"]
-    done = CliRunner().invoke(app, ["run", "arithmetic/sanity", *words, "--home", str(folder)])
-    assert done.exit_code == 0, done.output
+    plan = plan_named("arithmetic/sanity")
+    values = np.random.default_rng(1).random((len(plan.runs), len(READINGS)))
+    with Store.open(folder) as store:
+        store.register(plan)
+        [pack] = store.claim([Pack("p", plan.runs, 1)], lambda _: Placement())
+        with store.lock(pack.id):
+            slots = tuple(range(len(plan.runs)))
+            happened = [Evaluated(step, slots, READINGS, values / (1 + step)) for step in (0, 10)]
+            store.record(pack.id, [*happened, *(Finished(slot, 10) for slot in slots)])
+            store.finish(pack.id)
     return folder
 
 
@@ -414,12 +431,16 @@ def test_answer_prints_each_question_with_its_sentence(home: Path) -> None:
 
 
 def test_words_narrow_the_runs_of_an_answer(home: Path) -> None:
-    assert "paired over 1 seed" in call(home, "answer", "arithmetic/sanity", "seeds=1")
+    assert "paired over 1 seed" in call(home, "answer", "arithmetic/sanity", "seeds=[42]")
 
 
 @pytest.mark.parametrize(
     "names",
-    [("model.kind=gpt", "model.kind=lstm"), ("model.kind",), ("model.kind=gpt seeds=2", "model.kind=lstm seeds=2")],
+    [
+        ("model.kind=gpt", "model.kind=lstm"),
+        ("model.kind",),
+        ("model.kind=gpt seeds=0,42", "model.kind=lstm seeds=0,42"),
+    ],
 )
 def test_compare_takes_words_or_a_dial_of_a_study(home: Path, names: tuple[str, ...]) -> None:
     document = json.loads(call(home, "compare", "arithmetic/sanity", *names, "--metric", "val/loss", "--json"))

@@ -10,14 +10,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+Done: TypeAlias = subprocess.CompletedProcess[str]
 TINY = ["task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=30", "train.eval_every=10",
         "train.eval_first=2", "train.save_every=10", "seeds=2"]  # fmt: skip
 
 
-def seedbed(*words: object, home: Path | None = None, code: int = 0, **more: object) -> subprocess.CompletedProcess[str]:
+def seedbed(*words: object, home: Path | None = None, code: int = 0, **more: object) -> Done:
     where = [] if home is None else ["--home", str(home)]
     command = [sys.executable, "-m", "seedbed", *map(str, words), *where]
     done = subprocess.run(command, capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload]
@@ -92,9 +94,10 @@ def test_words_filter_what_is_shown(trained):
 def test_t_max_replays_as_if_stopped_earlier(trained):
     home, _ = trained
     whole, half = (
-        json.loads(seedbed("show", "quickstart", "--json", *more, home=home).stdout)["points"][0]["metrics"]["train/loss"]
+        json.loads(seedbed("show", "quickstart", "--json", *more, home=home).stdout)["points"][0]["metrics"]
         for more in ([], ["--t-max", "0.5"])
     )
+    whole, half = whole["train/loss"], half["train/loss"]
     assert max(half["t_f"]["values"].values()) <= 15 < min(whole["t_f"]["values"].values())
     assert "expected a step" in seedbed("show", "quickstart", "--t-max", "1.5", home=home, code=2).stderr
 
@@ -218,7 +221,8 @@ def wait_for_saves(home: Path, n: int, process: subprocess.Popen[str]) -> None:
 def uninterrupted(tmp_path_factory):
     home = tmp_path_factory.mktemp("whole")
     process = start(home)
-    assert process.communicate() and process.returncode == 0
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
     return results(home)
 
 
@@ -230,7 +234,10 @@ def results(home: Path) -> dict[str, object]:
     return {"show": seedbed("show", "quickstart", "--json", home=home).stdout, "runs": shown, "files": files}
 
 
-@pytest.mark.parametrize("kills", [(signal.SIGKILL, signal.SIGKILL), (signal.SIGTERM, signal.SIGKILL), (signal.SIGINT,)])
+KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
+
+
+@pytest.mark.parametrize("kills", [(KILL, KILL), (TERM, KILL), (INT,)])
 def test_a_killed_study_goes_on_and_ends_with_the_same_bytes(tmp_path, uninterrupted, kills):
     for i, number in enumerate(kills):
         process = start(tmp_path)

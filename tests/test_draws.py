@@ -35,7 +35,7 @@ def test_uniform_draws_fill_the_unit_interval_evenly():
     counts = torch.histc(draws, bins=100, min=0, max=1)
     chi2 = ((counts - 6400) ** 2 / 6400).sum()
     assert 50 < chi2 < 160  # 99 degrees of freedom: outside with probability below 1e-4
-    assert 0 <= draws.min()
+    assert draws.min() >= 0
     assert draws.max() < 1
 
 

@@ -14,14 +14,17 @@ import seedbed
 ROOT = Path(seedbed.__file__).parent
 PARTS = (
     "errors", "settings", "shown", "records", "draws", "data", "models", "study", "generate", "train", "store",
-    "measures", "charts", "report", "export", "engines", "pipeline", "progress", "web", "cli", "__main__",
+    "measures", "charts", "report", "export", "engines", "pipeline", "progress", "web", "data_verbs", "cli",
+    "__main__",
 )  # fmt: skip
-KNOW_TORCH = {"draws.py", "data/batches.py", "generate", "train", "export", "web"}
+ON_THE_DEVICE = {f"data/{name}batches.py" for name in ("", "equation_", "text_", "label_")} | {"data/samples.py"}
+KNOW_TORCH = {"draws.py", *ON_THE_DEVICE, "generate", "train", "export", "web"}
 NO_TORCH_IN_MODELS = {"models/__init__.py", "models/count.py"}
 
 
 def modules() -> list[Path]:
-    return sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
+    found = (path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
+    return sorted(path for path in found if str(path) != "__init__.py")
 
 
 def imported(path: Path) -> set[str]:
@@ -65,7 +68,7 @@ def test_sql_stays_inside_the_store(path):
 
 def test_within_models_only_layers_know_the_run_axis():
     """No other model file speaks of runs: not in names, not in shapes."""
-    for name in ("gpt.py", "lstm.py", "positions.py", "taps.py"):
+    for name in ("gpt.py", "lstm.py", "encoder.py", "positions.py", "taps.py"):
         text = (ROOT / "models" / name).read_text(encoding="utf-8")
         assert "n_runs" not in text
         assert '"R ' not in text

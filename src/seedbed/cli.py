@@ -267,7 +267,7 @@ def compare(
         typer.echo("\n".join([found.sentence, *(f"  ({note})" for note in found.notes)]))
 
 
-@app.command(epilog="Example: seedbed report arithmetic/data-size && open lab/reports/arithmetic/data-size/index.html")
+@app.command(epilog="Example: seedbed report arithmetic/data-size")
 @verb
 def report(
     names: Annotated[list[str], typer.Argument(help="one study or several; key=value words choose among their runs")],
@@ -286,7 +286,7 @@ def report(
 Dial = Annotated[str | None, typer.Option(help="a dial, such as model.layers")]
 
 
-@app.command(epilog="Example: seedbed plot arithmetic/data-size --colour task.train_fraction --out figure.svg")
+@app.command(epilog="Example: seedbed plot quickstart --metrics val/loss --out loss.svg")
 @verb
 def plot(
     study: StoredArgument, words: Words = None, home: Home = DEFAULT_HOME,

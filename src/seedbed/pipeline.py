@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from seedbed import __version__
+from seedbed.data.facts import facts_of
 from seedbed.engines.local import Failed, Stop, find_device, n_cores, run_jobs
 from seedbed.errors import Busy
 from seedbed.records import (
@@ -74,7 +75,7 @@ class Machine:
         """On a GPU the whole update is one graph, compiled first where the pack is long and wide enough to pay."""
         if self.device == "cpu":
             return "plain"
-        n_model_steps = sum(run.settings.n_steps() for run in pack.runs)
+        n_model_steps = sum(run.settings.n_steps(run.facts) for run in pack.runs)
         return "compiled" if n_model_steps >= WORTH_COMPILING else "graph"
 
 
@@ -113,7 +114,7 @@ class WorkingPack:
 
     @property
     def n_steps(self) -> int:
-        return max(run.settings.n_steps() for run in self.runs)
+        return max(run.settings.n_steps(facts_of(run.settings.task)) for run in self.runs)
 
 
 @dataclass

@@ -70,7 +70,7 @@ def pixels(png: bytes) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
     return _unfiltered(raw, n).reshape(height, width, n)
 
 
-def _unfiltered(raw: np.ndarray, n: int) -> np.ndarray:  # type: ignore[type-arg]
+def _unfiltered(raw: np.ndarray, n: int) -> np.ndarray:
     rows = np.zeros((raw.shape[0], raw.shape[1] - 1), np.uint8)
     above = np.zeros(raw.shape[1] - 1, np.int64)
     for number, line in enumerate(raw):
@@ -85,7 +85,7 @@ def _unfiltered(raw: np.ndarray, n: int) -> np.ndarray:  # type: ignore[type-arg
     return rows
 
 
-def _sequential(row: np.ndarray, above: np.ndarray, n: int, kind: int) -> np.ndarray:  # type: ignore[type-arg]
+def _sequential(row: np.ndarray, above: np.ndarray, n: int, kind: int) -> np.ndarray:
     out = row.tolist()
     up = above.tolist()
     for i in range(len(out)):

@@ -87,6 +87,12 @@ def test_groups_of_samples_are_told_by_dash_and_splits_by_colour() -> None:
     }
 
 
+def test_a_metric_over_all_samples_is_told_from_its_groups() -> None:
+    values = {"val/loss": [1.0, 0.5], "val/loss[order=2]": [2.0, 1.0]}
+    chart = gather_curves(Figure(metrics=tuple(values)), [made_run(GPT, 0, values)])
+    assert [line.dash for line in chart.lines] == ["all", "order=2"]
+
+
 def test_the_gap_is_how_far_validation_lags_behind_training() -> None:
     run = made_run(GPT, 0, {"train/accuracy": [0.5, 1.0], "val/accuracy": [0.4, 0.25]})
     (line,) = gather_curves(Figure(metrics=("val/accuracy",), value="gap"), [run]).lines
@@ -114,8 +120,9 @@ def test_a_dial_that_no_run_has_is_refused_with_the_nearest_name() -> None:
 
 def test_a_chart_without_a_record_says_it_is_empty() -> None:
     runs = [made_run(GPT, 0, {}, status="planned")]
-    for kind, gather in (("curves", gather_curves), ("against", gather_against), ("bars", gather_bars)):
-        assert gather(Figure(kind=kind, x="train.lr" if kind != "curves" else "step"), runs).empty, kind
+    assert gather_curves(Figure(), runs).empty
+    assert gather_against(Figure(kind="against", x="train.lr"), runs).empty
+    assert gather_bars(Figure(kind="bars", x="train.lr"), runs).empty
     assert gather_level(Figure(kind="level"), runs).empty
     assert gather_parallel(Figure(kind="parallel"), runs).empty
 

@@ -13,7 +13,8 @@ from .made import grid, made_run
 
 @pytest.mark.parametrize("kind", CATALOGUE)
 def test_every_kind_has_a_text(kind: str) -> None:
-    figure = Figure(kind=kind, metrics=("val/loss",), x="train.batch_size" if kind != "curves" else "step")
+    x = "train.batch_size" if kind != "curves" else "step"
+    figure = Figure.model_validate({"kind": kind, "metrics": ("val/loss",), "x": x})
     text = preview(CATALOGUE[kind].gather(figure, grid()))
     assert len(text.splitlines()) > 4
     assert max(map(len, text.splitlines())) < 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seedbed.data.batches import ArithmeticBatches
+from seedbed.data.equation_batches import EquationBatches
 from seedbed.settings import Settings
 from seedbed.train.readings import take_readings
 from seedbed.train.step import Trainer
@@ -74,11 +74,79 @@ def test_stacked_runs_match_runs_alone(family, optimizer):
 def decided_weights(trainer, slot):
     """One run's weights but for key biases: softmax cancels them, so their gradient is pure rounding, which Adam scales
     up to full size; no logit depends on them."""
-    weights = {name: torch.from_numpy(array) for name, array in trainer.bank.arrays(slot).items()}
+    weights = {name: torch.from_numpy(array) for name, array in trainer.arrays(slot).items()}
     for name, values in weights.items():
         if name.endswith("qkv.bias"):
             values.unflatten(0, (3, -1))[1] = 0
     return weights
+
+
+# ---- text and labels ----
+
+READ = {"task.length": 6, "model.dim": 8, "model.layers": 1, "train.eval_batches": 3}
+READERS = {
+    "gpt": {"task.sampler": "documents", "model.heads": 2, "model.attention_dropout": 0.2, "train.accumulate": 2},
+    "gpt-epochs": {"task.sampler": "epochs", "model.heads": 2, "model.positions": "alibi", "model.norm": "pre",
+                   "task.lengths": (9,), "train.ema": 0.5, "train.decay": "matrices"},
+    "gpt-windows": {"task.sampler": "windows", "model.heads": 2, "model.tied": True, "train.label_smoothing": 0.1},
+    "lstm": {"model.kind": "lstm", "task.sampler": "length", "model.projection": 5, "model.embedding_dropout": 0.2},
+    "lstm-epochs": {"model.kind": "lstm", "task.sampler": "epochs", "model.gate_biases": 2, "model.layers": 2},
+    "encoder": {"task.kind": "labels", "model.kind": "encoder", "model.heads": 2, "model.batch_norm": True,
+                "model.classifier_dropout": 0.3, "model.classifier_hidden": 6,
+                "train.optimizer": "momentum"},
+}  # fmt: skip
+VARIED_READERS = [
+    {"train.lr": 0.01, "train.batch_size": 5, "model.dropout": 0.1},
+    {"train.lr": 0.003, "train.batch_size": 7, "train.weight_decay": 0.1, "model.dropout": 0.0},
+    {"train.lr": 0.02, "train.batch_size": 6, "train.schedule": "cosine", "train.warmup": 3, "train.clip": 0.1},
+]
+
+
+@pytest.fixture
+def readers(tmp_path):
+    """Packs that differ in what a pack may differ in, over a text of two documents and 40 labelled lines."""
+    for i, text in enumerate(
+        ("the sun also rises on the plain in spain, they say. ", "all good things come to an end; ")
+    ):
+        (tmp_path / f"{i}.txt").write_text(text * (5 - i), encoding="utf-8")
+    lines = [f"{'dry' if i % 3 else 'wet'}\tday {i % 5} had {i % 3} drops of rain\n" for i in range(40)]
+    (tmp_path / "rain.tsv").write_text("".join(lines), encoding="utf-8")
+
+    def make(reader):
+        task = {"task.kind": "text", "task.corpus": str(tmp_path)}
+        if reader == "encoder":
+            task = {"task.corpus": str(tmp_path / "rain.tsv")}
+        return [Settings.of(READ | task | READERS[reader] | one) for one in VARIED_READERS]
+
+    return make
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_stacked_runs_that_read_match_runs_alone(readers, reader):
+    """The encoder without Adam: BatchNorm cancels biases before it, and Adam would scale up their rounding."""
+    runs, seeds = readers(reader), (0, 42, 42)
+    together = train(runs, seeds, 30)
+    stacked = take_readings(together)
+    for slot, (one, seed) in enumerate(zip(runs, seeds, strict=True)):
+        alone = train([one], [seed], 30)
+        expected = decided_weights(alone, 0)
+        for name, values in decided_weights(together, slot).items():
+            torch.testing.assert_close(values, expected[name], rtol=1e-10, atol=1e-12, msg=name)
+        for name, values in take_readings(alone).items():
+            if name != "norm":
+                torch.testing.assert_close(stacked[name][slot], values[0], rtol=1e-9, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_broken_reader_leaves_its_neighbours_byte_identical(readers, reader):
+    runs, seeds = readers(reader), (0, 42, 42)
+    healthy = train(runs, seeds, 8, torch.float32)
+    harmed = train(runs, seeds, 8, torch.float32, lambda trainer: trainer.bank.weights[1].fill_(torch.nan))
+    assert torch.equal(healthy.bank.weights[[0, 2]], harmed.bank.weights[[0, 2]])
+    before, after = take_readings(healthy), take_readings(harmed)
+    for name in before:
+        assert torch.equal(before[name][[0, 2]], after[name][[0, 2]])
+    assert harmed.broken_at[1] == 0
 
 
 def test_the_comparison_sees_a_shared_gradient_norm():
@@ -147,7 +215,7 @@ def test_sharing_the_beginnings_of_equations_changes_no_number(kind, more):
     def unshare(trainer):
         tasks, sizes = [one.task for one in runs], [one.train.batch_size for one in runs]
         assert trainer.batches.n_stem > 0
-        trainer.batches = ArithmeticBatches(tasks, (1, 2), sizes, trainer.step.device, share=False)
+        trainer.batches = EquationBatches(tasks, (1, 2), sizes, trainer.step.device, share=False)
 
     shared, whole = train(runs, (1, 2), 30), train(runs, (1, 2), 30, meddle=unshare)
     for slot in range(2):

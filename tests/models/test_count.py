@@ -115,7 +115,8 @@ B = {"model.norm": "pre", "model.positions": "learned", "model.mlp_bias": True, 
 ENCODER = B | {"task.kind": "labels", "model.kind": "encoder"}
 DECODER = B | {"task.kind": "text"}
 C_LSTM = {"task.kind": "text", "model.kind": "lstm", "model.dim": 768, "model.hidden": 512, "model.projection": 768,
-          "model.gate_biases": 2, "model.tied": True, "model.output_bias": False, "model.embeddings": "gpt1"}  # fmt: skip
+          "model.gate_biases": 2, "model.tied": True, "model.output_bias": False,
+          "model.embeddings": "gpt1"}  # fmt: skip
 C_GPT = {"task.kind": "text", "model.dim": 768, "model.heads": 12, "model.mlp_bias": True, "model.positions": "learned",
          "model.tied": True, "model.output_bias": False, "model.embeddings": "gpt1"}  # fmt: skip
 SPEECHES, WIKI = DataFacts(5_755, 32, 1, classes=3), DataFacts(40_479, 256, 1)

@@ -20,8 +20,10 @@ from seedbed.cli import app
 from seedbed.errors import MissingData, UsageError
 from seedbed.records import Diverged, Evaluated, Finished, Pack, Parameters, Placement, Plan, Run, Saved
 from seedbed.report import page
+from seedbed.report.figures import command_of
 from seedbed.report.page import write_report
 from seedbed.settings import Settings, Value
+from seedbed.shown import Figure
 from seedbed.store.store import Store
 
 NAMES = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
@@ -41,8 +43,9 @@ colour = "train.weight_decay"
 
 @pytest.fixture(autouse=True)
 def _fixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A date that does not change, and a small stand-in for the program that draws charts in a page."""
+    """A date that does not change, small pictures, and a stand-in for the program that draws charts in a page."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    monkeypatch.setattr(render, "PNG_SCALE", 0.5)
     monkeypatch.setattr(page, "script", lambda: "window.vegaEmbed = () => Promise.resolve();")
 
 
@@ -256,6 +259,15 @@ def test_several_studies_are_reported_together_and_apart(tmp_path: Path) -> None
 
 
 # ---- the verbs ----
+
+
+def test_the_command_of_a_figure_names_its_filters_and_options() -> None:
+    figure = Figure(
+        kind="against", x="train.lr", only={"task.orders": (2, 3), "train.batch_size": (8, 16), "model.kind": "gpt"}
+    )
+    assert command_of(figure, "toy") == (
+        "seedbed plot toy 'task.orders=[2,3]' train.batch_size=8,16 model.kind=gpt --kind against --x train.lr"
+    )
 
 
 def test_the_verbs_write_a_report_and_a_chart(tmp_path: Path) -> None:

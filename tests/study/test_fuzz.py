@@ -51,6 +51,11 @@ SCRAPS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def without_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEEDBED_OFFLINE", "1")
+
+
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
     text = draw(st.sampled_from(SEEDS))

@@ -42,11 +42,11 @@ def test_whole_epochs_of_the_default_task(size, steps):
 
 
 def test_an_epoch_shows_every_training_sample_once_and_its_last_batch_is_short():
-    from seedbed.data.batches import ArithmeticBatches
+    from seedbed.data.equation_batches import EquationBatches
 
     settings = Settings.of(TINY | {"train.batch_size": 5})
-    batches = ArithmeticBatches([settings.task] * 2, [3, 4], [5, 4], torch.device("cpu"))
-    assert batches.per_epoch.tolist() == [3, 3]
+    batches = EquationBatches([settings.task] * 2, [3, 4], [5, 4], torch.device("cpu"))
+    assert batches.epochs.per_epoch.tolist() == [3, 3]
     for epoch in range(2):
         seen = [[], []]
         sizes = [[], []]
@@ -76,9 +76,9 @@ def test_the_closing_record_repeats_the_last_one():
 def test_readings_are_means_over_whole_sets():
     """Loss and accuracy recomputed sample by sample from the saved weights, by torch's own functions."""
     import torch.nn.functional as F
+    from tests.equivalence.plain import PlainGPT
 
     from seedbed.data.arithmetic import split, table
-    from tests.equivalence.plain import PlainGPT
 
     settings = Settings.of(TINY | {"train.steps": 30, "task.orders": (2, 3), "train.lr": 0.01})
     found = events([settings], seeds=(11,))
@@ -119,7 +119,9 @@ def comparable(found):
         if isinstance(event, Evaluated):
             out.append(("evaluated", event.step, event.slots, event.names, event.values.tobytes()))
         elif isinstance(event, Saved):
-            weights = [(slot, name, a.tobytes()) for slot, arrays in event.weights.items() for name, a in arrays.items()]
+            weights = [
+                (slot, name, a.tobytes()) for slot, arrays in event.weights.items() for name, a in arrays.items()
+            ]
             out.append(("saved", event.step, weights, {name: a.tobytes() for name, a in event.state.items()}))
         elif isinstance(event, Diverged | Finished):
             out.append(event)

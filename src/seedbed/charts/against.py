@@ -20,6 +20,7 @@ from seedbed.charts.panels import (
     Cell,
     cells_of,
     colour_axis,
+    dash_of_metric,
     dash_title,
     n_columns,
     panel_of,
@@ -100,12 +101,12 @@ def _line(figure: Figure, panel: int, metric: str, points: Sequence[Sequence[Run
     means = np.where(np.isfinite(means), means, nan)
     stds = np.array([spread.std for spread in spreads])
     first = ordered[0][0]
-    where, group = parts_of(metric)
+    where, _ = parts_of(metric)
     return Line(
         panel=panel,
         name=point_in_words(first) if figure.colour else f"{point_in_words(first)} {where}".strip(),
         colour=dial_of(first, figure.colour) if figure.colour else where,
-        dash=spelled(dial_of(first, figure.dash)) if figure.dash else group if not figure.colour else "",
+        dash=spelled(dial_of(first, figure.dash)) if figure.dash else dash_of_metric(figure, metric),
         x=tuple(dial_of(members[0], figure.x) for members in ordered),
         y=means,
         low=means - stds,

@@ -30,6 +30,7 @@ from seedbed.charts.panels import (
     Cell,
     cells_of,
     colour_axis,
+    dash_of_metric,
     dash_title,
     n_columns,
     panel_of,
@@ -106,14 +107,14 @@ def _line(figure: Figure, panel: int, metric: str, group: Sequence[RunCurves], n
         return None
     first = group[0]
     mean, std = _mean_and_std(curves)
-    split, inner = parts_of(metric)
+    split, _ = parts_of(metric)
     n = len(group)
     name = f"{point_in_words(first)} {metric_in_words(metric)}".strip()
     return Line(
         panel=panel,
         name=name if n > 1 else f"{name}, seed {first.run.seed}",
         colour=dial_of(first, figure.colour) if figure.colour else split,
-        dash=spelled(dial_of(first, figure.dash)) if figure.dash else inner if not figure.colour else "",
+        dash=spelled(dial_of(first, figure.dash)) if figure.dash else dash_of_metric(figure, metric),
         x=tuple(np.asarray(curves[0].steps * worth, dtype=np.float64)),
         y=mean,
         low=mean - std,

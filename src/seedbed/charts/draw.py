@@ -58,9 +58,12 @@ def _kind(lines: Lines) -> Column:
 def _names(lines: Lines) -> Iterable[tuple[Value, ...]]:
     """What is said once a line."""
     for number, line in enumerate(lines.lines):
-        colour = line.colour if _kind(lines) == "number" else spelled(line.colour)
         n = str(line.n) if line.n == line.of else f"{line.n}/{line.of}"
-        yield number, line.panel, colour, line.dash, line.name, n
+        yield number, line.panel, _colour_cell(lines, line), line.dash, line.name, n
+
+
+def _colour_cell(lines: Lines, line: Line) -> Value:
+    return line.colour if _kind(lines) == "number" else spelled(line.colour)
 
 
 def _points(lines: Lines) -> Iterable[tuple[Value, ...]]:
@@ -89,10 +92,11 @@ def _draw_panel(base: alt.Chart, lines: Lines, place: int, panel: Panel, width: 
     layers = [
         *_spread_marks(inside, lines, mine, low),
         *_line_marks(inside, lines, place),
+        *_lone_marks(lines, mine, place),
         *_end_marks(lines, mine, place),
     ]
     seen = [lines.panels[other].title for other in _before(lines, place)]
-    title = alt.TitleParams("" if panel.title in seen else isolated(panel.title), fontSize=13, offset=8)
+    title = alt.TitleParams("" if panel.title in seen else isolated(panel.title), fontSize=13, offset=8, frame="group")
     layers.append(_hover_marks(inside, lines, place))
     layered = alt.layer(*layers).resolve_legend(color="independent", strokeDash="independent", shape="independent")
     return layered.properties(width=width, height=190 if width < 500 else 260, title=title)
@@ -124,6 +128,21 @@ def _line_marks(inside: alt.Chart, lines: Lines, place: int) -> list[alt.Chart]:
     points = inside.encode(color=colour_of(lines, corner), shape=shape_of(lines, corner))
     layers = [drawn.mark_line(strokeWidth=weight, clip=True)] if lines.x.scale else []
     return layers + ([points.mark_point(filled=True, size=45, opacity=1)] if pointed else [])
+
+
+def _lone_marks(lines: Lines, mine: Sequence[Line], place: int) -> list[alt.Chart]:
+    """Dots for records without a neighbour, which a line does not show: a run of one record, a record between gaps."""
+    lone = [(line, i) for line in mine for i in _lone(line)]
+    if not lone or lines.marks == "point":
+        return []
+    rows = [{"x": float(line.x[i]), "y": float(line.y[i]), "colour": _colour_cell(lines, line)} for line, i in lone]
+    dots = alt.Chart(alt.Data(values=rows)).mark_point(filled=True, size=30, opacity=1)
+    return [dots.encode(x=x_of(lines, place), y=y_of(lines, lines.panels[place], place), color=colour_of(lines, False))]
+
+
+def _lone(line: Line) -> list[int]:
+    good = np.concatenate([[False], np.isfinite(line.y), [False]])
+    return [int(i) for i in np.flatnonzero(good[1:-1] & ~good[:-2] & ~good[2:])]
 
 
 def _hover_marks(inside: alt.Chart, lines: Lines, place: int) -> alt.Chart:

@@ -107,6 +107,13 @@ def dash_title(figure: Figure) -> str | None:
     return "samples" if len(groups) > 1 and not figure.colour else None
 
 
+def dash_of_metric(figure: Figure, metric: str) -> str:
+    """The group of samples that a metric is of, where groups are what dashes tell."""
+    if figure.colour or dash_title(figure) is None:
+        return ""
+    return parts_of(metric)[1] or "all"
+
+
 def point_in_words(run: RunCurves) -> str:
     """`GPT layers=2 dim=64`."""
     return " ".join(

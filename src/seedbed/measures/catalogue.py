@@ -35,8 +35,14 @@ QUANTITIES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
         Entry("loss", "L", "nats", "mean negative log-likelihood per scored token", "min"),
-        Entry("accuracy", "A", "share", "share of samples whose scored tokens are all right", "max"),
+        Entry("accuracy", "A", "share", "share of samples with all scored tokens right; of text: of tokens", "max"),
         Entry("perplexity", "PPL", "tokens", "exponential of the loss: equally likely choices per token", "min"),
+        Entry("bits_per_character", "bpc", "bits", "negative log₂-likelihood per character of the text", "min"),
+        Entry("bits_per_byte", "bpB", "bits", "negative log₂-likelihood per byte of the text in UTF-8", "min"),
+        Entry("perplexity_sliding", "PPLs", "tokens", "perplexity of windows that slide by half", "min"),
+        Entry(
+            "perplexity_padded", "PPLp", "tokens", "perplexity if a short last batch were a full one", "min"
+        ),
         Entry("norm", "‖θ‖₂", "1", "length of the vector of all parameters, tables included", None),
     )
 }

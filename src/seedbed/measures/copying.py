@@ -19,12 +19,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import nan
+from math import isnan, nan
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.measures.words import number
+from seedbed.measures.words import number, percent
 
 N_GRAMS = tuple(range(4, 41))
 COPIED = 20  # characters; a shorter run is not called a copied span
@@ -257,11 +257,14 @@ def _crowded_ranks(ordered_keys: Ints, places: Ints) -> Ints:
 def copying_in_words(report: Copying, n: int = COPIED) -> str:
     """The comparison as a sentence."""
     ours, real = report.samples, report.held_out
-    more = f"{number(report.ratio)} times as many n-grams" if report.ratio == report.ratio else "n-grams"
+    more = "n-grams" if isnan(report.ratio) else f"{number(report.ratio)} times as many n-grams"
+    seen = f"{percent(ours.seen[n], 1)} against {percent(real.seen[n], 1)} at n = {n}"
+    longest = f"{number(ours.longest)} characters a sample against {number(real.longest)}"
+    words = (
+        f"{percent(ours.new_words, 1)} of words are not in the training text, {percent(real.new_words, 1)} in held-out"
+    )
     return (
-        f"Samples share {more} (n = {N_GRAMS[0]} … {N_GRAMS[-1]}) with the training text as held-out text does: "
-        f"{ours.seen[n]:.1%} against {real.seen[n]:.1%} at n = {n}; the longest copied span is {number(ours.longest)} "
-        f"characters a sample against {number(real.longest)} (longest of all {ours.longest_of_all} and "
-        f"{real.longest_of_all}); {ours.new_words:.1%} of words are not in the training text, {real.new_words:.1%} in "
-        f"held-out text ({ours.n} samples, {real.n} held-out pieces)."
+        f"Samples share {more} (n = {N_GRAMS[0]} … {N_GRAMS[-1]}) with the training text as held-out text: {seen}; "
+        f"the longest copied span is {longest} (of all {ours.longest_of_all} and {real.longest_of_all}); "
+        f"{words} ({ours.n} samples, {real.n} held-out pieces)."
     )

@@ -21,7 +21,7 @@ import numpy as np
 
 from seedbed.measures.catalogue import Direction
 from seedbed.measures.curves import extremum, first_reaching, first_within
-from seedbed.measures.words import count, number
+from seedbed.measures.words import count, number, percent
 from seedbed.records import Curve
 
 NEIGHBOURS = 5  # records on either side of the best one that tell the noise of a single run
@@ -93,7 +93,7 @@ def stop_in_words(advice: StoppingAdvice, metric: str) -> str:
     said = f"{metric} is best at step {count(advice.best)} ({number(advice.value)}, {noise})"
     if advice.earliest < advice.best:
         said += f"; step {count(advice.earliest)} is the first that cannot be told from it, and stopping there would "
-        said += f"have saved {advice.saved:.0%} of the {count(advice.last)} steps"
+        said += f"have saved {percent(advice.saved)} of the {count(advice.last)} steps"
     elif advice.best < ENDING * advice.last:
         said += f"; the {count(advice.last - advice.best)} steps after it bought nothing"
     if advice.best >= ENDING * advice.last:

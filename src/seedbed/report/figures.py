@@ -22,7 +22,7 @@ from seedbed.errors import MissingData, UsageError
 from seedbed.measures.catalogue import Metric, table_order
 from seedbed.measures.curves import direction
 from seedbed.measures.summary import RunCurves
-from seedbed.settings import Value
+from seedbed.settings import Value, all_dials, check_value
 from seedbed.shown import Figure
 
 
@@ -59,10 +59,16 @@ def show_figure(figure: Figure, runs: Sequence[RunCurves], study: str) -> Shown:
 def command_of(figure: Figure, study: str) -> str:
     """The `seedbed plot` command of a figure."""
     options = figure.model_dump(exclude_defaults=True, exclude={"report", "only", "title"})
-    words = ["seedbed", "plot", study, *(f"{name}={_word(value)}" for name, value in figure.only.items())]
+    words = ["seedbed", "plot", study, *(f"{name}={_filter(name, value)}" for name, value in figure.only.items())]
     for name, value in options.items():
         words += [f"--{name.replace('_', '-')}", _word(value)]
     return shlex.join(words)
+
+
+def _filter(name: str, value: Value) -> str:
+    """The values that a run may have, with commas; a list that is one value (`task.orders`) in brackets."""
+    one = isinstance(value, tuple) and name in all_dials() and check_value(name, value) is None
+    return f"[{_word(value)}]" if one else _word(value)
 
 
 def _word(value: Value) -> str:

@@ -22,7 +22,7 @@ def plan_as_json(plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str])
         "runs": [
             {
                 "id": run.id, "seed": run.seed, "point": run.point, "settings": _tree(run.settings),
-                "pack": pack_of[run.id], "parameters": _parameters(run), "steps": run.settings.n_steps(),
+                "pack": pack_of[run.id], "parameters": _parameters(run), "steps": run.settings.n_steps(run.facts),
                 "status": statuses.get(run.id, "planned"),
             }
             for run in plan.runs
@@ -40,7 +40,7 @@ def plan_tables(plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str], 
     for name, runs in points.items():
         states = Counter(statuses.get(run.id, "planned") for run in runs)
         sizes = runs[0].parameters
-        size = (f"{runs[0].settings.n_steps():,}", f"{sizes.total:,}", f"{sizes.non_embedding:,}")
+        size = (f"{runs[0].settings.n_steps(runs[0].facts):,}", f"{sizes.total:,}", f"{sizes.non_embedding:,}")
         rows.append((name, str(len(runs)), *size, ", ".join(f"{n} {state}" for state, n in states.items())))
     seeds = sorted({run.seed for run in plan.runs})
     columns = ("point", "seeds", "steps", "parameters", "non-embedding", "state")

@@ -215,7 +215,8 @@ def _best_figures(runs: Sequence[RunCurves], best: Sequence[PointSummary], names
     title = f"The best {len(points)} points of {len(names)} studies"
     chosen = [figure.model_copy(update={"colour": "point", "column": None, "title": title}) for figure in figures]
     clocks = [figure.model_copy(update={"x": "time", "title": f"{title}, against compute time"}) for figure in chosen]
-    return tuple(show_figure(figure, kept, " ".join(names)) for figure in (*chosen, *clocks))
+    shown = [show_figure(figure, kept, names[0]) for figure in (*chosen, *clocks)]
+    return tuple(replace(figure, command=shlex.join(["seedbed", "report", *names])) for figure in shown)
 
 
 def _called(run: RunCurves) -> RunCurves:

@@ -86,4 +86,3 @@ def _digest(identity: Mapping[str, Value]) -> str:
 def _plain(dials: Mapping[str, Value]) -> dict[str, Value]:
     """Adding 0.0 makes the two zeros one; settings have already made 1 and 1.0 one."""
     return {name: value + 0.0 if isinstance(value, float) else value for name, value in dials.items()}
-

@@ -4,7 +4,8 @@
         ...
 
 Recorded steps: 0 (before training), every step up to `eval_first`, every multiple of `eval_every`, a run's last step,
-and, where asked for, one closing record of the same weights labelled last step + 1.
+and, where asked for, one closing record of the same weights labelled last step + 1. A run ends after its last step; at
+a record also when its seconds are spent or its validation reading has stopped improving.
 """
 
 from __future__ import annotations
@@ -12,14 +13,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from seedbed.errors import UsageError
 from seedbed.records import Arrays, Diverged, Evaluated, Event, Finished, Placement, Saved, Stepped, Stopped
 from seedbed.settings import Settings
 from seedbed.train.readings import take_readings
 from seedbed.train.step import CAUSES, Trainer
+from seedbed.train.stopping import Stopping
+
+Values: TypeAlias = NDArray[np.float64]  # (R, readings)
 
 
 def train_pack(
@@ -69,12 +76,25 @@ class _Session:
     def __post_init__(self) -> None:
         self.dials = self.settings[0].train  # the calendar is the same for all runs of a pack
         self.live = list(range(len(self.settings)))
+        self.stopping = Stopping(self.dials, len(self.settings))
+        self.best: list[int] = []  # the slots whose last record is their best one
+        self._check_watched()
+
+    def _check_watched(self) -> None:
+        """Refuses to watch the validation of a task that holds nothing out."""
+        watched: dict[str, Sequence[str | None]] = {"train.watch": self.trainer.schedule.watches}
+        watched |= {"train.stop_metric": [self.stopping.metric]} if self.stopping.patience else {}
+        splits = {part.name for part in self.trainer.batches.parts}
+        for dial, name in ((dial, name) for dial, names in watched.items() for name in names):
+            if name and name.partition("/")[0] not in splits:
+                raise UsageError(f"{dial} = {name} needs a validation set; set task.val_fraction above 0")
 
     def restore(self, state: Arrays) -> None:
         device = self.trainer.step.device
         with torch.cuda.stream(self.stream):
             self.trainer.restore({name: torch.from_numpy(np.array(held)).to(device) for name, held in state.items()})
             self.step = int(self.trainer.step)
+        self.stopping.restore(state)
         broken = self._broken()
         self.live = [slot for slot in self.live if broken[slot] < 0 and self.trainer.totals[slot] > self.step]
 
@@ -92,9 +112,11 @@ class _Session:
         return [slot for slot in self.live if self.trainer.totals[slot] == step]
 
     def record(self, slots: Sequence[int]) -> Iterator[Event]:
-        """Evaluates the pack; also tells the schedules, and repeats a run's last record as its closing one."""
+        """Evaluates the pack; tells schedules and early stopping; repeats a run's last record as its closing one."""
+        self.best = []
         if not slots:
             return
+        self._wait_for_updates()
         start = time.perf_counter()
         with torch.cuda.stream(self.stream):
             readings = take_readings(self.trainer)
@@ -104,15 +126,35 @@ class _Session:
         self.seconds["evaluate"] += time.perf_counter() - start
         names = tuple(readings)
         yield Evaluated(self.step, tuple(slots), names, values[list(slots)])
+        self._end_early(slots, names, values)
         closing = [slot for slot in slots if self.trainer.totals[slot] == self.step]
         if closing and self.dials.closing_record:
             yield Evaluated(self.step + 1, tuple(closing), names, values[closing])
+
+    def _wait_for_updates(self) -> None:
+        """Lets queued updates be done, so that their time is not taken for the evaluation's."""
+        if self.stream is not None:
+            start = time.perf_counter()
+            self.stream.synchronize()
+            self.seconds["compute"] += time.perf_counter() - start
 
     def _tell_schedules(self, readings: dict[str, torch.Tensor]) -> None:
         watches = self.trainer.schedule.watches
         if any(watches):
             watched = [readings[name][slot] if name else readings["norm"][slot] for slot, name in enumerate(watches)]
             self.trainer.schedule.observe(torch.stack(watched))
+
+    def _end_early(self, slots: Sequence[int], names: Sequence[str], values: Values) -> None:
+        """Makes this step the last one of the runs that have no seconds left or make no progress."""
+        ending: list[int] = []
+        if self.stopping.patience:
+            self.best = self.stopping.observe(slots, values[list(slots), names.index(self.stopping.metric)])
+            ending += self.stopping.due(slots)
+        if self.dials.seconds is not None and self.seconds["compute"] >= self.dials.seconds:
+            ending = list(slots)
+        with torch.cuda.stream(self.stream):
+            for slot in ending:
+                self.trainer.end(slot)
 
     def ended(self) -> list[Diverged | Finished]:
         """The slots that end at this step: diverged (looked at when something is recorded) or done."""
@@ -136,12 +178,13 @@ class _Session:
         yield from ended
 
     def due_for_saving(self, ended: Sequence[Diverged | Finished]) -> list[int]:
-        """The slots whose weights are kept at this step."""
+        """The slots whose weights are kept at this step: those that are done, and of the others all or the best."""
         done = [event.slot for event in ended if isinstance(event, Finished)]
-        return done + (self.live if self.step % self.dials.save_every == 0 else [])
+        others = self.live if self.step % self.dials.save_every == 0 else set(self.live).intersection(self.best)
+        return done + sorted(others)
 
     def save(self, kept: Sequence[int]) -> Saved:
         with torch.cuda.stream(self.stream):
             state = {name: held.detach().cpu().numpy().copy() for name, held in self.trainer.state().items()}
-            weights = {slot: self.trainer.bank.arrays(slot) for slot in kept}
-        return Saved(self.step, state, weights, dict(self.seconds))
+            weights = {slot: self.trainer.arrays(slot) for slot in kept}
+        return Saved(self.step, state | dict(self.stopping.state()), weights, dict(self.seconds))

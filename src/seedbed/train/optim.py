@@ -26,13 +26,17 @@ def clip_scales(norms: Float[Tensor, "R"], limits: Float[Tensor, "R 1"]) -> Floa
 class Optimizer:
     """`rule` is the arithmetic on whole rows; it may be replaced by a compiled one."""
 
-    def __init__(self, trains: Sequence[Train], weights: Float[Tensor, "R P"]) -> None:
+    def __init__(
+        self, trains: Sequence[Train], weights: Float[Tensor, "R P"], decayed: Bool[Tensor, "P"] | None = None
+    ) -> None:
+        """`decayed` tells which weights decay; None: all."""
+
         def dial(value: Callable[[Train], float]) -> Float[Tensor, "R 1"]:
             return torch.tensor([[value(train)] for train in trains], dtype=torch.float64, device=weights.device)
 
         self.kind = trains[0].optimizer
         self.rule = RULES[self.kind]
-        self.weights = weights
+        self.weights, self.decayed = weights, decayed
         self.lr = dial(lambda t: t.lr)
         self.decay, self.eps = dial(lambda t: t.weight_decay), dial(lambda t: t.eps)
         self.clip = dial(lambda t: t.clip).to(weights.dtype)
@@ -51,12 +55,11 @@ class Optimizer:
         """Clips and moves the active rows; the others stay as they are, whatever their gradients hold."""
         rate = torch.where(active, factors, 0.0)[:, None] * self.lr
         self.updates += 1
-        numbers = [
-            clip_scales(norms, self.clip),
-            active[:, None],
-            *(x.to(self.weights.dtype) for x in self._numbers(rate)),
-        ]
-        self.rule(self.weights, self.moments, gradients, *numbers)
+        size, decay, *rest = (x.to(self.weights.dtype) for x in self._numbers(rate))
+        if self.decayed is not None:
+            decay = torch.where(self.decayed, decay, 1.0 if self.kind == "adamw" else 0.0)
+        scales = clip_scales(norms, self.clip)
+        self.rule(self.weights, self.moments, gradients, scales, active[:, None], size, decay, *rest)
 
     def _numbers(self, rate: Float[Tensor, "R 1"]) -> tuple[Tensor, ...]:
         """One number a run for each place in the rule; worked out in double precision, and only here."""

@@ -1,11 +1,19 @@
-"""Readings of a pack: loss and accuracy over whole sets, and the norm of the weights."""
+"""Readings of a pack: what every part of its data is worth to its weights, and their norm.
+
+Of equations and labels a sample counts; of text a token does: sums and counts are kept apart, so that windows of
+unequal length average fairly.
+"""
 
 from __future__ import annotations
 
+from math import log
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from seedbed.data.samples import Part
+from seedbed.data.text_batches import TokenPart
 from seedbed.train.step import Trainer, use_precision
 
 
@@ -14,10 +22,56 @@ def take_readings(trainer: Trainer) -> dict[str, Float[Tensor, "R"]]:
     """Every reading of every run by name, on the device, in double precision."""
     use_precision(trainer.precision)
     trainer.model.eval()
-    losses, right = trainer.score_table()
-    readings = {}
-    for (split, suffix), members in trainer.batches.members.items():
-        n = members.sum(1)
-        readings[f"{split}/loss{suffix}"] = torch.where(members, losses, 0.0).sum(1) / n
-        readings[f"{split}/accuracy{suffix}"] = (members & right).sum(1) / n.double()
-    return readings | {"norm": trainer.bank.norms()}
+    readings: dict[str, Float[Tensor, "R"]] = {}
+    with trainer.evaluated_weights():
+        losses, right = trainer.score_table()
+        norms = trainer.bank.norms()
+    for part in trainer.batches.parts:
+        read = _token_readings if isinstance(part, TokenPart) else _sample_readings
+        readings |= read(part, losses[:, part.span], right[:, part.span])
+    return readings | {"norm": norms}
+
+
+def _sample_readings(
+    part: Part, losses: Float[Tensor, "R N"], right: Int[Tensor, "R N"]
+) -> dict[str, Float[Tensor, "R"]]:
+    n = part.counted.sum(1)
+    return {
+        f"{part.name}/loss{part.group}": torch.where(part.counted, losses, 0.0).sum(1) / n,
+        f"{part.name}/accuracy{part.group}": (part.counted & (right == part.n_scored)).sum(1) / n.double(),
+    }
+
+
+def _token_readings(
+    part: Part, losses: Float[Tensor, "R N"], right: Int[Tensor, "R N"]
+) -> dict[str, Float[Tensor, "R"]]:
+    assert isinstance(part, TokenPart)
+    n, nats = part.total(part.n_tokens), part.total(losses * part.n_tokens)
+    if part.group:
+        return {f"{part.name}/perplexity{'_sliding' if part.sliding else ''}{part.group}": (nats / n).exp()}
+    readings = {
+        "loss": nats / n,
+        "perplexity": (nats / n).exp(),
+        "bits_per_character": nats / log(2) / part.total(part.n_characters).clamp(min=1),
+        "bits_per_byte": nats / log(2) / part.total(part.n_bytes).clamp(min=1),
+        "accuracy": part.total(right) / n,
+    }
+    if part.batch_sizes is not None:
+        readings["perplexity_padded"] = padded_loss(part, losses, part.batch_sizes).exp()
+    return {f"{part.name}/{quantity}": value for quantity, value in readings.items()}
+
+
+def padded_loss(part: TokenPart, losses: Float[Tensor, "R N"], batch_sizes: Int[Tensor, "R"]) -> Float[Tensor, "R"]:
+    """The WikiText report's figure: the mean over batches of loss × tokens ÷ the tokens of a full batch.
+
+    A short last batch is divided by a full one, so it is lower than the loss per token.
+    """
+    number = torch.arange(losses.shape[1], device=losses.device) // batch_sizes[:, None]
+    n_batches = torch.where(part.counted, number, 0).amax(1) + 1
+
+    def by_batch(values: Tensor) -> Float[Tensor, "R N"]:
+        return torch.zeros_like(losses).scatter_add_(1, number, torch.where(part.counted, values, 0.0).double())
+
+    loss = by_batch(losses) / by_batch(torch.ones_like(losses)).clamp(min=1)
+    shares = by_batch(part.n_tokens) / (batch_sizes[:, None] * part.length)
+    return (loss * shares).sum(1) / n_batches

@@ -6,22 +6,28 @@ neighbours, which share no operation with it, go on untouched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from seedbed.data.batches import ArithmeticBatches, Batch
+from seedbed.data.batches import make_batches
+from seedbed.data.facts import facts_of
+from seedbed.data.samples import Batch
 from seedbed.models.build import build_pack
-from seedbed.models.layers import graft, one_hot
+from seedbed.models.encoder import Encoder
+from seedbed.models.gpt import GPT
+from seedbed.models.layers import Bank, graft, one_hot, statistics
+from seedbed.models.lstm import LSTM
+from seedbed.records import Arrays
 from seedbed.settings import Settings
-from seedbed.train.loss import sample_losses, samples_right
+from seedbed.train.loss import n_right, sample_losses
 from seedbed.train.optim import Optimizer
 from seedbed.train.schedule import Schedule
 
-CHUNK = 4096  # samples evaluated at once
 CAUSES = ("", "its loss is no longer finite", "its gradient is no longer finite")
 
 
@@ -32,41 +38,68 @@ class Trainer:
         self, settings: Sequence[Settings], seeds: Sequence[int], device: str, dtype: torch.dtype, engine: str = "plain"
     ) -> None:
         where = torch.device(device)
-        self.engine, self.precision = engine, settings[0].train.precision
-        trains = [one.train for one in settings]
+        trains, facts = [one.train for one in settings], facts_of(settings[0].task)
+        first = trains[0]  # for what is the same in all runs of a pack
+        self.engine, self.precision, self.smoothing = engine, first.precision, first.label_smoothing
+        self.accumulate = first.accumulate
         self.step = torch.zeros(1, dtype=torch.int64, device=where)  # updates done
-        self.model, self.bank = build_pack(settings, seeds, self.step, dtype)
-        share = not any(one.model.dropout for one in settings)  # shared beginnings would share what is dropped
-        self.batches = ArithmeticBatches(
-            [one.task for one in settings], seeds, [train.batch_size for train in trains], where, share
-        )
-        self.totals = [one.n_steps() for one in settings]
+        self.drawn = torch.zeros_like(self.step)  # batches drawn: `accumulate` an update
+        self.model, self.bank = build_pack(settings, seeds, self.drawn, dtype, facts)
+        self.batches = make_batches(settings, seeds, where)
+        self.totals = [one.n_steps(facts_of(one.task)) for one in settings]
         self.ends = torch.tensor(self.totals, device=where)
-        self.optimizer = Optimizer(trains, self.bank.weights)
+        self.optimizer = Optimizer(
+            trains, self.bank.weights, matrices(self.bank) if first.decay == "matrices" else None
+        )
         self.schedule = Schedule(trains, self.ends)
+        self.mean_decay = first.ema
+        self.mean_weights = self.bank.weights.clone() if first.ema else None
         self.broken_at = torch.full_like(self.ends, -1)  # the update at which a run diverged
         self.cause = torch.zeros_like(self.ends)
         self.scorer = Scorer(self.model, self.precision, dtype)
-        self._losses, self.score_table = self._batch_losses, self._score_table
+        self._losses, self._score = self._batch_losses, self._sample_scores
         if engine == "compiled":
             self._losses = torch.compile(self._batch_losses, dynamic=False)
-            self.score_table = torch.compile(self._score_table, dynamic=False)
+            self._score = torch.compile(self._sample_scores, dynamic=False)
             self.optimizer.rule = torch.compile(self.optimizer.rule, dynamic=False)
+        self._updates = 0  # as the host counts them
         self._graph: torch.cuda.CUDAGraph | None = None
         self._captures = engine != "plain" and where.type == "cuda"
 
     def advance(self) -> None:
         """One update of every run that is neither done nor diverged; on a GPU a replay of the captured one."""
+        self.batches.prepare(self._updates)
         if self._captures and self._graph is None:
             self._capture()
         if self._graph is not None:
             self._graph.replay()
         else:
             self._update()
+        self._updates += 1
 
     def _update(self) -> None:
         use_precision(self.precision)
         self.model.train()
+        loss, gradients = self._loss_and_gradients()
+        with torch.no_grad():
+            norms = torch.linalg.vector_norm(gradients, dim=1)
+            self._note_divergence(loss, norms)
+            active = (self.broken_at < 0) & (self.step < self.ends)
+            self.optimizer.update(gradients, norms, self.schedule.factors(self.step), active)
+            self._follow(active)
+            self.step += 1
+
+    def _loss_and_gradients(self) -> tuple[Float[Tensor, "R"], Float[Tensor, "R P"]]:
+        """Of one update's samples: of one batch, or summed over several, whose weights add up to 1 together."""
+        loss, gradients = self._backward()
+        if self.accumulate > 1:
+            gradients = gradients.clone()
+            for _ in range(1, self.accumulate):
+                more_loss, more = self._backward()
+                loss, gradients = loss + more_loss, gradients.add_(more)
+        return loss, gradients
+
+    def _backward(self) -> tuple[Float[Tensor, "R"], Float[Tensor, "R P"]]:
         if self.engine == "compiled":  # one gradient for all parameters, put together by the compiler
             flat = self.bank.weights.detach().requires_grad_()  # a new leaf, which belongs to the stream in use
             loss = self._losses(flat)
@@ -74,32 +107,60 @@ class Trainer:
         else:
             loss = self._losses()
             gradients = self.bank.take_gradients(loss.sum())
-        with torch.no_grad():
-            norms = torch.linalg.vector_norm(gradients, dim=1)
-            self._note_divergence(loss.detach(), norms)
-            active = (self.broken_at < 0) & (self.step < self.ends)
-            self.optimizer.update(gradients, norms, self.schedule.factors(self.step), active)
-            self.step += 1
+        self.drawn += 1
+        return loss.detach(), gradients
 
     def _batch_losses(self, flat: Float[Tensor, "R P"] | None = None) -> Float[Tensor, "R"]:
         """Every run's loss on its batch; as a function of all weights in one tensor where that is given."""
-        batch = self.batches.draw(self.step)
+        batch = self.batches.draw(self.drawn)
         if flat is None:
             logits = self.scorer(batch)
         else:
             pieces = {f"model.{name}": piece for name, piece in self.bank.pieces(flat).items()}
             logits = torch.func.functional_call(self.scorer, pieces, (batch,))
-        losses = sample_losses(logits, batch.targets)
+        losses = sample_losses(logits, batch.targets, batch.scored, self.smoothing)
         return (losses * batch.weights.to(losses.dtype)).sum(1)
 
-    def _score_table(self) -> tuple[Float[Tensor, "R N"], Bool[Tensor, "R N"]]:
-        """Each sample's loss and whether it is right, for the whole table of every run; weights are left alone."""
-        losses, right = [], []
-        for batch in self.batches.chunks(CHUNK):
-            logits = self.scorer(batch)
-            losses.append(sample_losses(logits, batch.targets).double())
-            right.append(samples_right(logits, batch.targets))
+    def _follow(self, active: Bool[Tensor, "R"]) -> None:
+        """Moves the running mean of the weights: θ̄ ← ema·θ̄ + (1 − ema)·θ, from the initial weights on."""
+        if self.mean_weights is not None:
+            moved = self.mean_weights.lerp(self.bank.weights, 1 - self.mean_decay)
+            self.mean_weights.copy_(torch.where(active[:, None], moved, self.mean_weights))
+
+    @contextmanager
+    def evaluated_weights(self) -> Iterator[None]:
+        """The model with the weights that are evaluated and kept: their running mean where there is one."""
+        if self.mean_weights is None:
+            yield
+            return
+        trained = self.bank.weights.clone()
+        self.bank.weights.copy_(self.mean_weights)
+        try:
+            yield
+        finally:
+            self.bank.weights.copy_(trained)
+
+    def score_table(self) -> tuple[Float[Tensor, "R N"], Int[Tensor, "R N"]]:
+        """Loss and right tokens of each sample that is evaluated, of every run; weights are left alone."""
+        losses, right = zip(*(self._score(batch) for batch in self.batches.chunks()), strict=True)
         return torch.cat(losses, 1), torch.cat(right, 1)
+
+    def _sample_scores(self, batch: Batch) -> tuple[Float[Tensor, "R B"], Int[Tensor, "R B"]]:
+        logits = self.scorer(batch)
+        losses = sample_losses(logits, batch.targets, batch.scored).double()
+        return losses, n_right(logits, batch.targets, batch.scored)
+
+    def arrays(self, slot: int) -> Arrays:
+        """One run's evaluated weights, and the statistics that its layers keep."""
+        with self.evaluated_weights():
+            weights = self.bank.arrays(slot)
+        kept = {name: held[slot].cpu().numpy().copy() for name, held in statistics(self.model).items()}
+        return {**weights, **kept}
+
+    def end(self, slot: int) -> None:
+        """Lets a run's weights stay as they are from here on."""
+        self.totals[slot] = self._updates
+        self.ends[slot] = self._updates
 
     def _capture(self) -> None:
         """Records one update as a CUDA graph; the warm-up updates that this needs are undone."""
@@ -111,8 +172,8 @@ class Trainer:
                 self._update()
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._update()
+        with torch.cuda.graph(self._graph, stream=side):  # not the common one: packs that overlap on a GPU would then
+            self._update()  # share the scratch memory that matrix products keep for each stream they are captured on
         self.restore(before)
 
     def _note_divergence(self, loss: Float[Tensor, "R"], norms: Float[Tensor, "R"]) -> None:
@@ -123,18 +184,22 @@ class Trainer:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that decides the updates to come; draws need no state, they are counted by the step."""
-        own = {"step": self.step, "broken_at": self.broken_at, "cause": self.cause, "weights": self.bank.weights}
-        parts = {"optimizer": self.optimizer.state(), "schedule": self.schedule.state()}
+        own = {"step": self.step, "ends": self.ends, "broken_at": self.broken_at, "cause": self.cause}
+        own |= {"weights": self.bank.weights} | (
+            {} if self.mean_weights is None else {"mean_weights": self.mean_weights}
+        )
+        parts = {
+            "optimizer": self.optimizer.state(), "schedule": self.schedule.state(), "statistics": statistics(self.model)
+        }  # fmt: skip
         return own | {f"{part}.{name}": held for part, state in parts.items() for name, held in state.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Goes back to a state; the weights are written in place, since the model's parameters are views of them."""
-        self.step.copy_(state["step"])
-        self.bank.weights.copy_(state["weights"])
-        self.broken_at.copy_(state["broken_at"])
-        self.cause.copy_(state["cause"])
-        self.optimizer.restore(_part(state, "optimizer."))
-        self.schedule.restore(_part(state, "schedule."))
+        """Goes back to a state; everything is written in place, since the model and captured updates refer to it."""
+        for name, held in self.state().items():
+            held.copy_(state[name])
+        self._updates = int(self.step)
+        self.drawn.copy_(self.step * self.accumulate)
+        self.totals = self.ends.tolist()
 
 
 class Scorer(nn.Module):
@@ -143,13 +208,17 @@ class Scorer(nn.Module):
     def __init__(self, model: nn.Module, precision: str, dtype: torch.dtype) -> None:
         super().__init__()
         self.model, self.precision, self.dtype = model, precision, dtype
+        self.tells_labels = isinstance(model, Encoder)
 
     def forward(self, batch: Batch) -> Float[Tensor, "R B K V"]:
         with working_precision(self.precision, batch.inputs.device):
+            if self.tells_labels:
+                return self.model(batch.inputs, counted=batch.weights > 0).to(self.dtype)
             past = None
             if batch.stems is not None and batch.stem is not None:
                 rows = one_hot(batch.stem, batch.stems.shape[1])
-                past = [(graft(first, rows), graft(second, rows)) for first, second in self.model.remember(batch.stems)]
+                memories = cast(GPT | LSTM, self.model).remember(batch.stems)
+                past = [(graft(first, rows), graft(second, rows)) for first, second in memories]
             return self.model(batch.inputs, batch.at, past=past).to(self.dtype)
 
 
@@ -164,5 +233,9 @@ def working_precision(precision: str, device: torch.device) -> AbstractContextMa
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
 
-def _part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): held for name, held in state.items() if name.startswith(prefix)}
+def matrices(bank: Bank) -> Bool[Tensor, "P"]:
+    """Which of all weights belong to matrices and tables, not to biases and norms."""
+    found = torch.zeros(1, bank.weights.shape[1], dtype=torch.bool, device=bank.weights.device)
+    for name, piece in bank.pieces(found).items():
+        piece.fill_(len(bank.shapes[name]) > 1)
+    return found[0]

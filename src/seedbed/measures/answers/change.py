@@ -94,9 +94,8 @@ def _in_words(change: Change, p: float, over: str, subject: Subject) -> str:
         return f"{subject} has no numbers with the same seeds at two values of {word}"
     (first, start), *_, (last, end) = change.means.items()
     moved = f"from {number(start)} at {plain(first)} to {number(end)} at {plain(last)}"
-    return (
-        f"{subject} {_verb(change, p, word)}, {moved} ({_size(change.ends)}{_test(change, p)}){_best(change, subject)}"
-    )
+    how = f"{_size(change.ends)}{_test(change, p)}"
+    return f"{subject} {_verb(change, p, word)}, {moved} ({how}){_unsure(change, p)}{_best(change, subject)}"
 
 
 def _verb(change: Change, p: float, word: str) -> str:
@@ -120,6 +119,12 @@ def _test(change: Change, p: float) -> str:
     if isnan(change.correlation):
         return ""
     return f"; rank correlation {signed(change.correlation)} over {len(change.means)} values, Page's test {chance(p)}"
+
+
+def _unsure(change: Change, p: float) -> str:
+    """The order of the values can be clear where their size is not."""
+    spans_zero = change.ends.n > 1 and change.ends.low <= 0 <= change.ends.high
+    return "; the trend is clear, its size is not" if p <= LEVEL and spans_zero else ""
 
 
 def _best(change: Change, subject: Subject) -> str:

@@ -67,8 +67,8 @@ def verdict(values: Values, pairs: Pairs, subject: Subject) -> str:
     """Two groups: the one in front, the effect, and what the test says."""
     [((one, other), found)] = pairs.items()
     means = {name: over_seeds(by_seed).mean for name, by_seed in values.items()}
-    if len({value for by_seed in values.values() for value in by_seed.values()}) == 1:
-        return f"{one} and {other} are equal on {subject}: {number(means[one])} in every run ({_numbers(found)})."
+    if found.low == found.high == 0:
+        return f"{one} and {other} are equal on {subject}: {number(means[one])} on the mean, {_numbers(found)}."
     front = best_of(means, subject.better)
     behind = other if front == one else one
     return (

@@ -65,7 +65,8 @@ def _slopes(balanced: Balanced, is_factor: bool) -> dict[int, float]:
     for key in balanced.rows[levels[0]]:
         if key[1] in seeds:
             y = np.array([balanced.rows[level][key] for level in levels])
-            found.setdefault(key[1], []).append(float(np.polyfit(x, np.log2(y) if is_factor else y, 1)[0]))
+            slope = float(np.polyfit(x, np.log2(y) if is_factor else y, 1)[0])
+            found.setdefault(key[1], []).append(round(slope, 12))  # equal values then have a slope of exactly 0
     return {seed: float(np.mean(values)) for seed, values in found.items()}
 
 

@@ -1,0 +1,155 @@
+"""Text by a model: tokens drawn one after the other, for all samples of all runs at once.
+
+    for drawn in sample(model, context, prompt, n_tokens=500, seeds=[1], n_samples=4):
+        drawn.tokens                      # (R, B), as soon as they are there
+    written = write(…)                    # the same arguments; everything at the end
+
+The uniform number behind token t of sample i is a function of (seed, t, i) alone, so a sample does not depend on how
+many are drawn beside it. A prompt's last `context` tokens are read.
+
+Past the context a transformer's window moves in hops: n tokens are read from `window_start(n)` on, a multiple of the
+hop, so the window holds between context − hop + 1 and context tokens. Where positions are not a learned table, hop 0
+reads on without end instead. Without a hop given, ALiBi reads on, others move by a quarter of the context. An LSTM
+carries its state and has no window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from seedbed.draws import device_keys, uniform
+from seedbed.errors import UsageError
+from seedbed.generate.decode import decoder_of
+from seedbed.generate.filters import Filters, probabilities
+from seedbed.models.gpt import GPT, Attention
+
+BLOCK = 64  # tokens whose uniform numbers are made at once
+MOST_TOKENS = 1_000_000
+AS_IT_IS = Filters()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The next token of every sample; log-probabilities (natural) are the model's own, before any filter.
+
+    A model whose logits are not finite gives token 0 and NaN.
+    """
+
+    tokens: Int[Tensor, "R B"]
+    log_probabilities: Float[Tensor, "R B"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """Everything that was drawn."""
+
+    tokens: NDArray[np.int64]  # (R, B, N)
+    log_probabilities: NDArray[np.float64]  # (R, B, N)
+
+
+def sample(
+    model: nn.Module,
+    context: int,
+    prompt: Int[Tensor, "#R #B T"],
+    n_tokens: int,
+    seeds: Sequence[int],
+    n_samples: int = 1,
+    filters: Filters = AS_IT_IS,
+    hop: int | None = None,
+) -> Iterator[Drawn]:
+    """The tokens after a prompt (of at least one token), as they come; one seed a run."""
+    hop = _checked(model, context, prompt, n_tokens, n_samples, hop)
+    prompt = prompt[..., -context:].expand(len(seeds), -1, -1)
+    n_prompt = prompt.shape[-1]
+    history = prompt.new_empty(len(seeds), n_samples, n_prompt + n_tokens)
+    history[..., :n_prompt] = prompt
+    capacity = history.shape[-1] if hop == 0 else min(context, history.shape[-1])
+    decoder = decoder_of(model, len(seeds), n_samples, capacity)
+    decoder.begin(prompt[..., :-1])
+    chances, start = _uniforms(seeds, n_samples, prompt.device), 0
+    for n in range(n_prompt, n_prompt + n_tokens):
+        with torch.inference_mode():
+            if (moved := window_start(n, context, hop)) != start:
+                start = moved
+                decoder.begin(history[..., start : n - 1])
+            drawn = draw(decoder.step(history[..., n - 1]), next(chances), filters)
+            history[..., n] = drawn.tokens
+        yield drawn
+
+
+def write(
+    model: nn.Module,
+    context: int,
+    prompt: Int[Tensor, "#R #B T"],
+    n_tokens: int,
+    seeds: Sequence[int],
+    n_samples: int = 1,
+    filters: Filters = AS_IT_IS,
+    hop: int | None = None,
+) -> Written:
+    """As `sample`, everything at the end."""
+    drawn = list(sample(model, context, prompt, n_tokens, seeds, n_samples, filters, hop))
+    tokens = torch.stack([one.tokens for one in drawn], dim=-1)
+    return Written(
+        tokens.cpu().numpy(), torch.stack([one.log_probabilities for one in drawn], dim=-1).double().cpu().numpy()
+    )
+
+
+def window_start(n: int, context: int, hop: int) -> int:
+    """The first of n tokens that is still read.
+
+    >>> [window_start(n, context=8, hop=3) for n in (8, 9, 11, 12)]
+    [0, 3, 3, 6]
+    """
+    return 0 if hop == 0 or n <= context else -(-(n - context) // hop) * hop
+
+
+def draw(logits: Float[Tensor, "*n V"], chance: Float[Tensor, "*n"], filters: Filters) -> Drawn:
+    """The token at which the cumulated share passes `chance`, a number in [0, 1)."""
+    shares = probabilities(logits, filters).cumsum(-1, dtype=torch.float64)
+    passed = shares <= (chance * shares[..., -1])[..., None]
+    tokens = passed.sum(-1)
+    return Drawn(tokens, logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0])
+
+
+def _uniforms(seeds: Sequence[int], n_samples: int, device: torch.device) -> Iterator[Float[Tensor, "R B"]]:
+    """The numbers behind each next token."""
+    keys = device_keys(seeds, "sample", device).repeat_interleave(BLOCK, dim=0)
+    for first in count(0, BLOCK):
+        counters = torch.arange(first, first + BLOCK, device=device).repeat(len(seeds))
+        yield from uniform(keys, counters, n_samples).view(len(seeds), BLOCK, n_samples).double().unbind(1)
+
+
+def _checked(model: nn.Module, context: int, prompt: Tensor, n_tokens: int, n_samples: int, hop: int | None) -> int:
+    """The hop that counts; 0: no window that moves."""
+    if not 1 <= n_tokens <= MOST_TOKENS:
+        raise UsageError(f"tokens = {n_tokens}: expected a whole number from 1 to {MOST_TOKENS:,}")
+    if n_samples < 1:
+        raise UsageError(f"{n_samples} samples: expected at least 1")
+    if prompt.shape[-1] == 0:
+        raise UsageError("the prompt has no token; a model needs one to begin with")
+    return _hop(model, context, hop)
+
+
+def _hop(model: nn.Module, context: int, hop: int | None) -> int:
+    if not isinstance(model, GPT):
+        if hop:
+            raise UsageError(f"hop = {hop}: an LSTM carries its state and has no window; leave hop out")
+        return 0
+    if hop is None:
+        attention = model.blocks[0].attention
+        assert isinstance(attention, Attention)
+        return 0 if attention.slopes is not None else max(1, context // 4)
+    if not 0 <= hop <= context:
+        raise UsageError(f"hop = {hop}: expected a whole number from 0 (no window) to the context, {context}")
+    if hop == 0 and model.position_table is not None:
+        raise UsageError(f"hop = 0: this model has learned positions for {context} tokens only; give a hop from 1 up")
+    return hop
