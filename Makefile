@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-SEEDBED_DATA ?= $(wildcard ../shared/data)
+SEEDBED_DATA ?= $(abspath $(wildcard ../shared/data))
 export SEEDBED_DATA
 
 .PHONY: demo test check slow bench clean

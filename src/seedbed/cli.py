@@ -22,6 +22,7 @@ from seedbed.errors import Busy, SeedbedError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from seedbed.generate.load import Loaded
     from seedbed.pipeline import Machine
     from seedbed.records import Plan, StoredRun
     from seedbed.report.tables import Table
@@ -299,13 +300,14 @@ def plot(
     y_scale: Annotated[str | None, typer.Option(help="linear or log")] = None,
     colour_scale: Annotated[str | None, typer.Option(help="linear, log or log2")] = None,
     alphas: Annotated[str | None, typer.Option(help="shares of T to replay at, with commas between them")] = None,
+    stopping: Annotated[str | None, typer.Option(help="reading whose stopping advice is marked on the curves")] = None,
     title: Annotated[str | None, typer.Option(help="in words")] = None,
     figure: Annotated[int | None, typer.Option(min=1, help="the study's own figure of this number instead")] = None,
     look: Annotated[str, typer.Option(help="light or dark")] = "light",
     out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; without it: as text")] = None,
 ) -> None:  # fmt: skip
     """Draw one chart of a study: into a file, or as a preview in the terminal."""
-    from seedbed.report.figures import asked_figure, preview_figure, write_figure
+    from seedbed.report.figures import asked_figure, preview_figure, with_stopping, write_figure
     from seedbed.report.gather import gather_curves
     from seedbed.store.store import Store
     from seedbed.study.shows import shown_in
@@ -313,16 +315,67 @@ def plot(
     options = {
         "kind": kind, "metrics": _listed(metrics), "value": value, "x": x, "colour": colour, "dash": dash, "row": row,
         "column": column, "x_scale": x_scale, "y_scale": y_scale, "colour_scale": colour_scale, "title": title,
-        "alphas": _numbers("--alphas", alphas),
+        "alphas": _numbers("--alphas", alphas), "stopping": stopping,
     }  # fmt: skip
     with Store.read(home) as store:
         runs = gather_curves(store, study, words or ())
-        asked = asked_figure(options, runs, shown_in(store.study(study).text).figures, figure)
+        asked = asked_figure(options, runs, with_stopping(shown_in(store.study(study).text)), figure)
     if out is None:
         typer.echo(preview_figure(asked, runs))
     else:
         write_figure(asked, runs, out, look)
         typer.echo(out)
+
+
+RunArgument = Annotated[str, typer.Argument(help="a run's id, or the start of it")]
+Step = Annotated[str, typer.Option(help="whose weights: last, best, or a step that was kept")]
+
+
+@app.command(epilog='Example: seedbed sample 3f2a --prompt "my lord" --temperature 0.8')
+@verb
+def sample(
+    run: RunArgument, home: Home = DEFAULT_HOME, step: Step = "last",
+    prompt: Annotated[str, typer.Option(help="what the text begins with; empty: a new line, or BOS")] = "",
+    tokens: Annotated[int, typer.Option(help="tokens to write")] = 500,
+    temperature: Annotated[float, typer.Option(help="0: always the likeliest token; 1: as the model has it")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="only the k likeliest tokens; 0: all")] = 0,
+    top_p: Annotated[float, typer.Option(help="only the likeliest tokens that together have this share")] = 1.0,
+    seed: Annotated[int, typer.Option(help="of the draws; the same seed writes the same text")] = 0,
+    n: Annotated[int, typer.Option("-n", help="number of texts")] = 1,
+    hop: Annotated[int | None, typer.Option(help="tokens the window moves by past the context; 0: reads on")] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Let a run write on from a prompt; of arithmetic, answer an equation such as "12 + 8 =" with probabilities."""
+    from seedbed.generate.told import Told
+
+    told = Told(_load(run, home, step), _typed(prompt))
+    for notice in told.notices:
+        typer.echo(f"seedbed: {notice}", err=True)
+    pieces = told.pieces(tokens, temperature, top_k, top_p, seed, n, hop)
+    if as_json:
+        _print_json(told.as_json(pieces))
+    else:
+        for text in told.as_text(pieces):
+            typer.echo(text, nl=False)
+
+
+@app.command(epilog="Example: seedbed read 3f2a letter.txt")
+@verb
+def read(
+    run: RunArgument, file: Annotated[Path, typer.Argument(help="a text file; - reads what is piped in")],
+    home: Home = DEFAULT_HOME, step: Step = "last",
+    top: Annotated[int, typer.Option(min=0, help="how many of the most surprising words to show")] = 10,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Tell how surprising a text is to a run: bits per character and byte, and its most surprising words."""
+    from seedbed.generate.told import surprisal_as_json, surprisal_lines
+
+    loaded = _load(run, home, step)
+    read = loaded.surprisal(_text_of(file))
+    if as_json:
+        _print_json(surprisal_as_json(loaded, read, top))
+    else:
+        typer.echo("\n".join(surprisal_lines(loaded, read, top)))
 
 
 @app.command(epilog="Example: seedbed rm quickstart train.weight_decay=0.1 --yes")
@@ -348,6 +401,36 @@ def rm(
 
 
 # ---- what the verbs share ----
+
+
+def _load(run: str, home: Path, step: str) -> Loaded:
+    from seedbed import load
+
+    if step in ("last", "best"):
+        return load(run, home, step)  # type: ignore[arg-type]
+    if not step.isdecimal():
+        raise UsageError(f"--step {step}: expected last, best, or a step such as 5000")
+    return load(run, home, int(step))
+
+
+def _typed(prompt: str) -> str:
+    """A prompt as it was typed; bytes that are no UTF-8 arrive as lone surrogates."""
+    for at, sign in enumerate(prompt):
+        if 0xD800 <= ord(sign) < 0xE000:
+            raise UsageError(f"--prompt: byte 0x{ord(sign) & 0xFF:02X} (character {at + 1}) is not UTF-8")
+    return prompt
+
+
+def _text_of(file: Path) -> str:
+    try:
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read ({error.strerror}); name a text file, or - for standard input"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8 (byte 0x{data[error.start]:02X} at {error.start})") from None
 
 
 def _listed(words: str | None) -> tuple[str, ...] | None:

@@ -31,6 +31,7 @@ from seedbed.records import (
     Pack,
     Placement,
     Plan,
+    Sampled,
     Saved,
     Stopped,
     StoredPack,
@@ -197,13 +198,13 @@ class Recorder:
 
     def __init__(self, store: Store, pack_id: str) -> None:
         self._store, self._pack = store, pack_id
-        self._waiting: list[Evaluated | Diverged | Finished] = []
+        self._waiting: list[Evaluated | Sampled | Diverged | Finished] = []
         self._since = time.monotonic()
         self._open = False  # training has begun and not been closed
 
     def take(self, event: Event | Failed) -> None:
         self._open = True
-        if isinstance(event, Evaluated | Diverged | Finished):
+        if isinstance(event, Evaluated | Sampled | Diverged | Finished):
             self._waiting.append(event)
         if isinstance(event, Saved | Stopped | Failed) or time.monotonic() - self._since > FLUSH:
             self._flush()

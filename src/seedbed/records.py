@@ -118,13 +118,26 @@ class Finished:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """A text that a slot wrote at this step; `number` counts those of one step."""
+
+    slot: int
+    step: int
+    prompt: str
+    text: str  # what came after the prompt
+    tokens: tuple[int, ...]
+    log_probabilities: tuple[float, ...]  # natural, of the model itself
+    number: int = 0
+
+
+@dataclass(frozen=True)
 class Stopped:
     """Training was asked to stop; a Saved of the same step came just before."""
 
     step: int
 
 
-Event: TypeAlias = Stepped | Evaluated | Saved | Diverged | Finished | Stopped
+Event: TypeAlias = Stepped | Evaluated | Sampled | Saved | Diverged | Finished | Stopped
 
 
 # ---- what the store gives back ----
@@ -185,6 +198,19 @@ class Checkpoint:
     step: int
     digest: str
     bytes: int
+
+
+@dataclass(frozen=True)
+class StoredSample:
+    """A text that a run wrote while it was trained; `number` counts those of one step."""
+
+    run: str
+    step: int
+    number: int
+    prompt: str
+    text: str
+    tokens: tuple[int, ...]
+    log_probabilities: tuple[float, ...]
 
 
 # ---- how values leave as JSON ----

@@ -45,6 +45,7 @@ class Figure(Dials):
     y_scale: Literal["linear", "log"] = "linear"
     colour_scale: Literal["linear", "log", "log2"] = "linear"
     alphas: tuple[float, ...] = Field((), description="replays as if stopped at these shares of T")
+    stopping: Name | None = Field(None, description="reading whose stopping advice is marked on its curves")
     only: Filter = Field(default_factory=dict, description="dials that a run must have to be drawn")
 
 

@@ -107,12 +107,13 @@ def test_a_report_goes_from_question_to_how_to_make_it_again(tmp_path: Path) -> 
     words = words_of(index.read_text(encoding="utf-8"))
     parts = [
         "Does it work?", "Answers", "Which weight decay is better?", "Figures Figure 1. Both weight decays",
-        "n = 2 seeds", "Tables", "L_val", "How to make it again", "seedbed run toy", "abacus", "Data", "Settings",
+        "n = 2 seeds", "Tables", "L_val", "How to make it again",
+        "seedbed run studies/toy.toml", "abacus", "Data", "Settings",
     ]  # fmt: skip
     places = [words.index(part) for part in parts]
     assert places == sorted(places)
     made = {path.relative_to(index.parent).as_posix() for path in index.parent.rglob("*") if path.is_file()}
-    assert made == {"index.html", *(f"figures/figure-01.{end}" for end in ("svg", "pdf", "png", "json")),
+    assert made == {"index.html", "studies/toy.toml", *(f"figures/figure-01.{end}" for end in ("svg", "pdf", "png", "json")),
                     *(f"tables/table-01.{end}" for end in ("csv", "md", "tex"))}  # fmt: skip
 
 
@@ -122,7 +123,7 @@ def test_the_page_needs_no_other_address_and_no_script_to_be_read(tmp_path: Path
     addresses = set(re.findall(r"https?://[^\s\"'<>)]+", text))
     assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     links = re.findall(r"(?:src|href)=\"([^\"]+)\"", text)
-    assert all(link.startswith(("figures/", "tables/", "#")) for link in links)
+    assert all(link.startswith(("figures/", "tables/", "studies/", "#")) for link in links)
     assert text.count("<svg") == text.count('class="live"') >= 2
     assert '<html lang="en" dir="ltr">' in text
 

@@ -36,7 +36,7 @@ def test_curves_of_folded_events_are_the_last_reading_of_each_step_and_name(
         for name, value in named.items():
             expected.setdefault(name, {})[step] = value
     evaluations = [Evaluated(step, (0,), tuple(named), np.array([list(named.values())])) for step, named in events]
-    rows: Rows = fold(evaluations, {0: Progress("run", "running", 0)})
+    rows: Rows = fold(evaluations, {0: Progress("run", "running", 0)}).numbers
     stored: list[tuple[str, int, Names, bytes]] = [
         (run, step, each.names, each.data) for (run, step), each in sorted(rows.items(), key=lambda row: row[0])
     ]

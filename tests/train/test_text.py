@@ -14,9 +14,10 @@ from seedbed.data.facts import facts_of
 from seedbed.data.prepared import prepare_text
 from seedbed.data.windows import consecutive, take
 from seedbed.errors import UsageError
+from seedbed.generate.sample import write
 from seedbed.models.build import build_model
 from seedbed.models.layers import Bank
-from seedbed.records import Evaluated, Finished, Placement, Saved, Stepped, Stopped
+from seedbed.records import Evaluated, Finished, Placement, Sampled, Saved, Stepped, Stopped
 from seedbed.settings import Settings
 from seedbed.train.loop import train_pack
 from seedbed.train.readings import take_readings
@@ -145,7 +146,7 @@ def comparable(found):
                 (slot, name, a.tobytes()) for slot, arrays in event.weights.items() for name, a in arrays.items()
             ]
             out.append((event.step, weights, {name: a.tobytes() for name, a in event.state.items()}))
-        elif isinstance(event, Finished):
+        elif isinstance(event, Finished | Sampled):
             out.append(event)
     return out
 
@@ -155,7 +156,7 @@ def test_text_goes_on_mid_epoch_as_if_never_stopped(play, sampler, in_step, monk
     monkeypatch.setattr("seedbed.data.samples.IN_STEP", in_step)
     dials = play | {"task.sampler": sampler, "train.save_every": 5, "train.steps": 40, "train.accumulate": 2,
                     "train.ema": 0.9, "model.dropout": 0.1, "train.decay": "matrices",
-                    "train.stop_after": 5}  # fmt: skip
+                    "train.stop_after": 5, "train.sample_every": 8, "train.sample_tokens": 3}  # fmt: skip
     pack = [dials, dials | {"train.batch_size": 4, "train.schedule": "plateau"}]
     whole = events(pack, (1, 2), Placement())
     for i in [i for i, event in enumerate(whole) if isinstance(event, Saved)][:-1:3]:
@@ -286,6 +287,36 @@ def test_label_smoothing_is_torchs(play):
     torch.testing.assert_close(trainer._batch_losses()[0], expected)
 
 
+# ---- what is written ----
+
+
+@pytest.mark.parametrize("tokens", ["characters", "words", "bytes"])
+def test_samples_are_those_of_the_kept_weights_and_their_texts_go_on_from_the_prompt(play, tokens):
+    dials = play | {"task.tokens": tokens, "train.sample_every": 2, "train.prompt": "to be", "train.sample_tokens": 11,
+                    "train.save_every": 2, "train.ema": 0.3}  # fmt: skip
+    found = events(dials, (4, 5))
+    written = [event for event in found if isinstance(event, Sampled)]
+    assert [(event.step, event.slot) for event in written] == [(s, slot) for s in (2, 4, 6) for slot in (0, 1)]
+    settings, kept = Settings.of(dials), [event for event in found if isinstance(event, Saved)]
+    vocabulary = prepare_text(settings.task).tokens
+    prompt = torch.from_numpy(vocabulary.encode("to be").astype(np.int64))[None, None]
+    for event in written:
+        weights = next(saved for saved in kept if saved.step == event.step).weights[event.slot]
+        expected = write(model_of(settings, weights), 7, prompt, 11, [4 + event.slot])
+        assert event.tokens == tuple(expected.tokens[0, 0].tolist())
+        np.testing.assert_allclose(event.log_probabilities, expected.log_probabilities[0, 0], rtol=1e-6)
+        whole = vocabulary.decode([*prompt[0, 0].tolist(), *event.tokens])
+        assert tokens == "bytes" or event.prompt + event.text == whole
+    assert written[0].tokens != written[-1].tokens
+
+
+def test_an_empty_prompt_begins_as_the_training_text_does(play):
+    found = events(play | {"train.sample_every": 6, "train.sample_tokens": 4})
+    (written,) = [event for event in found if isinstance(event, Sampled)]
+    assert written.prompt == ""
+    assert len(written.tokens) == len(written.text) == 4
+
+
 # ---- the real thing ----
 
 
@@ -306,4 +337,4 @@ def test_wikitext_has_the_reports_windows_and_its_padded_figures_bias():
     for part in parts:
         assert float(part.total(part.n_tokens)) == tokens[part.name]
         ones = torch.ones(part.counted.shape, dtype=torch.float64)
-        assert float(padded_loss(part, ones, part.batch_sizes)) == pytest.approx(ratios[part.name], abs=6e-6)
+        assert float(padded_loss(part, ones)) == pytest.approx(ratios[part.name], abs=6e-6)

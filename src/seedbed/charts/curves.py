@@ -37,6 +37,7 @@ from seedbed.charts.panels import (
     parts_of,
     point_in_words,
 )
+from seedbed.charts.stops import stops_note, stops_of
 from seedbed.measures.summary import RunCurves
 from seedbed.records import Curve
 from seedbed.shown import Figure
@@ -52,6 +53,7 @@ def gather_curves(figure: Figure, runs: Sequence[RunCurves]) -> Lines:
     cells = list(cells_of(figure, drawn))
     lines = [line for place, cell in enumerate(cells) for line in _lines_of(figure, place, cell, drawn)]
     shown = [_thin(line, points_per_line(len(lines))) for line in lines]
+    stops = tuple(stop for place, cell in enumerate(cells) for stop in stops_of(figure, place, cell, drawn))
     return Lines(
         title=figure.title or _title(figure),
         panels=tuple(panel_of(figure, cell) for cell in cells),
@@ -60,7 +62,8 @@ def gather_curves(figure: Figure, runs: Sequence[RunCurves]) -> Lines:
         x=Axis(dial_in_words(figure.x), figure.x_scale),
         colour=colour_axis(figure, drawn),
         dash=dash_title(figure),
-        notes=_notes(figure, drawn, shown),
+        notes=tuple(filter(None, (*_notes(figure, drawn, shown), stops_note(stops, figure)))),
+        stops=stops,
     )
 
 

@@ -13,10 +13,12 @@ from seedbed.charts.labels import isolated, spelled
 from seedbed.charts.lines import Line, Lines, Panel
 from seedbed.charts.scales import colour_of, dash_of, shape_of, x_of, y_domain, y_of
 from seedbed.charts.specs import HOVER, Column, table_of, titled
+from seedbed.charts.stops import WORDS as STOPS
 from seedbed.settings import Value
 
 MOST_BANDS: Final = 40  # lines with bands; more of them only make fog
 WIDTHS: Final = {1: 520, 2: 330, 3: 240}
+STOP_SHAPES: Final = ("circle", "diamond", "triangle-up")
 POINT_COLUMNS: Final[dict[str, Column]] = {
     "line": "number", "x": "number", "y": "number", "low": "number", "high": "number"
 }  # fmt: skip
@@ -94,6 +96,7 @@ def _draw_panel(base: alt.Chart, lines: Lines, place: int, panel: Panel, width: 
         *_line_marks(inside, lines, place),
         *_lone_marks(lines, mine, place),
         *_end_marks(lines, mine, place),
+        *_stop_marks(lines, place),
     ]
     seen = [lines.panels[other].title for other in _before(lines, place)]
     title = alt.TitleParams("" if panel.title in seen else isolated(panel.title), fontSize=13, offset=8, frame="group")
@@ -167,13 +170,40 @@ def _end_marks(lines: Lines, mine: Sequence[Line], place: int) -> list[alt.Chart
     return [cross.encode(x=x_of(lines, place), y=y_of(lines, lines.panels[place], place), tooltip="what:N")]
 
 
+def _stop_marks(lines: Lines, place: int) -> list[alt.Chart]:
+    """A sign for each way in which training could have stopped; the panel at the top right has their legend."""
+    if not lines.stops:
+        return []
+    words = [word for word in STOPS.values() if any(stop.what == word for stop in lines.stops)]
+    corner = place == min(lines.columns, len(lines.panels)) - 1
+    legend = alt.Legend(title="training could stop") if corner else None
+    rows = [
+        {"x": stop.x, "y": stop.y, "stop": stop.what, "what": stop.name}
+        for stop in lines.stops
+        if stop.panel == place and _has_place(lines, place, stop.x, stop.y)
+    ]
+    marks = alt.Chart(alt.Data(values=rows)).mark_point(size=90, strokeWidth=1.8, opacity=1)
+    return [
+        marks.encode(
+            x=x_of(lines, place),
+            y=y_of(lines, lines.panels[place], place),
+            shape=alt.Shape("stop:N", sort=words, scale=alt.Scale(domain=words, range=STOP_SHAPES), legend=legend),
+            tooltip="what:N",
+        )
+    ]
+
+
+def _has_place(lines: Lines, place: int, x: float, y: float) -> bool:
+    """What is not positive has none on a log axis."""
+    return (x > 0 or lines.x.scale == "linear") and (y > 0 or lines.panels[place].scale == "linear")
+
+
 def _end(lines: Lines, line: Line) -> list[tuple[float, float]]:
     """The last point of a line that has a place on its axes; none where no point has."""
-    logs = lines.x.scale in ("log", "log2"), lines.panels[line.panel].scale == "log"
     seen = [
         (float(x), float(y))
         for x, y in zip(line.x, line.y, strict=True)
-        if isfinite(y) and (x > 0 or not logs[0]) and (y > 0 or not logs[1])
+        if isfinite(y) and _has_place(lines, line.panel, x, y)
     ]
     return seen[-1:]
 

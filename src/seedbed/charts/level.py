@@ -1,8 +1,9 @@
 """Level curves of a budget C = P·B·T: where they run, and what each point on them would have reached.
 
-For a budget and a point with P parameters and batch B, the run is taken as if stopped at T = C / (P·B): no law is
-fitted and nothing is interpolated. The left panel is the level curves themselves, with the best point of each ringed;
-the others show the metric along them. Fits beyond what was run are `measures.scaling`'s.
+For a budget and a point with P parameters and batch B, the run is taken as if stopped at T = C / (P·B), with nothing
+interpolated. The left panel is the level curves themselves, with the best point of each ringed; the others show the
+metric along them. Beside what was seen stands what a fitted law says, dashed, and the point that it advises for each
+budget, with its interval (`advised`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from seedbed.charts.advised import Fit, fit_of
 from seedbed.charts.axes import by_point, check_dials, chosen, curve_of, dial_of, values_of
-from seedbed.charts.labels import dial_in_words, metric_in_words, unit_of, with_unit
+from seedbed.charts.labels import dial_in_words
 from seedbed.charts.lines import Scale, status_notes
 from seedbed.charts.panels import said
 from seedbed.measures.compare import over_seeds
@@ -29,10 +31,6 @@ if TYPE_CHECKING:
     import altair as alt
 
 N_BUDGETS: Final = 6
-COLUMNS: Final[dict[str, Any]] = {
-    "group": "number", "metric": "number", "budget": "number", "x": "number", "steps": "number", "y": "number",
-    "low": "number", "high": "number", "best": "number", "n": "number",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,7 @@ class Level:
     groups: tuple[str, ...]
     metrics: tuple[str, ...]
     curves: tuple[LevelCurve, ...]
+    fits: tuple[Fit, ...]
     x_title: str
     x_scale: Scale
     y_scale: Scale
@@ -82,21 +81,25 @@ def gather_level(figure: Figure, runs: Sequence[RunCurves]) -> Level:
     check_dials(runs, (x, figure.column))
     drawn = [run for run in chosen(runs, figure) if run.counts]
     groups = values_of(drawn, figure.column)
-    curves = []
+    curves: list[LevelCurve] = []
+    fits: list[Fit | None] = []
     for group, value in enumerate(groups):
         inside = [run for run in drawn if figure.column is None or dial_of(run, figure.column) == value]
+        fits.append(fit_of(group, figure.metrics, x, _budgets(inside), inside))
         for budget in _budgets(inside):
             for place, metric in enumerate(figure.metrics):
                 curves += _curve(group, place, metric, budget, x, inside)
+    names = tuple(said(figure.column, value) if figure.column else "" for value in groups)
     return Level(
         title=figure.title or f"What a budget of C = P·B·T buys, against {dial_in_words(x)}",
-        groups=tuple(said(figure.column, value) if figure.column else "" for value in groups),
+        groups=names,
         metrics=figure.metrics,
         curves=tuple(curves),
+        fits=tuple(filter(None, fits)),
         x_title=dial_in_words(x),
         x_scale=figure.x_scale,
         y_scale=figure.y_scale,
-        notes=_notes(drawn, runs),
+        notes=(*_notes(drawn, runs), *_law_notes(names, fits)),
     )
 
 
@@ -146,97 +149,22 @@ def _stop(members: Sequence[RunCurves], metric: str, budget: float, x: str) -> S
 def _notes(drawn: Sequence[RunCurves], runs: Sequence[RunCurves]) -> tuple[str, ...]:
     counts = sorted({len(members) for members in by_point(drawn)})
     n = f"n = {counts[0]} seed{'s' * (counts[0] != 1)} a point." if len(counts) == 1 else ""
-    how = "Each run is taken as if stopped at T = C / (P·B); nothing is fitted. Rings: the best of each budget."
+    how = "Each run is taken as if stopped at T = C / (P·B). Rings: the best of each budget."
     return tuple(note for note in (n, how, *status_notes(runs)) if note)
+
+
+def _law_notes(names: Sequence[str], fits: Sequence[Fit | None]) -> list[str]:
+    """What each group's law says, with its warnings; the drawing leaves out what lies beyond its axes."""
+    found = [fit for fit in fits if fit]
+    how = (
+        "Dashed: the fitted law. Diamonds: the points that it advises, with 95 % intervals, where they are on the axes."
+    )
+    said = [f"{names[fit.group]}: {note}".removeprefix(": ") for fit in found for note in fit.notes]
+    return [how, *said] if any(fit.along for fit in found) else said
 
 
 def draw_level(level: Level) -> alt.ConcatChart:
     """The level curves over (T, x), and the metrics along them."""
-    import altair as alt
+    from seedbed.charts.planes import draw_planes
 
-    from seedbed.charts.specs import table_of, titled
-
-    data, block = table_of(COLUMNS, _rows(level))
-    panels: list[Any] = []
-    for group, name in enumerate(level.groups):
-        panels.append(_plane(alt.Chart(data), level, group, name))
-        panels += [_profile(alt.Chart(data), level, group, place) for place in range(len(level.metrics))]
-    chart = alt.concat(*panels, columns=1 + len(level.metrics), title=titled(level.title), datasets=block)
-    return chart.resolve_scale(color="shared")
-
-
-def _rows(level: Level) -> list[tuple[Any, ...]]:
-    return [
-        (curve.group, curve.metric, curve.budget, stop.x, stop.steps, stop.mean, stop.mean - stop.std,
-         stop.mean + stop.std, int(stop.best), stop.n)
-        for curve in level.curves for stop in curve.stops
-    ]  # fmt: skip
-
-
-def _marks(base: alt.Chart, encoded: dict[str, Any], legend: bool) -> alt.LayerChart:
-    """Lines, their points, and rings around the best of each budget; one panel carries the legend of all."""
-    import altair as alt
-
-    def colour(shown: bool) -> alt.Color:
-        bar = alt.Legend(title=dial_in_words("budget"), format=".1e", type="gradient", tickCount=4)
-        return alt.Color("budget:Q", scale=alt.Scale(type="log"), legend=bar if shown else None)
-
-    tooltip = [alt.Tooltip("budget:Q", format=".2e"), alt.Tooltip("x:Q"), alt.Tooltip("steps:Q", format=",.0f")]
-    tooltip += [alt.Tooltip("y:Q", format=".4~g", title="value"), alt.Tooltip("n:Q")]
-    marks = base.encode(detail="budget:N", tooltip=tooltip, **encoded)
-    lines = marks.encode(color=colour(legend)).mark_line(strokeWidth=1.6)
-    points = marks.encode(color=colour(False)).mark_point(filled=True, size=40, opacity=1)
-    rings = points.transform_filter("datum.best == 1").mark_point(size=170, strokeWidth=2, filled=False, opacity=1)
-    return alt.layer(lines, points, rings).resolve_legend(color="independent")
-
-
-def _xs(level: Level) -> list[float]:
-    return sorted({stop.x for stop in _stops(level)})
-
-
-def _plane(base: alt.Chart, level: Level, group: int, name: str) -> alt.LayerChart:
-    """The level curves themselves: steps across, x up."""
-    import altair as alt
-
-    from seedbed.charts.scales import axis_of, domain_of, scale_of
-
-    steps, up = domain_of([stop.steps for stop in _stops(level)], "log"), domain_of(_xs(level), level.x_scale)
-    encoded = {
-        "x": alt.X("steps:Q", title="steps T", axis=axis_of(steps, "log"), scale=scale_of("log", steps, False)),
-        "y": alt.Y("x:Q", title=level.x_title, axis=_ticks(level), scale=scale_of(level.x_scale, up, False)),
-        "order": alt.Order("x:Q"),
-    }
-    inside = base.transform_filter(f"datum.group == {group} && datum.metric == 0")
-    return _marks(inside, encoded, legend=False).properties(width=280, height=210, title=name)
-
-
-def _stops(level: Level) -> list[Stop]:
-    return [stop for curve in level.curves for stop in curve.stops]
-
-
-def _ticks(level: Level, grid: bool = True) -> alt.Axis:
-    from seedbed.charts.scales import axis_of, domain_of
-
-    xs = _xs(level)
-    return axis_of(domain_of(xs, level.x_scale), level.x_scale, xs if len(xs) <= 10 else None, grid)
-
-
-def _profile(base: alt.Chart, level: Level, group: int, place: int) -> alt.LayerChart:
-    """A metric along the level curves: x across, the value reached up."""
-    import altair as alt
-
-    from seedbed.charts.scales import axis_of, domain_of, scale_of
-
-    metric = level.metrics[place]
-    best = "highest" if direction(metric) == "max" else "lowest"
-    title = with_unit(f"{best} {metric_in_words(metric)}", unit_of(metric))
-    kind: Scale = "linear" if unit_of(metric) == "share" else level.y_scale
-    heights = [stop.mean for curve in level.curves if curve.metric == place for stop in curve.stops]
-    across, up = domain_of(_xs(level), level.x_scale), domain_of(heights, kind)
-    encoded = {
-        "x": alt.X("x:Q", title=level.x_title, axis=_ticks(level, False), scale=scale_of(level.x_scale, across, False)),
-        "y": alt.Y("y:Q", title=title, axis=axis_of(up, kind), scale=scale_of(kind, up, False)),
-    }
-    inside = base.transform_filter(f"datum.group == {group} && datum.metric == {place}")
-    corner = group == 0 and place == len(level.metrics) - 1
-    return _marks(inside, encoded, legend=corner).properties(width=280, height=210)
+    return draw_planes(level)

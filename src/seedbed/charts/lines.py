@@ -35,6 +35,7 @@ class Panel:
     y_title: str
     scale: Scale = "linear"
     share: bool = False  # from 0 to 1
+    positive: bool = False  # never below 0, so that a spread ends there too
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,17 @@ class Line:
     n: int  # runs in it
     of: int  # runs of its point, those left out included
     ended: bool = False  # it diverged or failed where it ends
+
+
+@dataclass(frozen=True)
+class StopMark:
+    """A place where training could have stopped: on the mean of a point's seeds, in the words of its legend."""
+
+    panel: int
+    what: str
+    x: float
+    y: float
+    name: str
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,7 @@ class Lines:
     dash: str | None  # title of what dashes tell
     notes: tuple[str, ...]
     marks: Literal["line", "point"] = "line"
+    stops: tuple[StopMark, ...] = ()
 
     @property
     def empty(self) -> bool:

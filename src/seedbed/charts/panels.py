@@ -68,8 +68,9 @@ def panel_of(figure: Figure, cell: Cell, words: str = "{}", unit: str | None = N
     metric = cell.metrics[0] if len(cell.metrics) == 1 else quantity_of(cell.metrics[0])
     unit = unit_of(metric) if unit is None else unit
     name = with_unit(words.format(metric_in_words(metric)), unit)
-    share = unit == "share" and not metric.startswith("gap/") and "gap" not in words
-    return Panel(metric, title, name, "linear" if unit == "share" else figure.y_scale, share)
+    difference = metric.startswith("gap/") or "gap" in words or figure.value == "delta_t"
+    share = unit == "share" and not difference
+    return Panel(metric, title, name, "linear" if unit == "share" else figure.y_scale, share, not difference)
 
 
 def said(name: str, value: Value) -> str:

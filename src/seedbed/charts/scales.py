@@ -52,7 +52,7 @@ def _heights(lines: Lines, panel: Panel) -> list[float]:
         float(end) for line in shown if line.n > 1 for part in (line.low, line.high) for end in part if isfinite(end)
     ]
     if panel.scale == "linear":
-        return means + ends
+        return means + [max(end, 0.0) if panel.positive else end for end in ends]
     least = min((y for y in means if y > 0), default=1.0) / 2  # a std larger than its mean ends below the axis
     return [max(y, least) for y in means + ends if y > 0]
 

@@ -56,6 +56,7 @@ def config_of(look: Look) -> dict[str, Any]:
         "title": {"color": look.ink, "fontSize": 15, "fontWeight": "normal", "anchor": "start", "offset": 12},
         "text": {"color": look.ink},
         "rule": {"color": look.faint},
+        "point": {"color": look.ink},
         "style": {"halo": {"stroke": look.background, "strokeWidth": 4, "strokeJoin": "round"}},
         "range": {"category": list(CATEGORIES), "ramp": list(look.ramp), "heatmap": list(look.ramp)},
     }

@@ -19,9 +19,9 @@ from torch import Tensor
 from seedbed.data.equation_batches import EquationBatches
 from seedbed.data.facts import facts_of
 from seedbed.data.label_batches import LabelBatches
-from seedbed.data.prepared import prepare_labels, prepare_text
+from seedbed.data.prepared import prepare_labels
 from seedbed.data.samples import Batch, Part
-from seedbed.data.text_batches import TextBatches
+from seedbed.data.text_batches import Reading, TextBatches
 from seedbed.settings import LSTM, Arithmetic, Settings, Text, Transformer
 
 NUMBERS = {"cpu": 2**23, "cuda": 2**28}  # that a model may make at once while it is evaluated, in its widest layers
@@ -58,9 +58,8 @@ def make_batches(settings: Sequence[Settings], seeds: Sequence[int], device: tor
         return EquationBatches(tasks, seeds, sizes, device, train.accumulate, share)
     if not isinstance(task, Text):
         return LabelBatches(prepare_labels(task), seeds, sizes, device, train.accumulate, train.eval_batches)
-    n_train, chunk = facts_of(task).n_train, _tokens_at_once(settings[0], device)
-    limits = (train.accumulate, train.eval_batches, _longest(settings[0], task), chunk)
-    return TextBatches(task, prepare_text(task), n_train, seeds, sizes, device, *limits)
+    reading = Reading(train.eval_batches, _longest(settings[0], task), _tokens_at_once(settings[0], device))
+    return TextBatches(task, seeds, sizes, device, train.accumulate, reading)
 
 
 def _drops(settings: Settings) -> bool:

@@ -111,7 +111,7 @@ class Epochs:
         first = step % self.per_epoch * self.sizes
         place = first[:, None] + within
         valid = (within < self.sizes[:, None]) & (place < self.n[:, None])
-        weights = valid / torch.minimum(self.sizes, self.n - first)[:, None]
+        weights = valid.double() / torch.minimum(self.sizes, self.n - first)[:, None]
         place = torch.where(valid, place, 0)
         if max(self._lengths) == 1:
             return place, weights

@@ -1,6 +1,6 @@
 """Text on the device: one row of ids for all runs, and windows of it where each run's own stream says.
 
-    batches = TextBatches(task, text, seeds, batch_sizes, device, …)
+    batches = TextBatches(task, seeds, batch_sizes, device)
     batch = batches.draw(number)
 
 Training draws a place of a document (`documents`, `length`), or takes every window once an epoch (`windows`, `epochs`).
@@ -19,8 +19,9 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seedbed.data.prepared import PreparedText, TextPart
-from seedbed.data.samples import Batch, Epochs, Part, Sizes, in_chunks, spread_out
+from seedbed.data.facts import facts_of
+from seedbed.data.prepared import TextPart, prepare_text
+from seedbed.data.samples import Batch, Epochs, Part, Rows, Sizes, in_chunks, spread_out
 from seedbed.data.text import PAD, Ids, Tokens
 from seedbed.data.windows import Sampler, Windows, by_document, by_length, consecutive, overlapping, sliding, take
 from seedbed.draws import bits, device_keys
@@ -38,7 +39,8 @@ class TokenPart(Part):
     n_characters: Int[Tensor, "R N"]
     n_bytes: Int[Tensor, "R N"]
     sliding: bool
-    batch_sizes: Int[Tensor, "R"] | None  # for the perplexity that averages padded batches; None: it is not read
+    batch_sizes: Int[Tensor, "R"]
+    padded: bool  # whether the figure that averages padded batches is read too
 
     def total(self, values: Tensor) -> Float[Tensor, "R"]:
         """The sum over the windows that a run counts."""
@@ -104,17 +106,33 @@ class RandomBatches:
         """Nothing: every draw is counted by the step."""
 
     def draw(self, number: Int[Tensor, "1"]) -> Batch:
+        """Batch `number` of every run."""
         step, within = self._sizes.places(number)
-        weights = (within < self._sizes.sizes[:, None]) / self._sizes.sizes[:, None]
-        u, v = (bits(keys, step, self._sizes.largest)[:, within.clamp(max=self._sizes.largest - 1)]
-                for keys in (self._document_keys, self._place_keys))  # fmt: skip
+        weights = (within < self._sizes.sizes[:, None]).double() / self._sizes.sizes[:, None]
+        u, v = (self._words(keys, step, within) for keys in (self._document_keys, self._place_keys))
         chosen = torch.searchsorted(self._edges, below(u, self._edges[-1]), right=True)
         return cut(self._ids, self._starts[chosen] + below(v, self._positions[chosen]), self._length, weights)
+
+    def _words(self, keys: Int[Tensor, "R 2"], step: Int[Tensor, "1"], within: Int[Tensor, "B"]) -> Int[Tensor, "R B"]:
+        """The random words of some of an update's samples; those past the largest batch are not used."""
+        return bits(keys, step, self._sizes.largest)[:, within.clamp(max=self._sizes.largest - 1)]
 
 
 def below(words: Int[Tensor, "R B"], n: Int[Tensor, "..."]) -> Int[Tensor, "R B"]:
     """A whole number from 0 up to n (at most 2³¹) from each random 32-bit word."""
     return ((words.long() & 0xFFFFFFFF) * n) >> 32
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a text is evaluated."""
+
+    n_batches: int = 0  # of each part, of the run's own batch size; 0: all
+    longest: int | None = None  # context, in tokens, that the model can read; None: any
+    at_once: int = 2**15  # tokens, of all runs together
+
+
+EVERYTHING = Reading()
 
 
 class TextBatches:
@@ -123,59 +141,54 @@ class TextBatches:
     def __init__(
         self,
         task: Text,
-        text: PreparedText,
-        n_train: int,
         seeds: Sequence[int],
         batch_sizes: Sequence[int],
         device: torch.device,
         accumulate: int = 1,
-        eval_batches: int = 0,
-        longest: int | None = None,
-        chunk: int = 2**15,
+        reading: Reading = EVERYTHING,
     ) -> None:
-        """`longest` is the longest context that the model can read; `chunk`, tokens evaluated at once by a run."""
-        self._task, self._text, self._chunk = task, text, max(1, chunk // len(seeds))
+        text = prepare_text(task)
+        self._task, self._tokens, self._reading = task, text.tokens, reading
         self._rows = {id(part.ids): _on_device(part.ids, text.tokens.size, device) for part in text.parts.values()}
-        self._training = self._training_batches(n_train, seeds, batch_sizes, accumulate, device)
+        self._training = self._training_batches(text.parts["train"], seeds, batch_sizes, accumulate)
         self.parts: list[TokenPart] = []
         self._tables: list[tuple[WindowTable, Int[Tensor, "R N"]]] = []
-        sizes = torch.tensor(batch_sizes, device=device)
         for name, part in text.parts.items():
-            for group, windows in _evaluated(task, name, part, longest):
-                self._add_part(name, group, part, windows, sizes, eval_batches)
+            for group, windows in _evaluated(task, name, part, reading.longest):
+                self._add_part(name, group, part, windows, batch_sizes)
 
     def _training_batches(
-        self, n_train: int, seeds: Sequence[int], batch_sizes: Sequence[int], accumulate: int, device: torch.device
+        self, train: TextPart, seeds: Sequence[int], batch_sizes: Sequence[int], accumulate: int
     ) -> WindowBatches | RandomBatches:
-        task, train = self._task, self._text.parts["train"]
-        ids, n_samples = self._rows[id(train.ids)], [n_train] * len(seeds)
+        task, ids = self._task, self._rows[id(train.ids)]
+        n_samples = [facts_of(task).n_train] * len(seeds)
         if task.sampler in ("documents", "length"):
             sampler = (by_document if task.sampler == "documents" else by_length)(train.spans, task.length)
-            return RandomBatches(ids, sampler, task.length, Sizes(n_samples, batch_sizes, accumulate, device), seeds)
+            sizes = Sizes(n_samples, batch_sizes, accumulate, ids.device)
+            return RandomBatches(ids, sampler, task.length, sizes, seeds)
         windows = (overlapping if task.sampler == "windows" else consecutive)(train.spans, task.length)
-        epochs = Epochs(n_samples, batch_sizes, accumulate, seeds, device)
-        return WindowBatches(WindowTable(ids, windows), epochs)
+        return WindowBatches(WindowTable(ids, windows), Epochs(n_samples, batch_sizes, accumulate, seeds, ids.device))
 
-    def _add_part(
-        self, name: str, group: str, part: TextPart, windows: Windows, sizes: Int[Tensor, "R"], eval_batches: int
-    ) -> None:
-        device = sizes.device
-        rows, counted = spread_out(windows.n, [eval_batches * size for size in sizes.tolist()])
+    def _add_part(self, name: str, group: str, part: TextPart, windows: Windows, batch_sizes: Sequence[int]) -> None:
+        ids = self._rows[id(part.ids)]
+        rows, counted = spread_out(windows.n, [self._reading.n_batches * size for size in batch_sizes])
         start = self.parts[-1].span.stop if self.parts else 0
-        n_tokens, n_characters, n_bytes = _count(part.ids, windows, self._text.tokens, rows, device)
-        self._tables.append((WindowTable(self._rows[id(part.ids)], windows), torch.from_numpy(rows).to(device)))
+        counts = _counts(part.ids, windows, self._tokens, rows)
+        n_tokens, n_characters, n_bytes = torch.from_numpy(counts).to(ids.device)
+        self._tables.append((WindowTable(ids, windows), torch.from_numpy(rows).to(ids.device)))
         self.parts.append(
             TokenPart(
                 name,
                 group,
                 slice(start, start + rows.shape[1]),
-                torch.from_numpy(counted).to(device),
+                torch.from_numpy(counted).to(ids.device),
                 length=windows.length,
                 n_tokens=n_tokens,
                 n_characters=n_characters,
                 n_bytes=n_bytes,
                 sliding=bool(windows.first.any()),
-                batch_sizes=sizes if self._task.sampler == "epochs" and not group else None,
+                padded=self._task.sampler == "epochs" and not group,
+                batch_sizes=torch.tensor(batch_sizes, device=ids.device),
             )
         )
 
@@ -189,7 +202,7 @@ class TextBatches:
     def chunks(self) -> Iterator[Batch]:
         """The windows that are evaluated, part after part, some at a time."""
         for table, chosen in self._tables:
-            for rows in in_chunks(chosen, self._chunk // table.length):
+            for rows in in_chunks(chosen, self._reading.at_once // (len(chosen) * table.length)):
                 yield table.batch(rows, torch.ones_like(rows, dtype=torch.get_default_dtype()))
 
 
@@ -213,10 +226,8 @@ def _evaluated(task: Text, name: str, part: TextPart, longest: int | None) -> It
             yield f"[length={length}]", sliding(part.spans, length, length // 2)
 
 
-def _count(
-    ids: Ids, windows: Windows, tokens: Tokens, rows: NDArray[np.int64], device: torch.device
-) -> Iterator[Int[Tensor, "R N"]]:
-    """Tokens, characters and bytes of the scored targets of the chosen windows."""
+def _counts(ids: Ids, windows: Windows, tokens: Tokens, rows: Rows) -> NDArray[np.int64]:
+    """Tokens, characters and bytes (3, R, N) of the scored targets of the chosen windows."""
     wanted, place = np.unique(rows, return_inverse=True)
     counts = np.zeros((3, len(wanted)), dtype=np.int64)
     for start in range(0, len(wanted), COUNTED_AT_ONCE):
@@ -226,4 +237,4 @@ def _count(
         counts[0, which] = mask.sum(1)
         counts[1, which] = (tokens.character_counts[targets] * mask).sum(1)
         counts[2, which] = (tokens.byte_counts[targets] * mask).sum(1)
-    return (torch.from_numpy(one[place.reshape(rows.shape)]).to(device) for one in counts)
+    return counts[:, place.reshape(rows.shape)]

@@ -29,7 +29,7 @@ class Filters:
 
     def __post_init__(self) -> None:
         if not (isfinite(self.temperature) and self.temperature >= 0):
-            raise UsageError(f"temperature = {self.temperature}: expected a finite number from 0 (greedy) up, such as 1")
+            raise UsageError(f"temperature = {self.temperature}: expected a finite number, 0 (greedy) or more")
         if self.top_k < 0:
             raise UsageError(f"top-k = {self.top_k}: expected a whole number from 0 (all tokens) up, such as 40")
         if not 0 < self.top_p <= 1:

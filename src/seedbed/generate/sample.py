@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from seedbed.draws import device_keys, uniform
 from seedbed.errors import UsageError
 from seedbed.generate.decode import decoder_of
 from seedbed.generate.filters import Filters, probabilities
+from seedbed.generate.memory import inferring, threads_for
 from seedbed.models.gpt import GPT, Attention
 
 BLOCK = 64  # tokens whose uniform numbers are made at once
@@ -67,22 +68,41 @@ def sample(
 ) -> Iterator[Drawn]:
     """The tokens after a prompt (of at least one token), as they come; one seed a run."""
     hop = _checked(model, context, prompt, n_tokens, n_samples, hop)
-    prompt = prompt[..., -context:].expand(len(seeds), -1, -1)
-    n_prompt = prompt.shape[-1]
-    history = prompt.new_empty(len(seeds), n_samples, n_prompt + n_tokens)
-    history[..., :n_prompt] = prompt
-    capacity = history.shape[-1] if hop == 0 else min(context, history.shape[-1])
-    decoder = decoder_of(model, len(seeds), n_samples, capacity)
-    decoder.begin(prompt[..., :-1])
-    chances, start = _uniforms(seeds, n_samples, prompt.device), 0
-    for n in range(n_prompt, n_prompt + n_tokens):
-        with torch.inference_mode():
-            if (moved := window_start(n, context, hop)) != start:
-                start = moved
-                decoder.begin(history[..., start : n - 1])
-            drawn = draw(decoder.step(history[..., n - 1]), next(chances), filters)
-            history[..., n] = drawn.tokens
+    n_threads = threads_for(model, len(seeds) * n_samples)
+    with inferring(n_threads):
+        text = _Text(model, context, hop, prompt.expand(len(seeds), -1, -1), n_samples, n_tokens)
+    for chance in islice(_uniforms(seeds, n_samples, prompt.device), n_tokens):
+        with inferring(n_threads):
+            drawn = draw(text.logits(), chance, filters)
+            text.add(drawn.tokens)
         yield drawn
+
+
+class _Text:
+    """All tokens so far, and a decoder that has read those in the window but the last."""
+
+    def __init__(
+        self, model: nn.Module, context: int, hop: int, prompt: Int[Tensor, "R b T"], n_samples: int, n_tokens: int
+    ) -> None:
+        self.context, self.hop, self.start = context, hop, 0
+        prompt = prompt[..., -context:]
+        n_runs, _, self.n = prompt.shape
+        self.tokens = prompt.new_empty(n_runs, n_samples, self.n + n_tokens)
+        self.tokens[..., : self.n] = prompt
+        capacity = self.tokens.shape[-1] if hop == 0 else min(context, self.tokens.shape[-1])
+        self.decoder = decoder_of(model, n_runs, n_samples, capacity)
+        self.decoder.begin(prompt[..., :-1])  # once for all samples where they share it
+
+    def logits(self) -> Float[Tensor, "R B V"]:
+        """Of the token that comes next."""
+        if (start := window_start(self.n, self.context, self.hop)) != self.start:
+            self.start = start
+            self.decoder.begin(self.tokens[..., start : self.n - 1])
+        return self.decoder.step(self.tokens[..., self.n - 1])
+
+    def add(self, tokens: Int[Tensor, "R B"]) -> None:
+        self.tokens[..., self.n] = tokens
+        self.n += 1
 
 
 def write(

@@ -40,9 +40,8 @@ QUANTITIES: dict[str, Entry] = {
         Entry("bits_per_character", "bpc", "bits", "negative log₂-likelihood per character of the text", "min"),
         Entry("bits_per_byte", "bpB", "bits", "negative log₂-likelihood per byte of the text in UTF-8", "min"),
         Entry("perplexity_sliding", "PPLs", "tokens", "perplexity of windows that slide by half", "min"),
-        Entry(
-            "perplexity_padded", "PPLp", "tokens", "perplexity if a short last batch were a full one", "min"
-        ),
+        Entry("perplexity_padded", "PPLp", "tokens", "perplexity if a short last batch were a full one", "min"),
+        Entry("copied", "copied", "share", "share of n-grams, n = 4 … 40, that stand in the training text", None),
         Entry("norm", "‖θ‖₂", "1", "length of the vector of all parameters, tables included", None),
     )
 }

@@ -9,6 +9,9 @@ at which they copy more from the training text than held-out text does.
 >>> losses = ([3.0, 2.0, 1.12, 1.0, 1.3], [3.0, 2.0, 1.14, 1.2, 1.4])
 >>> advise_stop([Curve(steps, np.array(loss)) for loss in losses]).earliest
 200.0
+
+Of runs, `advise_runs` takes the curves; copying is known where they have readings `copied` (the share of n-grams of
+samples that stand in the training text) and `copied[held-out]` (the same of real text).
 """
 
 from __future__ import annotations
@@ -20,11 +23,13 @@ from math import isnan, nan, sqrt
 import numpy as np
 
 from seedbed.measures.catalogue import Direction
-from seedbed.measures.curves import extremum, first_reaching, first_within
+from seedbed.measures.curves import direction, extremum, first_reaching, first_within
+from seedbed.measures.summary import RunCurves
 from seedbed.measures.words import count, number, percent
 from seedbed.records import Curve
 
 NEIGHBOURS = 5  # records on either side of the best one that tell the noise of a single run
+COPIED, HELD_OUT = "copied", "copied[held-out]"
 ENDING = 0.98  # a best step beyond this share of all steps means that training may not be done
 
 
@@ -46,11 +51,22 @@ class StoppingAdvice:
         return 1 - self.earliest / self.last if self.last else 0.0
 
 
+def advise_runs(runs: Sequence[RunCurves], metric: str) -> StoppingAdvice | None:
+    """The marks for the runs of one point; None where no run that counts has the metric, or no value of it is best."""
+    kind, counted = direction(metric), [run for run in runs if run.counts and metric in run.curves]
+    if kind is None or not counted:
+        return None
+    known = [run for run in counted if COPIED in run.curves and HELD_OUT in run.curves]
+    copied = mean_curve([run.curves[COPIED] for run in known]) if known else None
+    held_out = float(np.mean([run.curves[HELD_OUT].values.mean() for run in known])) if known else nan
+    return advise_stop([run.curves[metric] for run in counted], kind, copied, held_out)
+
+
 def advise_stop(
     curves: Sequence[Curve], kind: Direction = "min", copied: Curve | None = None, held_out: float = nan
 ) -> StoppingAdvice:
     """The marks for one point's curves, one a seed; `copied` is the samples' copy rate, `held_out` real text's."""
-    mean = _mean_curve(curves)
+    mean = mean_curve(curves)
     best = extremum(mean, kind)
     if isnan(best.step):
         return StoppingAdvice(nan, nan, nan, nan, nan, len(curves))
@@ -60,7 +76,7 @@ def advise_stop(
     return StoppingAdvice(best.step, best.value, noise, earliest, float(mean.steps[-1]), len(curves), copying)
 
 
-def _mean_curve(curves: Sequence[Curve]) -> Curve:
+def mean_curve(curves: Sequence[Curve]) -> Curve:
     """The mean over seeds at the steps that all of them recorded."""
     steps = curves[0].steps
     for curve in curves[1:]:

@@ -19,7 +19,7 @@ import numpy as np
 from seedbed.errors import StoreError
 from seedbed.measures.catalogue import table_order
 from seedbed.measures.compare import Spread, over_seeds
-from seedbed.measures.curves import direction, extremum, last
+from seedbed.measures.curves import at_best, direction, extremum, last
 from seedbed.records import Curve, Status, StoredRun, jsonable
 from seedbed.settings import Value
 
@@ -61,6 +61,7 @@ class PointSummary:
     status: Mapping[Status, int]
     metrics: Mapping[str, MetricSummary]
     delta_t: Mapping[str, Spread]
+    at_best: Mapping[str, Spread] = field(default_factory=dict)  # quantity → training value where validation is best
 
     @property
     def n(self) -> int:
@@ -99,6 +100,7 @@ def _summarise_point(members: Sequence[RunCurves], t_max: float | None) -> Point
         status={status: statuses[status] for status in sorted(statuses)},
         metrics=metrics,
         delta_t=_delta_t(metrics),
+        at_best=_at_best(counted, t_max),
     )
 
 
@@ -136,6 +138,13 @@ def _delta_t(metrics: Mapping[str, MetricSummary]) -> dict[str, Spread]:
     return found
 
 
+def _at_best(runs: Sequence[RunCurves], t_max: float | None) -> dict[str, Spread]:
+    """Training perplexity at the step of the best validation perplexity, by which text models are told (report C)."""
+    pairs = {run.run.seed: [run.curves.get(f"{split}/perplexity") for split in ("train", "val")] for run in runs}
+    values = {seed: at_best(train, val, "min", t_max) for seed, (train, val) in pairs.items() if train and val}
+    return {"perplexity": over_seeds(values)} if values else {}
+
+
 def to_json(summaries: Iterable[PointSummary]) -> dict[str, Any]:
     """The stable document of `show --json`: equal summaries give equal bytes."""
     document: dict[str, Any] = jsonable({"points": [_point_as_dict(summary) for summary in summaries]})
@@ -148,6 +157,7 @@ def _point_as_dict(summary: PointSummary) -> dict[str, Any]:
         "n": summary.n,
         "metrics": {name: _metric_as_dict(metric) for name, metric in summary.metrics.items()},
         "delta_t": {quantity: asdict(spread) for quantity, spread in summary.delta_t.items()},
+        **({"at_best": {name: asdict(spread) for name, spread in summary.at_best.items()}} if summary.at_best else {}),
         "status": summary.status,
     }
 

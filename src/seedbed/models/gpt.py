@@ -22,7 +22,9 @@ from seedbed.models.layers import (
     PositionTable,
     attend,
     attend_through,
+    attention_weights,
     join,
+    mix_by_weights,
     places,
     take,
     visible,
@@ -52,7 +54,8 @@ class Attention(nn.Module):
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str) -> Tensor:
-        query, key, value = (part.unflatten(-1, (self.heads, -1)) for part in self._project(x, at))
+        parts = (part.unflatten(-1, (self.heads, -1)) for part in self._project(x, at))
+        query, key, value = (taps(f"{name}.{of}", part) for of, part in zip("qkv", parts, strict=True))
         n, n_past = x.shape[-2], 0 if past is None else past[0].shape[-3]
         query, key = self._turn(query, at, n, n_past), self._turn(key, None, n, n_past)
         if past is not None:
@@ -61,13 +64,21 @@ class Attention(nn.Module):
         bias = None
         if self.slopes is not None:
             bias = alibi(self.slopes, places(at, n, x.device, n_past), n_past + n).to(x.dtype)
-        if self.dropout.drops or taps.wants(f"{name}.pattern"):
-            mixed = attend_through(
-                query, key, value, seen, bias, lambda pattern: self.dropout(taps(f"{name}.pattern", pattern))
-            )
-        else:
-            mixed = attend(query, key, value, seen, bias)
-        return self.out(mixed.flatten(-2))
+        mixed = self._mixed(query, key, value, seen, bias, taps, f"{name}.pattern")
+        return self.out(taps(f"{name}.z", mixed).flatten(-2))
+
+    def _mixed(
+        self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor, bias: Tensor | None, taps: Taps, name: str
+    ) -> Tensor:
+        """Values averaged by the attention weights; weights that are only read leave every bit as it was."""
+        if self.dropout.drops:
+            return attend_through(query, key, value, seen, bias, lambda pattern: self.dropout(taps(name, pattern)))
+        if taps.wants(name):
+            pattern = attention_weights(query, key, seen, bias)
+            changed = taps(name, pattern)
+            if not torch.equal(changed, pattern):
+                return mix_by_weights(changed, value)
+        return attend(query, key, value, seen, bias)
 
     def remember(self, x: Tensor) -> Memory:
         """Keys and values, for those who come after."""
@@ -93,8 +104,9 @@ class MLP(nn.Module):
         self.activation = ACTIVATIONS[dials.activation]
         self.dropout = Dropout("mlp_dropout")
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.dropout(self.activation(self.up(x))))
+    def forward(self, x: Tensor, taps: Taps, name: str) -> Tensor:
+        hidden = self.activation(taps(f"{name}.pre", self.up(x)))
+        return self.down(self.dropout(taps(f"{name}.post", hidden)))
 
 
 class Block(nn.Module):
@@ -110,17 +122,17 @@ class Block(nn.Module):
         return self.attention.remember(self.norm1(x) if self.norm_first else x)
 
     def forward(self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str) -> Tensor:
-        inner = f"{name}.attention"
+        inner, x = f"{name}.attention", taps(f"{name}.in", x)
         if self.norm_first:
             attended = taps(f"{inner}.out", self.attention(self.norm1(x), at, past, taps, inner))
-            x = take(x, at) + self.residual1(attended)
-            return taps(f"{name}.out", x + taps(f"{name}.mlp.out", self._mlp(self.norm2(x))))
+            x = taps(f"{name}.mid", take(x, at) + self.residual1(attended))
+            return taps(f"{name}.out", x + self._mlp(self.norm2(x), taps, f"{name}.mlp"))
         attended = taps(f"{inner}.out", self.attention(x, at, past, taps, inner))
-        x = self.norm1(take(x, at) + self.residual1(attended))
-        return taps(f"{name}.out", self.norm2(x + taps(f"{name}.mlp.out", self._mlp(x))))
+        x = taps(f"{name}.mid", self.norm1(take(x, at) + self.residual1(attended)))
+        return taps(f"{name}.out", self.norm2(x + self._mlp(x, taps, f"{name}.mlp")))
 
-    def _mlp(self, x: Tensor) -> Tensor:
-        return self.residual2(self.dropout(self.mlp(x)))
+    def _mlp(self, x: Tensor, taps: Taps, name: str) -> Tensor:
+        return taps(f"{name}.out", self.residual2(self.dropout(self.mlp(x, taps, name))))
 
 
 class Stream(nn.Module):

@@ -289,11 +289,25 @@ def attend_through(
     change: Callable[[Tensor], Tensor],
 ) -> Float[Tensor, "R B T H K"]:
     """As `attend`, with the attention weights (R, B, H, T, S) passed through `change`: read, or some dropped."""
-    q, k, v = (x.transpose(2, 3) for x in (query, key, value))
-    scores = q @ k.mT * query.shape[-1] ** -0.5
+    return mix_by_weights(change(attention_weights(query, key, seen, bias)), value)
+
+
+def attention_weights(
+    query: Float[Tensor, "R B T H K"],
+    key: Float[Tensor, "R B S H K"],
+    seen: Bool[Tensor, "... T S"],
+    bias: Float[Tensor, "... T S H"] | None,
+) -> Float[Tensor, "R B H T S"]:
+    """The weights of `attention_pattern` by matrix products, head by head, as a reader wants them."""
+    scores = query.transpose(2, 3) @ key.transpose(2, 3).mT * query.shape[-1] ** -0.5
     scores = scores if bias is None else scores + bias.movedim(-1, -3)
     hidden = ~seen if seen.ndim == 2 else ~seen[:, :, None]
-    return (change(scores.masked_fill(hidden, float("-inf")).softmax(-1)) @ v).transpose(2, 3)
+    return scores.masked_fill(hidden, float("-inf")).softmax(-1)
+
+
+def mix_by_weights(weights: Float[Tensor, "R B H T S"], value: Float[Tensor, "R B S H K"]) -> Tensor:
+    """Values averaged by the attention weights of each head."""
+    return (weights @ value.transpose(2, 3)).transpose(2, 3)
 
 
 class Bank:

@@ -32,15 +32,19 @@ class Cell(nn.Module):
         """The states at all positions, and what the last one leaves behind."""
         from_input = self.input(x)
         h, c = (x.new_zeros(*x.shape[:-2], self.hidden),) * 2 if past is None else past
-        states, cells = [], []
-        for gates in from_input.unbind(-2):
+        states = []
+        for time, gates in enumerate(from_input.unbind(-2)):
             i, f, g, o = (gates + self.state(h)).chunk(4, dim=-1)
-            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-            h = o.sigmoid() * c.tanh()
+            i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+            if taps.active:  # names cost time, and here they are made at every position
+                i, f, g, o = (
+                    taps.each(f"{name}.{gate}", time, x) for gate, x in zip("ifgo", (i, f, g, o), strict=True)
+                )
+            c = f * c + i * g
+            if taps.active:
+                c = taps.each(f"{name}.cell", time, c)
+            h = o * c.tanh()
             states.append(h)
-            cells.append(c)
-        if taps.wants(f"{name}.cell"):
-            taps(f"{name}.cell", torch.stack(cells, dim=-2))
         return taps(f"{name}.out", torch.stack(states, dim=-2)), (h, c)
 
 

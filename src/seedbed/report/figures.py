@@ -24,6 +24,7 @@ from seedbed.measures.curves import direction
 from seedbed.measures.summary import RunCurves
 from seedbed.settings import Value, all_dials, check_value
 from seedbed.shown import Figure
+from seedbed.study.shows import Declared
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,19 @@ def show_figure(figure: Figure, runs: Sequence[RunCurves], study: str) -> Shown:
         why = f"Nothing to draw: no run has a finite record of {', '.join(figure.metrics)} yet."
         return Shown(gathered.title, figure.report, (why, *gathered.notes), command, None)
     return Shown(gathered.title, figure.report, gathered.notes, command, spec_of(kind.draw(gathered)))
+
+
+def with_stopping(declared: Declared) -> tuple[Figure, ...]:
+    """The study's figures; curves of a metric that a `stopping` question is about have its advice marked on them."""
+    asked = [question.metric for question in declared.questions if question.ask == "stopping"]
+    return tuple(_marked(figure, asked) for figure in declared.figures)
+
+
+def _marked(figure: Figure, asked: Sequence[str]) -> Figure:
+    metric = next((name for name in figure.metrics if name in asked), None)
+    if figure.kind != "curves" or figure.value == "gap" or figure.stopping or metric is None:
+        return figure
+    return figure.model_copy(update={"stopping": metric})
 
 
 def command_of(figure: Figure, study: str) -> str:

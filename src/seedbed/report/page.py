@@ -1,4 +1,4 @@
-"""A report on disk: one HTML file that needs nothing else, and beside it every figure and table as files.
+"""A report on disk: one HTML file that needs nothing else, and beside it every figure, table and study as files.
 
     write_report(home, ["quickstart"], [], out=None)      HOME/reports/quickstart/index.html
 
@@ -27,12 +27,12 @@ from seedbed.charts.render import inline, script, to_pdf, to_png, to_svg
 from seedbed.charts.theme import DARK, LIGHT, config_of
 from seedbed.errors import OutOfResources, UsageError
 from seedbed.report.figures import Shown
-from seedbed.report.sections import Section, joint_section, study_section
+from seedbed.report.sections import Section, joint_section, study_file, study_section
 from seedbed.report.tables import to_csv, to_latex, to_markdown
 from seedbed.store.store import Store
 
 MARK: Final = '<meta name="generator" content="seedbed'  # how a report of ours is told from other folders
-PARTS: Final = ("figures", "tables")
+PARTS: Final = ("figures", "tables", "studies")
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,9 @@ def _write(folder: Path, sections: Sequence[Section]) -> None:
     drawn = [_write_figure(folder / "figures", figure) for figure in figures]
     for table in tables:
         _write_table(folder / "tables", table)
+    for section in sections:
+        if section.text:
+            (folder / study_file(section.name)).write_text(section.text, encoding="utf-8")
     text = _page(sections, drawn, tables)
     (folder / "index.html").write_text(text, encoding="utf-8")
 
@@ -146,6 +149,7 @@ def _page(sections: Sequence[Section], figures: Sequence[_Numbered], tables: Seq
     parts = [
         {
             "section": section,
+            "study": study_file(section.name) if section.text else None,
             "figures": [_for_page(next(remaining_figures)) for _ in section.figures],
             "tables": [next(remaining_tables) for _ in section.tables],
         }

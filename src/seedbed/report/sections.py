@@ -17,7 +17,8 @@ from seedbed.measures.answers import Answer, answer
 from seedbed.measures.curves import direction
 from seedbed.measures.summary import PointSummary, RunCurves, summarise
 from seedbed.records import Status, StoredStudy
-from seedbed.report.figures import Shown, default_figures, show_figure
+from seedbed.report.by_step import step_tables
+from seedbed.report.figures import Shown, default_figures, show_figure, with_stopping
 from seedbed.report.gather import gather_curves
 from seedbed.report.tables import Table, point_tables
 from seedbed.settings import Task, Value
@@ -41,7 +42,8 @@ class Section:
     answers: tuple[Answer, ...]
     figures: tuple[Shown, ...]
     tables: tuple[Table, ...]
-    again: tuple[str, ...]  # commands
+    again: tuple[str, ...]  # commands, to be given in the report's folder
+    text: str  # the study as it was run, every setting written out; none for several studies together
     facts: tuple[Table, ...]  # versions, hardware, data, settings
 
 
@@ -56,8 +58,9 @@ def study_section(store: Store, name: str, words: Sequence[str]) -> Section:
         warnings=tuple(_warnings(runs)),
         answers=tuple(answer(question, runs) for question in declared.questions),
         figures=tuple(show_figure(figure, runs, name) for figure in _figures(declared, runs)),
-        tables=tuple(point_tables(summarise(runs))),
+        tables=(*point_tables(summarise(runs)), *step_tables(runs)),
         again=_again([name], words),
+        text=study.text,
         facts=(_environment(store, [name]), _data(runs), _settings(runs)),
     )
 
@@ -68,7 +71,9 @@ def _question(study: StoredStudy) -> str:
 
 
 def _figures(declared: Declared, runs: Sequence[RunCurves]) -> tuple[Figure, ...]:
-    return declared.figures or default_figures(runs)
+    if declared.figures:
+        return with_stopping(declared)
+    return with_stopping(replace(declared, figures=default_figures(runs)))
 
 
 # ---- how it stands ----
@@ -100,8 +105,13 @@ def _warnings(runs: Sequence[RunCurves]) -> Iterator[str]:
 
 
 def _again(names: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
-    run = [shlex.join(["seedbed", "run", name, *words]) for name in names]
+    run = [shlex.join(["seedbed", "run", study_file(name), *words]) for name in names]
     return (*run, shlex.join(["seedbed", "report", *names, *words]))
+
+
+def study_file(name: str) -> str:
+    """Where the study lies beside the page: words of the command line may have changed it since it was shipped."""
+    return f"studies/{name.replace('/', '-')}.toml"
 
 
 def _environment(store: Store, names: Sequence[str]) -> Table:
@@ -166,6 +176,7 @@ def joint_section(store: Store, names: Sequence[str], words: Sequence[str]) -> S
         figures=_best_figures(runs, ranked[:MOST_TOGETHER], names),
         tables=tuple(_two_orders(ranked, summaries, metric)),
         again=_again(names, words),
+        text="",
         facts=(),
     )
 

@@ -251,7 +251,7 @@ def point_tables(summaries: _Points, t_max: float | None = None) -> list[Table]:
     if len(summaries) <= MOST_SIDE_BY_SIDE:
         return [_points_as_columns(summaries, t_max)]
     plain, grouped = _metric_names(summaries)
-    values = _value_lines(summaries, plain + grouped)
+    values = _value_lines(summaries, plain) + _at_best_lines(summaries) + _value_lines(summaries, grouped)
     steps = _step_lines(summaries, plain) + _delta_lines(summaries) + _step_lines(summaries, grouped)
     tables = [_points_as_rows("Best values", summaries, values, t_max)]
     return tables + [_points_as_rows("Steps to the best values", summaries, steps, t_max)] * bool(steps)
@@ -259,7 +259,8 @@ def point_tables(summaries: _Points, t_max: float | None = None) -> list[Table]:
 
 def _points_as_columns(summaries: _Points, t_max: float | None) -> Table:
     plain, grouped = _metric_names(summaries)
-    lines = _value_lines(summaries, plain) + _step_lines(summaries, plain) + _delta_lines(summaries)
+    lines = _value_lines(summaries, plain) + _at_best_lines(summaries) + _step_lines(summaries, plain)
+    lines += _delta_lines(summaries)
     lines += _value_lines(summaries, grouped) + _step_lines(summaries, grouped)
     winners = [(row, line.best()) for row, line in enumerate(lines)]
     best = frozenset((row, 1 + point) for row, point in winners if point is not None)
@@ -312,6 +313,15 @@ def _value_line(summaries: _Points, name: str) -> _Line:
     spreads = tuple(metric.value if metric else None for metric in metrics)
     in_words = share_in_words if entry.unit == "share" else value_in_words
     return _Line(label(name), legend, spreads, in_words, entry.direction)
+
+
+def _at_best_lines(summaries: _Points) -> list[_Line]:
+    """Report C's second column: the training value at the step where validation is best."""
+    quantities = [name for name in QUANTITIES if any(name in summary.at_best for summary in summaries)]
+    legend = "PPL_train at best: training perplexity at the step where the validation perplexity is best"
+    spreads = {name: tuple(summary.at_best.get(name) for summary in summaries) for name in quantities}
+    heads = {name: f"{label(f'train/{name}')} at best" for name in quantities}
+    return [_Line(heads[name], legend, found, value_in_words) for name, found in spreads.items()]
 
 
 def _step_lines(summaries: _Points, names: Sequence[str]) -> list[_Line]:

@@ -17,7 +17,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from seedbed.records import Pack, Placement, Plan, Run
 from seedbed.store.readings import ENDED, Names, Numbers, Progress, Rows
-from seedbed.store.schema import AnyRow, checkpoints, names, packs, readings, runs, studies, study_runs
+from seedbed.store.schema import AnyRow, checkpoints, names, packs, readings, runs, samples, studies, study_runs
 
 BATCH = 10_000  # values in one IN list; SQLite takes 32,766
 BEST = "val/loss"
@@ -158,7 +158,7 @@ def rewind(connection: Connection, pack_id: str, step: int | None) -> None:
     """Undo what the unsettled runs of a pack did after this step (None: everything) and let them run."""
     unsettled = (runs.c.pack == pack_id) & ~runs.c.settled
     last = -1 if step is None else step
-    for table in (readings, checkpoints):
+    for table in (readings, samples, checkpoints):
         connection.execute(
             delete(table).where(table.c.run.in_(select(runs.c.id).where(unsettled)), table.c.step > last)
         )
@@ -178,9 +178,9 @@ def note_environment(connection: Connection, pack_id: str, facts: Mapping[str, s
 
 
 def take_out(connection: Connection, run_ids: Iterable[str]) -> None:
-    """Runs as if never started: no readings, no checkpoints, in no pack."""
+    """Runs as if never started: no readings, no samples, no checkpoints, in no pack."""
     for batch in batches(run_ids):
-        for table in (readings, checkpoints):
+        for table in (readings, samples, checkpoints):
             connection.execute(delete(table).where(table.c.run.in_(batch)))
         connection.execute(update(runs).where(runs.c.id.in_(batch)).values(_UNTOUCHED))
 

@@ -12,7 +12,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sqlalchemy import Connection, Executable, NullPool, QueuePool, create_engine, event, insert, select
+from sqlalchemy import (
+    Connection,
+    Executable,
+    NullPool,
+    QueuePool,
+    Table,
+    column,
+    create_engine,
+    event,
+    insert,
+    select,
+    table,
+    update,
+)
 from sqlalchemy.exc import DBAPIError
 
 from seedbed.errors import Busy, MissingData, SeedbedError, StoreError
@@ -66,10 +79,23 @@ class Database:
                     f"{path} has schema {found}, written by a newer seedbed; this one knows schema {SCHEMA}; "
                     "nothing was changed; upgrade seedbed to use this store"
                 )
+            if writable and found < SCHEMA:
+                database._upgrade()
         except BaseException:
             database.close()
             raise
         return database
+
+    def _upgrade(self) -> None:
+        """Add the tables that an older seedbed did not have; those that are there stay as they are."""
+        with self.write() as connection:
+            tables.create_all(connection)
+            connection.execute(update(meta).where(meta.c.key == "schema").values(value=str(SCHEMA)))
+
+    def has(self, wanted: Table) -> bool:
+        """Whether the file has this table."""
+        known = table("sqlite_master", column("name"))
+        return bool(self.fetch(select(known.c.name).where(known.c.name == wanted.name)))
 
     def close(self) -> None:
         """Give up the connections."""

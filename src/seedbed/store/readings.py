@@ -1,4 +1,4 @@
-"""Events folded into rows, and rows unfolded into curves; pure functions, no database.
+"""Events folded into rows, and rows unfolded into curves and samples; pure functions, no database.
 
 A row holds the numbers of one run at one step in the order of its names, as little-endian float64.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.records import Curve, Diverged, Evaluated, Finished, Status
+from seedbed.records import Curve, Diverged, Evaluated, Finished, Sampled, Status, StoredSample
 
 Names: TypeAlias = tuple[str, ...]
 ENDED: tuple[Status, ...] = ("finished", "diverged")
@@ -49,6 +49,9 @@ class Progress:
     step: int
     cause: str | None = None
 
+    def reach(self, step: int) -> None:
+        self.status, self.step = "running", max(self.step, step)
+
     def end(self, status: Status, step: int, cause: str | None = None) -> None:
         self.status, self.step, self.cause = status, step, cause
 
@@ -56,18 +59,30 @@ class Progress:
 Rows: TypeAlias = dict[tuple[str, int], Numbers]  # by run and step
 
 
-def fold(events: Iterable[Evaluated | Diverged | Finished], slots: Mapping[int, Progress]) -> Rows:
+@dataclass(frozen=True)
+class Folded:
+    """What is kept of some events."""
+
+    numbers: Rows
+    samples: list[dict[str, Any]]  # rows of `samples`
+
+
+def fold(events: Iterable[Evaluated | Sampled | Diverged | Finished], slots: Mapping[int, Progress]) -> Folded:
     """The rows to keep; moves the progress of the slots on. An ended run, and a slot not listed, is left alone."""
     rows: Rows = {}
+    samples: list[dict[str, Any]] = []
     for event in events:
         match event:
             case Evaluated():
                 _fold_evaluated(event, slots, rows)
+            case Sampled() if _goes_on(slots, event.slot):
+                slots[event.slot].reach(event.step)
+                samples.append(sample_row(slots[event.slot].run, event))
             case Diverged() if _goes_on(slots, event.slot):
                 slots[event.slot].end("diverged", event.step, event.cause)
             case Finished() if _goes_on(slots, event.slot):
                 slots[event.slot].end("finished", event.step)
-    return rows
+    return Folded(rows, samples)
 
 
 def _goes_on(slots: Mapping[int, Progress], slot: int) -> bool:
@@ -78,9 +93,29 @@ def _fold_evaluated(event: Evaluated, slots: Mapping[int, Progress], rows: Rows)
     for slot, values in zip(event.slots, event.values, strict=True):
         if _goes_on(slots, slot):
             progress = slots[slot]
-            progress.status, progress.step = "running", max(progress.step, event.step)
+            progress.reach(event.step)
             key, numbers = (progress.run, event.step), Numbers.of(event.names, values)
             rows[key] = rows[key].updated(numbers) if key in rows else numbers
+
+
+def sample_row(run: str, event: Sampled) -> dict[str, Any]:
+    """A row of `samples`."""
+    return {
+        "run": run,
+        "step": event.step,
+        "number": event.number,
+        "prompt": event.prompt.encode("utf-8", "surrogatepass"),
+        "text": event.text.encode("utf-8", "surrogatepass"),
+        "tokens": np.array(event.tokens, "<i8").tobytes(),
+        "log_probabilities": np.array(event.log_probabilities, "<f8").tobytes(),
+    }
+
+
+def sample_of(row: Any) -> StoredSample:
+    """The sample in a row of `samples`."""
+    prompt, text = (held.decode("utf-8", "surrogatepass") for held in (row.prompt, row.text))
+    tokens, logs = np.frombuffer(row.tokens, "<i8"), np.frombuffer(row.log_probabilities, "<f8")
+    return StoredSample(row.run, row.step, row.number, prompt, text, tuple(tokens.tolist()), tuple(logs.tolist()))
 
 
 def unfold(

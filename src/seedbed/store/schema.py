@@ -17,7 +17,7 @@ from seedbed.errors import StoreError
 from seedbed.records import Parameters, Placement, StoredPack, StoredRun
 from seedbed.settings import Settings
 
-SCHEMA = 1  # raised whenever an older program could no longer write correctly
+SCHEMA = 2  # raised whenever an older program could no longer write correctly; 2: samples
 APPLICATION_ID = int.from_bytes(b"seed", "big")  # bytes 68–71 of the file, so that a foreign database is recognised
 
 AnyRow: TypeAlias = Any  # sqlalchemy.Row; its type parameters differ between versions 2.0 and 2.1
@@ -95,6 +95,21 @@ checkpoints = Table(
     Column("step", Integer, primary_key=True),
     Column("digest", String, nullable=False),
     Column("bytes", Integer, nullable=False),
+)
+
+
+samples = Table(
+    "samples",
+    tables,
+    Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("step", Integer, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    # UTF-8 with lone surrogates let through: a model may write what no database takes for text, also NUL
+    Column("prompt", LargeBinary, nullable=False),
+    Column("text", LargeBinary, nullable=False),
+    Column("tokens", LargeBinary, nullable=False),  # little-endian int64
+    Column("log_probabilities", LargeBinary, nullable=False),  # little-endian float64
+    sqlite_with_rowid=False,
 )
 
 

@@ -33,18 +33,31 @@ from seedbed.records import (
     Pack,
     Placement,
     Plan,
+    Sampled,
     Saved,
     Status,
     StoredPack,
     StoredRun,
+    StoredSample,
     StoredStudy,
 )
 from seedbed.store import changes, schema
 from seedbed.store.checkpoints import Identity, digest_of_value, read_arrays, write_arrays
 from seedbed.store.database import Database
 from seedbed.store.files import locked
-from seedbed.store.readings import ENDED, fold, unfold
-from seedbed.store.schema import AnyRow, checkpoints, pack_of, packs, readings, run_of, runs, studies, study_runs
+from seedbed.store.readings import ENDED, fold, sample_of, unfold
+from seedbed.store.schema import (
+    AnyRow,
+    checkpoints,
+    pack_of,
+    packs,
+    readings,
+    run_of,
+    runs,
+    samples,
+    studies,
+    study_runs,
+)
 
 
 class Store:
@@ -115,13 +128,14 @@ class Store:
                 changes.note_environment(connection, pack_id, environment)
         return state
 
-    def record(self, pack_id: str, events: Sequence[Evaluated | Diverged | Finished]) -> None:
+    def record(self, pack_id: str, events: Sequence[Evaluated | Sampled | Diverged | Finished]) -> None:
         """Commit what happened, in the order of training; the same again changes nothing, nor does an ended run."""
         with self._database.write() as connection:
             slots = changes.progress_by_slot(connection, pack_id)
             before = {slot: replace(progress) for slot, progress in slots.items()}
-            rows = fold(events, slots)
-            changes.write_readings(connection, pack_id, rows)
+            folded = fold(events, slots)
+            changes.write_readings(connection, pack_id, folded.numbers)
+            changes.upsert(connection, samples, folded.samples)
             changes.write_progress(connection, [slots[slot] for slot in slots if slots[slot] != before[slot]])
 
     def save(self, pack_id: str, saved: Saved) -> None:
@@ -310,6 +324,13 @@ class Store:
             found |= unfold(rows, names)
         return found
 
+    def samples(self, run_id: str) -> list[StoredSample]:
+        """What a run wrote while it was trained, by step and number."""
+        if not self._database.has(samples):  # a store of an older seedbed that is only read
+            return []
+        found = select(samples).where(samples.c.run == run_id).order_by(samples.c.step, samples.c.number)
+        return [sample_of(row) for row in self._database.fetch(found)]
+
     def checkpoints(self, run_id: str) -> list[Checkpoint]:
         """The kept weights of a run, by step."""
         rows = self._database.fetch(select(checkpoints).where(checkpoints.c.run == run_id).order_by(checkpoints.c.step))
@@ -317,13 +338,18 @@ class Store:
 
     def load_weights(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Arrays:
         """Kept weights of a run, checked before they are used."""
+        run, kept = self._run(run_id), self.kept(run_id, step)
+        return read_arrays(self._weights_path(run.id, kept.step), _weights_of(run, kept.step), kept.digest)
+
+    def kept(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Checkpoint:
+        """The checkpoint that this step names."""
         run = self._run(run_id)
         kept = {each.step: each for each in self.checkpoints(run.id)}
         at = max(kept, default=None) if step == "last" else run.best if step == "best" else step
         if at not in kept:
             found = ", ".join(f"{each:,}" for each in kept) or "none"
             raise MissingData(f"run {run.id} has no kept weights for step {step}; steps with weights: {found}")
-        return read_arrays(self._weights_path(run.id, at), _weights_of(run, at), kept[at].digest)
+        return kept[at]
 
     # ---- places ----
 

@@ -1,4 +1,4 @@
-"""The training loop: update, now and then evaluate, now and then save; events out, nothing written.
+"""The training loop: update, now and then evaluate, write and save; events out, nothing kept.
 
     for event in train_pack(settings, seeds, placement):
         ...
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from seedbed.errors import UsageError
 from seedbed.records import Arrays, Diverged, Evaluated, Event, Finished, Placement, Saved, Stepped, Stopped
-from seedbed.settings import Settings
+from seedbed.settings import Settings, Text
 from seedbed.train.readings import take_readings
 from seedbed.train.step import CAUSES, Trainer
 from seedbed.train.stopping import Stopping
+from seedbed.train.writing import Writer
 
 Values: TypeAlias = NDArray[np.float64]  # (R, readings)
 
@@ -43,7 +44,7 @@ def train_pack(
     with torch.cuda.stream(stream):
         dtype = getattr(torch, placement.dtype)
         trainer = Trainer(settings, seeds, placement.device, dtype, placement.engine)
-    session = _Session(trainer, settings, stream)
+    session = _Session(trainer, settings, seeds, stream)
     session.seconds |= seconds or {}
     if resume is not None:
         session.restore(resume)
@@ -57,6 +58,7 @@ def train_pack(
         session.advance()
         yield Stepped(session.step)
         yield from session.record(session.due_for_record())
+        yield from session.write()
         ended = session.ended()
         yield from session.end(ended)
         if kept := session.due_for_saving(ended):
@@ -69,6 +71,7 @@ class _Session:
 
     trainer: Trainer
     settings: Sequence[Settings]
+    seeds: Sequence[int]
     stream: torch.cuda.Stream | None = None  # of its own on a GPU, so that packs train side by side there
     step: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: {"compute": 0.0, "evaluate": 0.0})
@@ -78,6 +81,10 @@ class _Session:
         self.live = list(range(len(self.settings)))
         self.stopping = Stopping(self.dials, len(self.settings))
         self.best: list[int] = []  # the slots whose last record is their best one
+        task, device = self.settings[0].task, self.trainer.step.device
+        self.writer: Writer | None = None
+        if isinstance(task, Text) and self.dials.sample_every:
+            self.writer = Writer(task, self.dials, self.seeds, device)
         self._check_watched()
 
     def _check_watched(self) -> None:
@@ -130,6 +137,17 @@ class _Session:
         closing = [slot for slot in slots if self.trainer.totals[slot] == self.step]
         if closing and self.dials.closing_record:
             yield Evaluated(self.step + 1, tuple(closing), names, values[closing])
+
+    def write(self) -> Iterator[Event]:
+        """What the runs write, when it is time to."""
+        if self.writer is None or self.step % self.dials.sample_every:
+            return
+        self._wait_for_updates()
+        start = time.perf_counter()
+        with torch.cuda.stream(self.stream), self.trainer.evaluated_weights():
+            written = list(self.writer.write(self.trainer.model, self.step, self.live))
+        self.seconds["write"] = self.seconds.get("write", 0.0) + time.perf_counter() - start
+        yield from written
 
     def _wait_for_updates(self) -> None:
         """Lets queued updates be done, so that their time is not taken for the evaluation's."""
@@ -186,5 +204,5 @@ class _Session:
     def save(self, kept: Sequence[int]) -> Saved:
         with torch.cuda.stream(self.stream):
             state = {name: held.detach().cpu().numpy().copy() for name, held in self.trainer.state().items()}
-            weights = {slot: self.trainer.arrays(slot) for slot in kept}
+            weights = self.trainer.kept(kept)
         return Saved(self.step, state | dict(self.stopping.state()), weights, dict(self.seconds))

@@ -56,22 +56,22 @@ def _token_readings(
         "bits_per_byte": nats / log(2) / part.total(part.n_bytes).clamp(min=1),
         "accuracy": part.total(right) / n,
     }
-    if part.batch_sizes is not None:
-        readings["perplexity_padded"] = padded_loss(part, losses, part.batch_sizes).exp()
+    if part.padded:
+        readings["perplexity_padded"] = padded_loss(part, losses).exp()
     return {f"{part.name}/{quantity}": value for quantity, value in readings.items()}
 
 
-def padded_loss(part: TokenPart, losses: Float[Tensor, "R N"], batch_sizes: Int[Tensor, "R"]) -> Float[Tensor, "R"]:
+def padded_loss(part: TokenPart, losses: Float[Tensor, "R N"]) -> Float[Tensor, "R"]:
     """The WikiText report's figure: the mean over batches of loss × tokens ÷ the tokens of a full batch.
 
     A short last batch is divided by a full one, so it is lower than the loss per token.
     """
-    number = torch.arange(losses.shape[1], device=losses.device) // batch_sizes[:, None]
+    number = torch.arange(losses.shape[1], device=losses.device) // part.batch_sizes[:, None]
     n_batches = torch.where(part.counted, number, 0).amax(1) + 1
 
     def by_batch(values: Tensor) -> Float[Tensor, "R N"]:
         return torch.zeros_like(losses).scatter_add_(1, number, torch.where(part.counted, values, 0.0).double())
 
     loss = by_batch(losses) / by_batch(torch.ones_like(losses)).clamp(min=1)
-    shares = by_batch(part.n_tokens) / (batch_sizes[:, None] * part.length)
+    shares = by_batch(part.n_tokens) / (part.batch_sizes[:, None] * part.length)
     return (loss * shares).sum(1) / n_batches

@@ -150,12 +150,15 @@ class Trainer:
         losses = sample_losses(logits, batch.targets, batch.scored).double()
         return losses, n_right(logits, batch.targets, batch.scored)
 
-    def arrays(self, slot: int) -> Arrays:
-        """One run's evaluated weights, and the statistics that its layers keep."""
+    def kept(self, slots: Sequence[int]) -> dict[int, Arrays]:
+        """What is kept of these runs: the evaluated weights, and the statistics that layers gather beside them."""
+        gathered = statistics(self.model)
         with self.evaluated_weights():
-            weights = self.bank.arrays(slot)
-        kept = {name: held[slot].cpu().numpy().copy() for name, held in statistics(self.model).items()}
-        return {**weights, **kept}
+            weights = {slot: self.bank.arrays(slot) for slot in slots}
+        return {
+            slot: {**arrays, **{name: held[slot].cpu().numpy().copy() for name, held in gathered.items()}}
+            for slot, arrays in weights.items()
+        }
 
     def end(self, slot: int) -> None:
         """Lets a run's weights stay as they are from here on."""
@@ -185,9 +188,9 @@ class Trainer:
     def state(self) -> dict[str, Tensor]:
         """Everything that decides the updates to come; draws need no state, they are counted by the step."""
         own = {"step": self.step, "ends": self.ends, "broken_at": self.broken_at, "cause": self.cause}
-        own |= {"weights": self.bank.weights} | (
-            {} if self.mean_weights is None else {"mean_weights": self.mean_weights}
-        )
+        own |= {"weights": self.bank.weights}
+        if self.mean_weights is not None:
+            own["mean_weights"] = self.mean_weights
         parts = {
             "optimizer": self.optimizer.state(), "schedule": self.schedule.state(), "statistics": statistics(self.model)
         }  # fmt: skip

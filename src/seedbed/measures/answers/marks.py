@@ -11,7 +11,7 @@ from seedbed.measures.compare import Interval, interval, share_interval
 from seedbed.measures.curves import direction
 from seedbed.measures.grokking import DEFINITION, LABELS, Label
 from seedbed.measures.groups import by_setting, inner_dials
-from seedbed.measures.stopping import advise_stop, stop_in_words
+from seedbed.measures.stopping import advise_runs, stop_in_words
 from seedbed.measures.summary import RunCurves
 from seedbed.measures.values import run_label
 from seedbed.measures.words import bracket, count, listed, number, plural
@@ -50,15 +50,12 @@ def _delay_in_words(delay: Interval) -> str:
 
 def when_to_stop(question: Question, runs: Sequence[RunCurves]) -> Found:
     """The best step of each point with its noise, and the first that cannot be told from it."""
-    kind = direction(question.metric)
-    if kind is None:
+    if direction(question.metric) is None:
         return Found(f"There is no stopping point to find: no value of {question.metric} is best.")
     clauses, numbers, n = [], {}, 0
     for name, some in by_setting(runs, inner_dials([runs])).items():
-        curves = [run.curves[question.metric] for run in some if run.counts and question.metric in run.curves]
-        if curves:
-            advice = advise_stop(curves, kind)
+        if advice := advise_runs(some, question.metric):
             clauses.append(clause(name, stop_in_words(advice, question.metric)))
             numbers[name or "all"] = asdict(advice)
-            n += len(curves)
+            n += advice.n
     return Found(in_sentences(clauses), numbers, n)

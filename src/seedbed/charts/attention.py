@@ -1,0 +1,211 @@
+"""Attention maps as a grid of layers × heads: who looks (rows) at whom (columns), on one scale from 0 to 1.
+
+    drawing = gather_attention([attention_of(model, "12 + 8 = 20")])
+    spec = spec_of(draw_attention(drawing), LIGHT)
+
+Several maps (samples, checkpoints, runs) stand under each other. A right-to-left text reads so: its first token is at
+the right, and so are the names of the rows. Cells are placed by number and named by a look-up, so that letters that
+come twice keep cells of their own. `preview_attention` is the same in a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from seedbed.charts.labels import isolated
+from seedbed.errors import UsageError
+from seedbed.inside.maps import Floats, Maps
+
+if TYPE_CHECKING:
+    import altair as alt
+
+MOST_CELLS: Final = 200_000  # rectangles that a picture may hold
+SIDE: Final = (130, 340)  # pixels of a map, at least and at most
+CELL: Final = 17  # pixels, where there is room
+HIDDEN: Final = 5e-7  # less than this is not drawn: what a mask hides is exactly 0
+SHADES: Final = " ·░▒▓█"
+MOST_NUMBERS: Final = 16  # tokens; maps of more are shaded in a terminal
+COLUMNS: Final[dict[str, Any]] = {"map": "number", "query": "number", "source": "number", "weight": "number"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One map: of which grid, layer and head."""
+
+    title: str
+    grid: int
+    weights: Floats  # (T, S)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The maps of one text by one run at one step."""
+
+    title: str
+    labels: tuple[str, ...]
+    right_to_left: bool
+    columns: int
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """A chart of attention maps, gathered."""
+
+    title: str
+    scale_title: str
+    grids: tuple[Grid, ...]
+    panels: tuple[Panel, ...]
+
+
+def gather_attention(given: Sequence[Maps]) -> AttentionMaps:
+    """The grids of these maps in their order, each named by what tells it from the others."""
+    kinds = list(dict.fromkeys(maps.kind for maps in given))
+    grids = tuple(Grid(_grid_title(maps, given), maps.labels, maps.right_to_left, len(maps.heads)) for maps in given)
+    return AttentionMaps(
+        title=_title(given),
+        scale_title=" or ".join("attention weight" if kind == "attention" else f"share of {kind}" for kind in kinds),
+        grids=grids,
+        panels=tuple(panel for place, maps in enumerate(given) for panel in _panels(place, maps)),
+    )
+
+
+def _title(given: Sequence[Maps]) -> str:
+    texts = list(dict.fromkeys(maps.text for maps in given))
+    what = "Attention" if given[0].kind == "attention" else "Input gradients"
+    return f"{what} of run {given[0].run}" if len(texts) > 1 else f"{what} over: {isolated(_one_line(texts[0]))}"
+
+
+def _grid_title(maps: Maps, given: Sequence[Maps]) -> str:
+    differing = {
+        isolated(_one_line(maps.text)): len({one.text for one in given}) > 1,
+        f"run {maps.run}": len({one.run for one in given}) > 1,
+        f"step {maps.step:,}": True,
+    }
+    return ", ".join(words for words, wanted in differing.items() if wanted)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _panels(grid: int, maps: Maps) -> Iterator[Panel]:
+    for row, layer in enumerate(maps.layers):
+        for column, head in enumerate(maps.heads):
+            title = f"layer {layer + 1}, head {head + 1}" if maps.kind == "attention" else "of the likeliest next token"
+            yield Panel(title, grid, maps.weights[row, column])
+
+
+# ---- as a picture ----
+
+
+def draw_attention(maps: AttentionMaps) -> alt.VConcatChart:
+    """The gathered maps, one grid under the other, with one colour scale."""
+    import altair as alt
+
+    from seedbed.charts.specs import table_of, titled
+
+    cells = sum(panel.weights.size for panel in maps.panels)
+    if cells > MOST_CELLS:
+        raise UsageError(
+            f"these maps have {cells:,} cells and a picture holds {MOST_CELLS:,}; choose with --layer and --head, "
+            "gather with --by word, or write .json"
+        )
+    data, block = table_of(COLUMNS, _rows(maps))
+    grids = [_draw_grid(alt.Chart(data), maps, place) for place in range(len(maps.grids))]
+    chart = alt.vconcat(*grids, title=titled(maps.title), datasets=block, spacing=30)
+    return chart.resolve_scale(color="shared")
+
+
+def _rows(maps: AttentionMaps) -> Iterator[tuple[int, int, int, float]]:
+    """One row a cell that is looked at."""
+    for place, panel in enumerate(maps.panels):
+        for query, source in np.argwhere(panel.weights > HIDDEN):
+            yield place, int(query), int(source), float(panel.weights[query, source])
+
+
+def _draw_grid(base: alt.Chart, maps: AttentionMaps, place: int) -> alt.ConcatChart:
+    import altair as alt
+
+    grid = maps.grids[place]
+    panels = [
+        _draw_panel(base, maps, grid, number, panel) for number, panel in enumerate(maps.panels) if panel.grid == place
+    ]
+    title = alt.TitleParams(text=isolated(grid.title), fontSize=12)
+    return alt.concat(*panels, columns=grid.columns, title=title, spacing=18)
+
+
+def _draw_panel(base: alt.Chart, maps: AttentionMaps, grid: Grid, number: int, panel: Panel) -> alt.Chart:
+    import altair as alt
+
+    places = list(range(len(grid.labels)))
+    names = json.dumps([isolated(label) for label in grid.labels], ensure_ascii=False)
+    side = min(max(SIDE[0], CELL * len(places)), SIDE[1])
+    told: dict[str, Any] = {
+        "labelExpr": f"{names}[datum.value]", "labelFontSize": min(11, max(5, side // len(places) - 2)),
+        "labelOverlap": False, "ticks": False, "domain": False, "grid": False, "labelPadding": 3,
+    }  # fmt: skip
+    upright = max(map(len, grid.labels)) * 7 > side / len(places)
+    turn = grid.right_to_left
+    x_axis = alt.Axis(orient="bottom", labelAngle=-90 if upright else 0, **told)
+    y_axis = alt.Axis(orient="right" if turn else "left", **told)
+    x = alt.X("source:O", title="looked at", axis=x_axis, sort="descending" if turn else "ascending")
+    x.scale = alt.Scale(domain=places[::-1] if turn else places, padding=0)
+    y = alt.Y("query:O", title="looking", axis=y_axis, sort="ascending", scale=alt.Scale(domain=places, padding=0))
+    colour = alt.Color(
+        "weight:Q", title=maps.scale_title, scale=alt.Scale(domain=[0, 1], range=["#f1f3f6", *BLUES]),
+        legend=alt.Legend(orient="right", tickCount=5, format=".1f"),
+    )  # fmt: skip
+    tips = [alt.Tooltip("weight:Q", format=".3f"), alt.Tooltip("query:O"), alt.Tooltip("source:O")]
+    inside = base.transform_filter(f"datum.map == {number}").mark_rect()
+    chart: alt.Chart = inside.encode(x=x, y=y, color=colour, tooltip=tips)
+    return chart.properties(width=side, height=side, title=alt.TitleParams(text=panel.title, fontSize=11, offset=4))
+
+
+BLUES: Final = ("#b7d4ea", "#6aaed6", "#2e7ebc", "#0f4f8f", "#08306b")  # ColorBrewer's, even in lightness
+
+
+# ---- in a terminal ----
+
+
+def preview_attention(maps: AttentionMaps) -> str:
+    """The maps as text: hundredths where tokens are few, shades from 0 to 1 where they are many."""
+    blocks = [maps.title]
+    for place, grid in enumerate(maps.grids):
+        blocks.append(grid.title)
+        blocks += [_preview(grid, panel) for panel in maps.panels if panel.grid == place]
+    steps = ", ".join(f"{shade!r} from {i / len(SHADES):.2f}" for i, shade in enumerate(SHADES))
+    shaded = any(len(grid.labels) > MOST_NUMBERS for grid in maps.grids)
+    return "\n\n".join([*blocks, f"shades: {steps}" if shaded else f"{maps.scale_title} in hundredths"])
+
+
+def _preview(grid: Grid, panel: Panel) -> str:
+    few = len(grid.labels) <= MOST_NUMBERS
+    widths = [max(3, len(label)) if few else 1 for label in grid.labels]
+    lines = [_line("", [label if few else label[:1] for label in grid.labels], widths, grid)]
+    for query, label in enumerate(grid.labels):
+        cells = [_number(weight) if few else _shade(weight) for weight in panel.weights[query]]
+        lines.append(_line(label, cells, widths, grid))
+    return "\n".join([panel.title, *lines])
+
+
+def _line(label: str, cells: Sequence[str], widths: Sequence[int], grid: Grid) -> str:
+    """One row with its name before it, or after it where the text reads from the right."""
+    name = max(map(len, grid.labels))
+    filled = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+    gap = "" if len(grid.labels) > MOST_NUMBERS else " "
+    if grid.right_to_left:  # each label keeps to its place where a terminal would turn the whole line
+        return f"\u2066{gap.join(reversed(filled))}  {label}\u2069"
+    return f"{label:>{name}}  {gap.join(filled)}"
+
+
+def _number(weight: float) -> str:
+    return "" if weight <= HIDDEN else f"{100 * weight:.0f}"
+
+
+def _shade(weight: float) -> str:
+    return SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)]

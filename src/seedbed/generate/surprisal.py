@@ -1,0 +1,157 @@
+"""How surprising a text is to a model: the loss of each token, the likeliest alternatives, the most surprising words.
+
+    read = surprisal(model, tokens, ids, context)
+    read.bits_per_character, read.spans(10)
+
+A text longer than the context is read in windows that overlap by half, so that past the first window each token is told
+from at least half a context; it counts once. The first token is told from nothing and has no loss (NaN).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import log
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from seedbed.data.text import Counts, Ids, StreamDecoder
+from seedbed.data.windows import Spans, sliding, take
+from seedbed.errors import UsageError
+from seedbed.generate.memory import evaluating
+
+Floats = NDArray[np.float64]
+MOST_LOGITS = 1 << 24  # numbers that are held at once
+
+
+class Vocabulary(Protocol):
+    """What is asked of tokens here."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def character_counts(self) -> Counts: ...
+
+    @property
+    def byte_counts(self) -> Counts: ...
+
+    def decoder(self) -> StreamDecoder: ...
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of tokens between white space, and what it costs."""
+
+    text: str
+    start: int  # of its tokens
+    end: int
+    bits: float
+
+
+@dataclass(frozen=True)
+class Surprisal:
+    """Losses are natural logarithms, one a token."""
+
+    ids: NDArray[np.int64]  # (T,)
+    pieces: tuple[str, ...]  # (T,) the text of each token where it stands
+    losses: Floats  # (T,)
+    alternatives: NDArray[np.int64]  # (T, K) the likeliest tokens at each place, best first
+    probabilities: Floats  # (T, K) of the alternatives
+    n_characters: int  # of the tokens that have a loss
+    n_bytes: int
+
+    @property
+    def total_bits(self) -> float:
+        return float(np.nansum(self.losses)) / log(2)
+
+    @property
+    def mean_loss(self) -> float:
+        return float(np.nanmean(self.losses))
+
+    @property
+    def perplexity(self) -> float:
+        return float(np.exp(self.mean_loss))
+
+    @property
+    def bits_per_character(self) -> float:
+        return self.total_bits / self.n_characters if self.n_characters else float("nan")
+
+    @property
+    def bits_per_byte(self) -> float:
+        return self.total_bits / self.n_bytes if self.n_bytes else float("nan")
+
+    @cached_property
+    def words(self) -> tuple[Span, ...]:
+        """All stretches between white space, in order."""
+        bits = np.nan_to_num(self.losses) / log(2)
+        return tuple(
+            Span("".join(self.pieces[start:end]).strip(), start, end, float(bits[start:end].sum()))
+            for start, end in _between_spaces(self.pieces)
+        )
+
+    def spans(self, n: int = 10) -> list[Span]:
+        """The n most surprising ones."""
+        return sorted(self.words, key=lambda span: -span.bits)[:n]
+
+
+def surprisal(
+    model: nn.Module, tokens: Vocabulary, ids: Ids | NDArray[np.int64], context: int, n_alternatives: int = 5
+) -> Surprisal:
+    """What the only run of this model makes of these tokens."""
+    if len(ids) < 2:
+        raise UsageError(f"the text has {len(ids)} token(s); a loss needs a token and one before it, so at least 2")
+    k = min(n_alternatives, tokens.size)
+    losses, likely = np.full(len(ids), np.nan), np.zeros((len(ids), k), dtype=np.int64)
+    shares = np.full((len(ids), k), np.nan)
+    windows = sliding(Spans.whole(len(ids)), context, max(1, context // 2))
+    size = max(1, MOST_LOGITS // (context * tokens.size))
+    for first in range(0, windows.n, size):
+        which = slice(first, first + size)
+        rows, counted = take(ids, windows, which)
+        at = (windows.starts[which][:, None] + np.arange(1, context + 1))[counted]
+        losses[at], likely[at], shares[at] = _read(model, rows, counted, k)
+    scored = np.asarray(ids[1:])
+    n_characters, n_bytes = (int(counts[scored].sum()) for counts in (tokens.character_counts, tokens.byte_counts))
+    pieces = _pieces(tokens, ids)
+    return Surprisal(np.asarray(ids, dtype=np.int64), pieces, losses, likely, shares, n_characters, n_bytes)
+
+
+def _read(
+    model: nn.Module, rows: NDArray[np.int64], counted: NDArray[np.bool_], k: int
+) -> tuple[Floats, NDArray[np.int64], Floats]:
+    """Loss, likeliest tokens and their probabilities at the targets that count."""
+    with evaluating(model):
+        logits = model(torch.from_numpy(rows[:, :-1])[None])[0][torch.from_numpy(counted)]
+        logs = logits.double().log_softmax(-1)
+        targets = torch.from_numpy(rows[:, 1:][counted])
+        best = logs.topk(k, dim=-1)
+        return -logs.gather(1, targets[:, None])[:, 0].numpy(), best.indices.numpy(), best.values.exp().numpy()
+
+
+def _pieces(tokens: Vocabulary, ids: Ids | NDArray[np.int64]) -> tuple[str, ...]:
+    """Each token's text; what is not a whole character yet is counted with the token that ends it."""
+    decoder = tokens.decoder()
+    pieces = [decoder.feed([int(one)]) for one in ids]
+    pieces[-1] += decoder.end()
+    return tuple(pieces)
+
+
+def _between_spaces(pieces: Sequence[str]) -> list[tuple[int, int]]:
+    """First and last + 1 token of each word; a word may begin with a space of its own, or end with one."""
+    found, start = [], 0
+    for i, piece in enumerate(pieces):
+        begins, ends = piece[:1].isspace(), piece[-1:].isspace()
+        if begins and i > start:
+            found.append((start, i))
+            start = i
+        if ends:
+            found.append((start, i + 1))
+            start = i + 1
+    found.append((start, len(pieces)))
+    return [(a, b) for a, b in found if "".join(pieces[a:b]).strip()]

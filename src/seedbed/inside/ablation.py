@@ -1,0 +1,104 @@
+"""What a loss rests on: the change when a head or a layer's part is taken out, and the loss after each layer.
+
+    without = ablate(loaded, inputs)
+    without.heads[0, 2]                   # by how much the loss grows when head 3 of layer 1 writes nothing
+
+A head is taken out by setting what it reads (`attention.z`) to 0, so that its block goes on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seedbed.errors import UsageError
+from seedbed.generate.memory import evaluating
+from seedbed.generate.load import Loaded
+from seedbed.inside.inputs import Inputs
+from seedbed.models.encoder import Encoder
+from seedbed.models.gpt import GPT, Stream
+from seedbed.models.taps import NO_TAPS, Taps
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """Losses in nats; changes are loss without minus loss with, so what helps is positive."""
+
+    loss: float
+    heads: Floats  # (L, H) change without each head
+    attention: Floats  # (L,) change without a layer's attention
+    mlp: Floats  # (L,) change without a layer's MLP
+    lens: Floats  # (L,) loss when the output reads the stream after each layer
+
+
+def ablate(loaded: Loaded, inputs: Inputs) -> Ablation:
+    """Every head and part of the model taken out by itself."""
+    model = _stream(loaded)
+    n_layers, n_heads = len(model.blocks), loaded.run.settings.model.heads  # type: ignore[union-attr]
+    whole = loss_of(loaded, inputs)
+
+    def change(name: str, without: Callable[[Tensor], Tensor]) -> float:
+        return loss_of(loaded, inputs, Taps(replace={name: without})) - whole
+
+    return Ablation(
+        loss=whole,
+        heads=np.array(
+            [[change(f"blocks.{i}.attention.z", _without(h)) for h in range(n_heads)] for i in range(n_layers)]
+        ),
+        attention=np.array([change(f"blocks.{i}.attention.out", torch.zeros_like) for i in range(n_layers)]),
+        mlp=np.array([change(f"blocks.{i}.mlp.out", torch.zeros_like) for i in range(n_layers)]),
+        lens=logit_lens(loaded, inputs),
+    )
+
+
+def _without(head: int) -> Callable[[Tensor], Tensor]:
+    """What the heads read, (…, H, K), but for one."""
+
+    def zeroed(z: Tensor) -> Tensor:
+        kept = torch.ones(z.shape[-2], dtype=z.dtype)
+        kept[head] = 0
+        return z * kept[:, None]
+
+    return zeroed
+
+
+def loss_of(loaded: Loaded, inputs: Inputs, taps: Taps = NO_TAPS) -> float:
+    """The mean loss of the scored targets in nats."""
+    with evaluating(loaded.model):
+        return _loss(loaded.model(torch.from_numpy(inputs.tokens)[None], taps=taps)[0], inputs)
+
+
+def logit_lens(loaded: Loaded, inputs: Inputs) -> Floats:
+    """The loss when the final norm and the output read the stream after each layer (nostalgebraist 2020)."""
+    model, taps = _stream(loaded), Taps("blocks.*.out")
+    with evaluating(model):
+        model(torch.from_numpy(inputs.tokens)[None], taps=taps)
+        streams = [taps.read[f"blocks.{i}.out"] for i in range(len(model.blocks))]
+        return np.array([_loss(_told(model, stream)[0], inputs) for stream in streams])
+
+
+def _told(model: Stream, x: Tensor) -> Tensor:
+    x = x if model.final_norm is None else model.final_norm(x)
+    if isinstance(model, Encoder):
+        return model.classifier(x.mean(-2, keepdim=True), None, NO_TAPS)  # type: ignore[no-any-return]
+    assert isinstance(model, GPT)
+    return model.output(x)  # type: ignore[no-any-return]
+
+
+def _loss(logits: Tensor, inputs: Inputs) -> float:
+    scored = torch.from_numpy(inputs.scored)
+    return float(F.cross_entropy(logits[scored].double(), torch.from_numpy(inputs.targets)[scored]))
+
+
+def _stream(loaded: Loaded) -> Stream:
+    if not isinstance(loaded.model, Stream):
+        raise UsageError(f"run {loaded.run.id} is an {loaded.run.settings.model.kind} and has no heads to take out")
+    return loaded.model

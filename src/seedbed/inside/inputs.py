@@ -1,0 +1,116 @@
+"""A sample of the inputs that a run did not train on, with what each token is: operand, space, end of a sentence.
+
+    inputs = sample_inputs(loaded, 64)     # evenly spread over the held-out part, the same every time
+
+Where a task holds nothing out, its test texts are taken, or else its training texts: `part` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbed.data.arithmetic import split, table, vocabulary_size
+from seedbed.data.prepared import prepare_labels, prepare_text
+from seedbed.data.text import PAD
+from seedbed.data.windows import consecutive, take
+from seedbed.generate.load import Loaded
+from seedbed.settings import Arithmetic, Labels, Text
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+ENDS = frozenset(".!?")
+HELD_OUT = ("val", "test")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """B inputs of T tokens; targets are the tokens after them, or one label each."""
+
+    part: str
+    tokens: Ints  # (B, T)
+    targets: Ints  # (B, T) or (B, 1)
+    scored: Bools  # as targets: which count in the loss
+    seen: Bools  # (B, T) tokens that are no padding
+    kinds: Mapping[str, Bools]  # (B, T) each
+
+    @property
+    def n(self) -> int:
+        return len(self.tokens)
+
+
+def sample_inputs(loaded: Loaded, n: int) -> Inputs:
+    """At most n inputs of the run's held-out part."""
+    task = loaded.run.settings.task
+    if isinstance(task, Arithmetic):
+        return _equations(task, loaded.run.seed, n)
+    return _windows(task, n) if isinstance(task, Text) else _labelled(task, n)
+
+
+def _evenly(total: int, n: int) -> Ints:
+    return np.unique(np.linspace(0, total - 1, min(n, total)).round().astype(np.int64))
+
+
+def _equations(task: Arithmetic, seed: int, n: int) -> Inputs:
+    whole, (_, held_out) = table(task), split(task, seed)
+    rows = np.sort(held_out)[_evenly(len(held_out), n)]
+    tokens, targets = whole.tokens[rows, :-1], whole.tokens[rows, 1:]
+    scored = np.zeros(targets.shape, dtype=bool)
+    np.put_along_axis(scored, whole.scored[rows], True, axis=1)
+    seen = tokens != vocabulary_size(task) - 1
+    return Inputs("val", tokens, targets, scored, seen, _equation_kinds(task, tokens, seen))
+
+
+def _equation_kinds(task: Arithmetic, tokens: Ints, seen: Bools) -> dict[str, Bools]:
+    operator, equals, begin = range(task.p, task.p + 3)
+    answered = np.cumsum(tokens == equals, axis=1) > 0
+    number = tokens < task.p
+    kinds = {
+        "BOS": tokens == begin, "operands": number & ~answered, "operator": tokens == operator, "=": tokens == equals,
+        "result": number & answered, "padding": ~seen,
+    }  # fmt: skip
+    return {name: where for name, where in kinds.items() if where.any()}
+
+
+def _windows(task: Text, n: int) -> Inputs:
+    text = prepare_text(task)
+    name = next((name for name in text.parts if name.partition("[")[0] in HELD_OUT), "train")
+    part = text.parts[name]
+    windows = consecutive(part.spans, task.length)
+    rows, scored = take(part.ids, windows, _evenly(windows.n, n))
+    seen = np.arange(task.length) < np.maximum(scored.sum(1, keepdims=True), 1)
+    return Inputs(name, rows[:, :-1], rows[:, 1:], scored, seen, _text_kinds(text.tokens.texts, rows[:, :-1], seen))
+
+
+def _labelled(task: Labels, n: int) -> Inputs:
+    labelled = prepare_labels(task)
+    name = next((name for name in HELD_OUT if name in labelled.parts), "train")
+    part = labelled.parts[name]
+    which = _evenly(len(part.labels), n)
+    rows, seen = part.rows[which], np.arange(task.length) < part.lengths[which][:, None]
+    targets = part.labels[which][:, None]
+    kinds = _text_kinds(labelled.tokens.texts, rows, seen)
+    return Inputs(name, rows, targets, np.ones_like(targets, dtype=bool), seen, kinds)
+
+
+def _text_kinds(texts: tuple[str, ...], tokens: Ints, seen: Bools) -> dict[str, Bools]:
+    """Spaces, the signs that end sentences and the tokens that begin the next, and padding; only those that occur."""
+    is_space = np.array([bool(text) and text.isspace() for text in texts])[tokens] & seen
+    is_end = np.array([text.strip()[-1:] in ENDS and i != PAD for i, text in enumerate(texts)])[tokens] & seen
+    kinds = {
+        "spaces": is_space, "sentence starts": _after(is_end, is_space) & seen, "sentence ends": is_end,
+        "padding": ~seen,
+    }  # fmt: skip
+    return {name: where for name, where in kinds.items() if where.any()}
+
+
+def _after(ends: Bools, spaces: Bools) -> Bools:
+    """The first token after each end that is neither a space nor an end itself."""
+    found, waiting = np.zeros_like(ends), np.zeros(len(ends), dtype=bool)
+    for place in range(ends.shape[1]):
+        found[:, place] = waiting & ~spaces[:, place] & ~ends[:, place]
+        waiting = (waiting | ends[:, place]) & ~found[:, place]
+    return found

@@ -1,0 +1,115 @@
+"""Attention of one text as arrays: a map for each layer and head, with a label for each token.
+
+    maps.layer(0).by_word().weights        # (1, H, W, W), rows sum to 1
+
+How they are computed is left to `attention.py`, how they look to `charts`; this file knows no torch.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbed.errors import UsageError
+
+Floats = NDArray[np.float64]
+TOLERANCE = 1e-4  # by which a row may miss 1: single precision over a thousand tokens
+_SHOWN = str.maketrans({" ": "·", "\n": "¶", "\t": "→", "\r": "¤"})  # signs that every font has
+_RIGHT_TO_LEFT = frozenset({"R", "AL"})
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Row t of a map is what token t looks at; `layers` and `heads` are the places of the maps in the model, from 0."""
+
+    run: str
+    step: int
+    text: str
+    kind: str  # what a map shows: "attention" or "input gradient"
+    pieces: tuple[str, ...]  # the text of each token where it stands
+    padding: tuple[bool, ...]
+    weights: Floats  # (L, H, T, S)
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        missed = np.abs(self.weights.sum(-1) - 1).max() if self.weights.size else 0.0
+        if not missed <= TOLERANCE:
+            raise UsageError(
+                f"run {self.run} at step {self.step:,}: a row of its {self.kind} misses a sum of 1 by {missed:.2g}; "
+                "its weights are not finite, or not those of this model"
+            )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What an axis shows: white space as signs, padding and what has no text of its own by name."""
+        return tuple("pad" if pad else _shown(piece) for piece, pad in zip(self.pieces, self.padding, strict=True))
+
+    @property
+    def right_to_left(self) -> bool:
+        """Whether the text's first letter with a direction reads so, as paragraphs are turned (UAX 9, P2)."""
+        kinds = (unicodedata.bidirectional(sign) for piece in self.pieces for sign in piece)
+        first = next((kind for kind in kinds if kind in _RIGHT_TO_LEFT or kind == "L"), "L")
+        return first in _RIGHT_TO_LEFT
+
+    def only(self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Maps:
+        """The maps of some layers and heads, counted from 0."""
+        rows = _places("layer", layers, self.layers)
+        columns = _places("head", heads, self.heads)
+        chosen = self.weights[np.ix_(rows, columns)]
+        return replace(
+            self,
+            weights=chosen,
+            layers=tuple(self.layers[i] for i in rows),
+            heads=tuple(self.heads[i] for i in columns),
+        )
+
+    def by_word(self) -> Maps:
+        """Tokens gathered into words: a word looks as its tokens do on average, and is looked at as they are together."""
+        starts = np.array(word_starts(self.pieces, self.padding))
+        sizes = np.diff(np.append(starts, len(self.pieces)))
+        summed = np.add.reduceat(self.weights, starts, axis=-1)
+        weights = np.add.reduceat(summed, starts, axis=-2) / sizes[:, None]
+        words = tuple("".join(self.pieces[at : at + n]) for at, n in zip(starts, sizes, strict=True))
+        stripped = tuple(word.strip() or word for word in words)
+        return replace(self, pieces=stripped, padding=tuple(self.padding[at] for at in starts), weights=weights)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run, "step": self.step, "text": self.text, "kind": self.kind, "tokens": list(self.pieces),
+            "padding": list(self.padding), "right_to_left": self.right_to_left,
+            "layers": [layer + 1 for layer in self.layers], "heads": [head + 1 for head in self.heads],
+            "weights": np.round(self.weights, 6).tolist(),
+        }  # fmt: skip
+
+
+def word_starts(pieces: Sequence[str], padding: Sequence[bool]) -> list[int]:
+    """Where words begin; white space goes with the word before it, padding is one word.
+
+    >>> word_starts(["t", "o", " ", "b", "e"], [False] * 5)
+    [0, 3]
+    """
+    found = [0]
+    for i in range(1, len(pieces)):
+        begins = pieces[i][:1].isspace() and bool(pieces[i].strip())
+        after_space = pieces[i - 1][-1:].isspace() and not pieces[i][:1].isspace()
+        if padding[i] != padding[i - 1] or (not padding[i] and (begins or after_space)):
+            found.append(i)
+    return found
+
+
+def _shown(piece: str) -> str:
+    bare = piece.strip()
+    return bare or piece.translate(_SHOWN) or "…"  # the beginning of a character that later bytes end
+
+
+def _places(word: str, wanted: Sequence[int] | None, there: tuple[int, ...]) -> list[int]:
+    for one in wanted or ():
+        if one not in there:
+            raise UsageError(f"--{word} {one + 1}: this model has {word}s 1 to {len(there)}")
+    return list(range(len(there))) if wanted is None else [there.index(one) for one in wanted]

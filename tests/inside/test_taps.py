@@ -1,0 +1,126 @@
+"""Taps: reading changes no bit, a place replaced by its own value changes no bit, and stacked runs read as alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seedbed.errors import UsageError
+from seedbed.models.build import build_pack
+from seedbed.models.taps import NO_TAPS, Taps, attention_patterns, tap_names, tap_values
+from seedbed.settings import DataFacts, Settings
+
+V, T = 19, 7
+FACTS = DataFacts(vocabulary=V, context=40, n_train=50, classes=3, padding=0)
+TEXT = {"task.kind": "text", "model.dim": 12, "model.heads": 3, "model.layers": 2}
+SHAPES = {
+    "pre": TEXT | {"model.norm": "pre", "model.final_norm": True},
+    "post": TEXT | {"model.norm": "post", "model.positions": "rotary"},
+    "alibi": TEXT | {"model.positions": "alibi"},
+    "encoder": TEXT | {"task.kind": "labels", "model.kind": "encoder", "model.classifier_hidden": 5},
+    "lstm": {"task.kind": "text", "model.kind": "lstm", "model.dim": 12, "model.layers": 2},
+}
+
+
+def made(shape, seeds=(3, 5, 8)):
+    settings = [Settings.of(SHAPES[shape])] * len(seeds)
+    model, bank = build_pack(settings, seeds, torch.zeros(1, dtype=torch.int64), torch.float64, FACTS)
+    return model.eval(), bank
+
+
+def drawn(n=T, runs=3):
+    return torch.randint(V, (runs, 4, n), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("n", [T, 23], ids=["short", "fused"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_reading_every_tap_changes_no_bit_of_the_logits(shape, n):
+    model, _ = made(shape)
+    assert torch.equal(model(drawn(n), taps=Taps("*")), model(drawn(n)))
+
+
+@pytest.mark.parametrize("n", [T, 23], ids=["short", "fused"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_tap_replaced_by_its_own_value_changes_no_bit_of_the_logits(shape, n):
+    model, _ = made(shape)
+    plain, values = model(drawn(n)), tap_values(model, drawn(n), "*")
+    for name, value in values.items():
+        assert torch.equal(model(drawn(n), taps=Taps(replace={name: value.clone()})), plain), name
+    assert torch.equal(
+        model(drawn(n), taps=Taps(replace={name: value.clone() for name, value in values.items()})), plain
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_tap_is_on_the_way_to_the_logits(shape):
+    """The negative control: half the value, and the logits are others."""
+    model, _ = made(shape)
+    plain = model(drawn())
+    for name in tap_names(model):
+        assert not torch.equal(model(drawn(), taps=Taps(replace={name: lambda value: value / 2})), plain), name
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_stacked_runs_read_what_each_reads_alone(shape):
+    model, _ = made(shape)
+    stacked = tap_values(model, drawn(), "*")
+    for slot, seed in enumerate((3, 5, 8)):
+        alone, _ = made(shape, (seed,))
+        for name, value in tap_values(alone, drawn()[slot : slot + 1], "*").items():
+            torch.testing.assert_close(stacked[name][slot : slot + 1], value, rtol=1e-10, atol=1e-12)
+
+
+def test_patching_the_pattern_by_the_uniform_one_averages_the_values():
+    model, _ = made("pre")
+    even = torch.full((3, 4, 3, T, T), 1 / T, dtype=torch.float64)
+    taps = Taps("blocks.1.attention.*", replace={"blocks.1.attention.pattern": even})
+    model(drawn(), taps=taps)
+    value, z = taps.read["blocks.1.attention.v"], taps.read["blocks.1.attention.z"]
+    torch.testing.assert_close(z, value.mean(2, keepdim=True).expand_as(z))
+
+
+def test_patching_a_cell_at_one_position_reaches_later_positions_and_no_earlier_ones():
+    model, _ = made("lstm")
+    cell = tap_values(model, drawn(), "lstm.0.cell")["lstm.0.cell"]
+    cell[..., 3, :] += 1
+    changed = model(drawn(), taps=Taps(replace={"lstm.0.cell": cell})) - model(drawn())
+    assert (changed[:, :, :3] == 0).all()
+    assert (changed[:, :, 3] != 0).any()
+
+
+def test_patching_one_run_leaves_its_neighbours_as_they_were():
+    model, _ = made("pre")
+    embed = tap_values(model, drawn(), "embed")["embed"]
+    embed[1] += 1
+    changed = model(drawn(), taps=Taps(replace={"embed": embed})) - model(drawn())
+    assert (changed[[0, 2]] == 0).all()
+    assert (changed[1] != 0).any()
+
+
+def test_the_names_are_those_of_the_places_in_order():
+    names = tap_names(made("pre")[0])
+    assert names[:2] == ["embed", "blocks.0.in"]
+    assert names[-2:] == ["final_norm", "logits"]
+    inner = [f"attention.{part}" for part in ("q", "k", "v", "pattern", "z", "out")]
+    inner += ["mid", "mlp.pre", "mlp.post", "mlp.out", "out"]
+    assert [name for name in names if name.startswith("blocks.1.")] == [f"blocks.1.{part}" for part in ("in", *inner)]
+    assert {f"lstm.1.{part}" for part in ("i", "f", "g", "o", "cell", "out")} <= set(tap_names(made("lstm")[0]))
+
+
+def test_a_pattern_that_matches_nothing_is_refused_by_name():
+    with pytest.raises(UsageError, match=r"blocks\.9\.out"):
+        tap_values(made("pre")[0], drawn(), "blocks.9.out")
+
+
+def test_the_model_goes_on_training_after_a_look_inside():
+    model, _ = made("pre")
+    model.train()
+    tap_values(model, drawn(), "embed")
+    assert model.training
+
+
+def test_attention_is_there_for_every_block_and_absent_where_there_is_none():
+    patterns = attention_patterns(made("pre")[0], drawn())
+    assert [tuple(one.shape) for one in patterns] == [(3, 4, 3, T, T)] * 2
+    assert attention_patterns(made("lstm")[0], drawn()) == []
+    assert not NO_TAPS.read
