@@ -13,12 +13,12 @@ import seedbed
 
 ROOT = Path(seedbed.__file__).parent
 PARTS = (
-    "errors", "settings", "shown", "records", "draws", "data", "models", "study", "generate", "train", "store",
+    "errors", "settings", "shown", "records", "draws", "data", "models", "study", "generate", "inside", "train", "store",
     "measures", "charts", "report", "export", "engines", "pipeline", "progress", "web", "data_verbs", "cli",
     "__main__",
 )  # fmt: skip
 ON_THE_DEVICE = {f"data/{name}batches.py" for name in ("", "equation_", "text_", "label_")} | {"data/samples.py"}
-KNOW_TORCH = {"draws.py", *ON_THE_DEVICE, "generate", "train", "export", "web"}
+KNOW_TORCH = {"draws.py", *ON_THE_DEVICE, "generate", "inside", "train", "export", "web"}
 NO_TORCH_IN_MODELS = {"models/__init__.py", "models/count.py"}
 
 

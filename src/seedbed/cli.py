@@ -378,6 +378,63 @@ def read(
         typer.echo("\n".join(surprisal_lines(loaded, read, top)))
 
 
+@app.command(epilog='Example: seedbed attend 3f2a "12 + 8 = 20" --out attention.svg')
+@verb
+def attend(
+    run: RunArgument, texts: Annotated[list[str], typer.Argument(help="a text or several, each with maps of its own")],
+    home: Home = DEFAULT_HOME,
+    step: Annotated[str, typer.Option(help="last, best, kept steps with commas between them, or all")] = "last",
+    layer: Annotated[str | None, typer.Option(help="layers from 1, with commas between them; unset: all")] = None,
+    head: Annotated[str | None, typer.Option(help="heads from 1, with commas between them; unset: all")] = None,
+    by: Annotated[str, typer.Option(help="token, or word: characters and pieces gathered")] = "token",
+    look: Annotated[str, typer.Option(help="light or dark")] = "light",
+    out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; without it: as text")] = None,
+) -> None:  # fmt: skip
+    """Show what each token of a text looks at, in every layer and head; of an LSTM, its input gradients."""
+    from seedbed.report.attended import attended, preview_maps, write_maps
+
+    layers, heads = _counted("--layer", layer), _counted("--head", head)
+    maps = attended(home, run, [_typed(text) for text in texts], step, layers, heads, by)
+    if out is None:
+        typer.echo(preview_maps(maps))
+    else:
+        write_maps(maps, out, look)
+        typer.echo(out)
+
+
+@app.command(epilog="Example: seedbed taps 3f2a")
+@verb
+def taps(run: RunArgument, home: Home = DEFAULT_HOME, step: Step = "last", as_json: Json = False) -> None:
+    """List the places inside a run's model that can be read and replaced (docs/taps.md)."""
+    from seedbed.models.taps import tap_names
+
+    names = tap_names(_load(run, home, step).model)
+    if as_json:
+        _print_json(names)
+    else:
+        typer.echo("\n".join(names))
+
+
+@app.command(epilog="Example: seedbed heads arithmetic/sanity model.kind=gpt --ablation")
+@verb
+def heads(
+    study: Annotated[str, typer.Argument(help="the name of a stored study, or a run's id")],
+    words: Words = None, home: Home = DEFAULT_HOME, as_json: Json = False,
+    inputs: Annotated[int, typer.Option(min=1, help="held-out inputs to look at")] = 64,
+    ablation: Annotated[bool, typer.Option("--ablation", help="also the loss without each part")] = False,
+    form: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
+) -> None:  # fmt: skip
+    """Tell what heads look at, over seeds and real inputs; of an LSTM its gates; of arithmetic also its circles."""
+    from seedbed.report.inside import inside_as_json, inside_tables, look_into_points
+
+    points = look_into_points(home, study, words or (), inputs, ablation)
+    if as_json:
+        _print_json([inside_as_json(point) for point in points])
+    else:
+        for point in points:
+            _print_tables(inside_tables(point), form)
+
+
 @app.command(epilog="Example: seedbed rm quickstart train.weight_decay=0.1 --yes")
 @verb
 def rm(
@@ -443,6 +500,16 @@ def _numbers(option: str, words: str | None) -> tuple[float, ...] | None:
         return None if words is None else tuple(float(word) for word in words.split(","))
     except ValueError:
         raise UsageError(f"{option} {words}: expected numbers with commas between them, such as 0.1,0.5,1.0") from None
+
+
+def _counted(option: str, words: str | None) -> tuple[int, ...] | None:
+    """Places from 1 with commas between them, as places from 0."""
+    numbers = _listed(words)
+    if numbers is None:
+        return None
+    if not all(number.isdecimal() and int(number) for number in numbers):
+        raise UsageError(f"{option} {words}: expected whole numbers from 1 with commas between them, such as 1,4")
+    return tuple(int(number) - 1 for number in numbers)
 
 
 def _plan(study: str, words: Sequence[str] | None) -> Plan:

@@ -7,26 +7,22 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from math import nan
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from seedbed.charts import render
 from seedbed.cli import app
 from seedbed.errors import MissingData, UsageError
-from seedbed.records import Diverged, Evaluated, Finished, Pack, Parameters, Placement, Plan, Run, Saved
 from seedbed.report import page
 from seedbed.report.figures import command_of
 from seedbed.report.page import write_report
-from seedbed.settings import Settings, Value
 from seedbed.shown import Figure
-from seedbed.store.store import Store
 
-NAMES = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
+from .made import fill
+
 QUESTIONS = """
 [[questions]]
 ask = "which is better"
@@ -49,51 +45,6 @@ def _fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "script", lambda: "window.vegaEmbed = () => Promise.resolve();")
 
 
-def fill(
-    home: Path,
-    study: str = "toy",
-    decays: Sequence[float] = (0.1, 1.0),
-    seeds: Sequence[int] = (0, 1),
-    steps: Sequence[int] = (0, 50, 100),
-    question: str = "Does it work?",
-    shown: str = "",
-    special: Mapping[int, float] | None = None,
-    end: bool = True,
-    diverges: int | None = None,
-) -> None:
-    """A stored study whose loss is 3 − step / 50 + weight decay + seed / 10; `special` sets a slot's last loss."""
-    runs = []
-    for decay in decays:
-        point: dict[str, Value] = {"train.weight_decay": decay}
-        settings = Settings.of({**point, "train.steps": 100})
-        runs += [
-            Run(f"{study}{decay}{seed}".replace("/", ""), seed, point, settings, Parameters(20, 10)) for seed in seeds
-        ]
-    text = f"name = {json.dumps(study)}\nquestion = {json.dumps(question)}\n{shown}"
-    with Store.open(home) as store:
-        store.register(Plan(study, text, ("train.weight_decay",), tuple(runs)))
-        if not steps:
-            return
-        (pack,) = store.claim([Pack("made", tuple(runs), 1)], lambda _: Placement())
-        with store.lock(pack.id):
-            store.resume(pack.id, {"torch": "2.13", "processor": "abacus"})
-            events: list[Evaluated | Diverged | Finished] = []
-            for step in steps:
-                losses = [3 - step / 50 + run.point["train.weight_decay"] + run.seed / 10 for run in runs]
-                for slot, value in (special or {}).items():
-                    losses[slot] = value if step == steps[-1] else losses[slot]
-                values = [[loss, loss + 0.5, 1 - loss / 5, 0.9 - loss / 5] for loss in losses]
-                events.append(Evaluated(step, tuple(range(len(runs))), NAMES, np.array(values)))
-            if diverges is not None:
-                events.append(Diverged(diverges, steps[-1], "the loss became infinite"))
-            store.record(
-                pack.id, events + [Finished(slot, 100) for slot in range(len(runs)) if end and slot != diverges]
-            )
-            if end:
-                store.save(pack.id, Saved(100, {"x": np.zeros(1)}, {}, {"compute": 4.0}))
-                store.finish(pack.id)
-
-
 def words_of(text: str) -> str:
     """What a reader sees of a page."""
     bare = re.sub(r"<(script|style|svg).*?</\1>", " ", text, flags=re.DOTALL)
@@ -113,8 +64,9 @@ def test_a_report_goes_from_question_to_how_to_make_it_again(tmp_path: Path) -> 
     places = [words.index(part) for part in parts]
     assert places == sorted(places)
     made = {path.relative_to(index.parent).as_posix() for path in index.parent.rglob("*") if path.is_file()}
-    assert made == {"index.html", "studies/toy.toml", *(f"figures/figure-01.{end}" for end in ("svg", "pdf", "png", "json")),
-                    *(f"tables/table-01.{end}" for end in ("csv", "md", "tex"))}  # fmt: skip
+    tables = {f"tables/table-0{number}.{end}" for number in (1, 2, 3) for end in ("csv", "md", "tex")}
+    figures = {f"figures/figure-01.{end}" for end in ("svg", "pdf", "png", "json")}
+    assert made == {"index.html", "studies/toy.toml"} | figures | tables
 
 
 def test_the_page_needs_no_other_address_and_no_script_to_be_read(tmp_path: Path) -> None:
@@ -245,6 +197,32 @@ def test_words_choose_among_the_runs(tmp_path: Path) -> None:
         write_report(tmp_path, ["toy"], ["train.weight_decay=7.0"])
 
 
+def test_short_trainings_are_printed_record_by_record(tmp_path: Path) -> None:
+    fill(tmp_path, decays=(0.1,))
+    folder = write_report(tmp_path, ["toy"], []).parent / "tables"
+    rows = [line.split(",") for line in (folder / "table-02.csv").read_text(encoding="utf-8").splitlines()]
+    assert rows[0] == ["step", "epoch", "L_train", "L_val", "A_train", "A_val"]
+    assert [row[0] for row in rows[1:]] == ["0", "50", "100"]
+    assert rows[2][2] == "2.150 ± 0.050"  # 3 − 50/50 + 0.1 and 0.1 more for the second seed
+    fill(tmp_path, "long", steps=range(0, 101, 2))
+    assert len(list((write_report(tmp_path, ["long"], []).parent / "tables").glob("*.csv"))) == 1
+
+
+def test_the_study_beside_the_page_is_the_one_that_was_run(tmp_path: Path) -> None:
+    fill(tmp_path, "two/three")
+    index = write_report(tmp_path, ["two/three"], [])
+    assert 'name = "two/three"' in (index.parent / "studies" / "two-three.toml").read_text(encoding="utf-8")
+    assert "seedbed run studies/two-three.toml" in words_of(index.read_text(encoding="utf-8"))
+
+
+def test_a_stopping_question_marks_the_curves_of_its_metric(tmp_path: Path) -> None:
+    asked = QUESTIONS + '[[questions]]\nask = "stopping"\nmetric = "val/loss"\n'
+    fill(tmp_path, shown=asked)
+    words = words_of(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
+    assert "Marks on the validation loss, mean over seeds: best." in words
+    assert "val/loss is best at step 100" in words
+
+
 def test_several_studies_are_reported_together_and_apart(tmp_path: Path) -> None:
     fill(tmp_path, "one")
     fill(tmp_path, "two/three", decays=(0.5, 2.0, 3.0, 4.0))
@@ -252,8 +230,8 @@ def test_several_studies_are_reported_together_and_apart(tmp_path: Path) -> None
     assert index.parent.name == "one+two-three"
     words = words_of(index.read_text(encoding="utf-8"))
     assert "What is best over 2 studies?" in words
-    by_loss, by_point = (words.index(f"Best values, by {order}") for order in ("val/loss", "point"))
-    assert by_loss < by_point
+    by_loss, *_ = places = [words.index(f"Best values, by {one}") for one in ("val/loss", "point", "settings")]
+    assert places == sorted(places)
     first = words[by_loss : words.index("Files", by_loss)]
     decays = re.findall(r"(?<= )(0\.1|1|0\.5|2|3|4)(?= [\d.]+ ±)", first)
     assert decays == ["0.1", "0.5", "1", "2", "3", "4"]

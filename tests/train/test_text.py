@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 
 from seedbed.data.facts import facts_of
-from seedbed.data.prepared import prepare_text
+from seedbed.data.prepared import prepare_labels, prepare_text
 from seedbed.data.windows import consecutive, take
 from seedbed.errors import UsageError
 from seedbed.generate.sample import write
-from seedbed.models.build import build_model
-from seedbed.models.layers import Bank
+from seedbed.models.build import build_model, build_pack, load_kept
+from seedbed.models.layers import Bank, statistics
 from seedbed.records import Evaluated, Finished, Placement, Sampled, Saved, Stepped, Stopped
 from seedbed.settings import Settings
 from seedbed.train.loop import train_pack
@@ -173,11 +173,32 @@ def test_labels_go_on_with_their_running_statistics(moods):
     assert comparable(other) != comparable(whole[at + 1 :])
 
 
-def test_a_classifier_learns_and_its_kept_arrays_hold_its_statistics(moods):
-    found = events(moods | {"train.steps": 60}, (0,))
+def test_a_classifier_learns_and_what_is_kept_of_it_classifies_alike(moods):
+    """Its running statistics are kept beside its weights; read back, they give the accuracy that was recorded."""
+    found, settings = events(moods | {"train.steps": 60}), Settings.of(moods)
+    step = torch.zeros(1, dtype=torch.int64)
+    model, bank = build_pack([settings], [9], step, torch.float64)
+    load_kept(model, bank, 0, found[-1].weights[0])
+    for name, part in prepare_labels(settings.task).parts.items():
+        with torch.no_grad():
+            logits = model.eval()(torch.from_numpy(part.rows)[None])[0, :, 0]
+        loss = F.cross_entropy(logits, torch.from_numpy(part.labels))
+        assert last_readings(found)[f"{name}/loss"] == pytest.approx(float(loss))
+        assert last_readings(found)[f"{name}/accuracy"] == np.mean(logits.argmax(-1).numpy() == part.labels)
     assert last_readings(found)["train/accuracy"] == 1.0
-    kept = found[-1].weights[0]
-    assert {"classifier.norm.mean", "classifier.norm.variance"} <= set(kept)
+
+
+def test_a_batch_without_samples_leaves_running_statistics_alone(moods):
+    """25 texts, 24 an update: the second update of an epoch has one text, and two of its three batches have none."""
+    settings = Settings.of(moods | {"train.batch_size": 8, "train.accumulate": 3})
+    trainer = Trainer([settings], [0], "cpu", torch.float64)
+    trainer.model.train()
+    for number, is_empty in enumerate((False, False, False, False, True, True)):
+        before = {name: held.clone() for name, held in statistics(trainer.model).items()}
+        trainer._backward()
+        for name, held in statistics(trainer.model).items():
+            assert held.isfinite().all()
+            assert torch.equal(held, before[name]) == is_empty, (number, name)
 
 
 # ---- how long ----

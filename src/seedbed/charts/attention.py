@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from seedbed.charts.labels import isolated
 from seedbed.errors import UsageError
-from seedbed.inside.maps import Floats, Maps
+from seedbed.inside.maps import Floats, Maps, reads_from_right
 
 if TYPE_CHECKING:
     import altair as alt
@@ -30,6 +31,7 @@ CELL: Final = 17  # pixels, where there is room
 HIDDEN: Final = 5e-7  # less than this is not drawn: what a mask hides is exactly 0
 SHADES: Final = " ·░▒▓█"
 MOST_NUMBERS: Final = 16  # tokens; maps of more are shaded in a terminal
+LEFT_TO_RIGHT: Final = "\u200e"
 COLUMNS: Final[dict[str, Any]] = {"map": "number", "query": "number", "source": "number", "weight": "number"}
 
 
@@ -57,6 +59,7 @@ class AttentionMaps:
     """A chart of attention maps, gathered."""
 
     title: str
+    text: str  # the one that all maps are of; empty where there are several
     scale_title: str
     grids: tuple[Grid, ...]
     panels: tuple[Panel, ...]
@@ -64,29 +67,31 @@ class AttentionMaps:
 
 def gather_attention(given: Sequence[Maps]) -> AttentionMaps:
     """The grids of these maps in their order, each named by what tells it from the others."""
+    texts = list(dict.fromkeys(_one_line(maps.text) for maps in given))
     kinds = list(dict.fromkeys(maps.kind for maps in given))
     grids = tuple(Grid(_grid_title(maps, given), maps.labels, maps.right_to_left, len(maps.heads)) for maps in given)
     return AttentionMaps(
-        title=_title(given),
+        title=("Attention" if given[0].kind == "attention" else "Input gradients") + f" of run {given[0].run}",
+        text=texts[0] if len(texts) == 1 else "",
         scale_title=" or ".join("attention weight" if kind == "attention" else f"share of {kind}" for kind in kinds),
         grids=grids,
         panels=tuple(panel for place, maps in enumerate(given) for panel in _panels(place, maps)),
     )
 
 
-def _title(given: Sequence[Maps]) -> str:
-    texts = list(dict.fromkeys(maps.text for maps in given))
-    what = "Attention" if given[0].kind == "attention" else "Input gradients"
-    return f"{what} of run {given[0].run}" if len(texts) > 1 else f"{what} over: {isolated(_one_line(texts[0]))}"
-
-
 def _grid_title(maps: Maps, given: Sequence[Maps]) -> str:
     differing = {
-        isolated(_one_line(maps.text)): len({one.text for one in given}) > 1,
+        directed(_one_line(maps.text)): len({one.text for one in given}) > 1,
         f"run {maps.run}": len({one.run for one in given}) > 1,
         f"step {maps.step:,}": True,
     }
     return ", ".join(words for words, wanted in differing.items() if wanted)
+
+
+def directed(text: str) -> str:
+    """The text as a label: isolated where it mixes directions; one direction needs no mark, and marks lack in fonts."""
+    turned = [reads_from_right(sign) for sign in text if not sign.isspace()]
+    return isolated(text) if any(turned) and not all(turned) else text
 
 
 def _one_line(text: str) -> str:
@@ -107,7 +112,7 @@ def draw_attention(maps: AttentionMaps) -> alt.VConcatChart:
     """The gathered maps, one grid under the other, with one colour scale."""
     import altair as alt
 
-    from seedbed.charts.specs import table_of, titled
+    from seedbed.charts.specs import table_of
 
     cells = sum(panel.weights.size for panel in maps.panels)
     if cells > MOST_CELLS:
@@ -117,8 +122,13 @@ def draw_attention(maps: AttentionMaps) -> alt.VConcatChart:
         )
     data, block = table_of(COLUMNS, _rows(maps))
     grids = [_draw_grid(alt.Chart(data), maps, place) for place in range(len(maps.grids))]
-    chart = alt.vconcat(*grids, title=titled(maps.title), datasets=block, spacing=30)
+    chart = alt.vconcat(*grids, title=alt.TitleParams(text=_heading(maps)), datasets=block, spacing=30)
     return chart.resolve_scale(color="shared")
+
+
+def _heading(maps: AttentionMaps) -> list[str]:
+    """What is shown, and under it the text in lines of its own, each with its own direction."""
+    return [maps.title, *(directed(line) for line in wrap(maps.text, 78))]
 
 
 def _rows(maps: AttentionMaps) -> Iterator[tuple[int, int, int, float]]:
@@ -135,7 +145,7 @@ def _draw_grid(base: alt.Chart, maps: AttentionMaps, place: int) -> alt.ConcatCh
     panels = [
         _draw_panel(base, maps, grid, number, panel) for number, panel in enumerate(maps.panels) if panel.grid == place
     ]
-    title = alt.TitleParams(text=isolated(grid.title), fontSize=12)
+    title = alt.TitleParams(text=grid.title, fontSize=12)
     return alt.concat(*panels, columns=grid.columns, title=title, spacing=18)
 
 
@@ -143,7 +153,7 @@ def _draw_panel(base: alt.Chart, maps: AttentionMaps, grid: Grid, number: int, p
     import altair as alt
 
     places = list(range(len(grid.labels)))
-    names = json.dumps([isolated(label) for label in grid.labels], ensure_ascii=False)
+    names = json.dumps([directed(label) for label in grid.labels], ensure_ascii=False)
     side = min(max(SIDE[0], CELL * len(places)), SIDE[1])
     told: dict[str, Any] = {
         "labelExpr": f"{names}[datum.value]", "labelFontSize": min(11, max(5, side // len(places) - 2)),
@@ -153,9 +163,9 @@ def _draw_panel(base: alt.Chart, maps: AttentionMaps, grid: Grid, number: int, p
     turn = grid.right_to_left
     x_axis = alt.Axis(orient="bottom", labelAngle=-90 if upright else 0, **told)
     y_axis = alt.Axis(orient="right" if turn else "left", **told)
-    x = alt.X("source:O", title="looked at", axis=x_axis, sort="descending" if turn else "ascending")
-    x.scale = alt.Scale(domain=places[::-1] if turn else places, padding=0)
-    y = alt.Y("query:O", title="looking", axis=y_axis, sort="ascending", scale=alt.Scale(domain=places, padding=0))
+    across = alt.Scale(domain=places[::-1] if turn else places, padding=0)
+    x = alt.X("source:O", title="looked at", axis=x_axis, scale=across)
+    y = alt.Y("query:O", title="looking", axis=y_axis, scale=alt.Scale(domain=places, padding=0))
     colour = alt.Color(
         "weight:Q", title=maps.scale_title, scale=alt.Scale(domain=[0, 1], range=["#f1f3f6", *BLUES]),
         legend=alt.Legend(orient="right", tickCount=5, format=".1f"),
@@ -174,7 +184,7 @@ BLUES: Final = ("#b7d4ea", "#6aaed6", "#2e7ebc", "#0f4f8f", "#08306b")  # ColorB
 
 def preview_attention(maps: AttentionMaps) -> str:
     """The maps as text: hundredths where tokens are few, shades from 0 to 1 where they are many."""
-    blocks = [maps.title]
+    blocks = [f"{maps.title}\n{maps.text}".strip()]
     for place, grid in enumerate(maps.grids):
         blocks.append(grid.title)
         blocks += [_preview(grid, panel) for panel in maps.panels if panel.grid == place]
@@ -198,9 +208,9 @@ def _line(label: str, cells: Sequence[str], widths: Sequence[int], grid: Grid) -
     name = max(map(len, grid.labels))
     filled = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
     gap = "" if len(grid.labels) > MOST_NUMBERS else " "
-    if grid.right_to_left:  # each label keeps to its place where a terminal would turn the whole line
-        return f"\u2066{gap.join(reversed(filled))}  {label}\u2069"
-    return f"{label:>{name}}  {gap.join(filled)}"
+    if grid.right_to_left:  # a mark after each cell, or a terminal that turns Hebrew would turn the whole row
+        return gap.join(f"{cell}{LEFT_TO_RIGHT}" for cell in reversed(filled)) + f"  {label}"
+    return f"{label:>{name}}  {gap.join(filled)}".rstrip()
 
 
 def _number(weight: float) -> str:

@@ -129,7 +129,7 @@ def _line_marks(inside: alt.Chart, lines: Lines, place: int) -> list[alt.Chart]:
     weight = 1.8 if len(lines.lines) < 80 else 0.9
     drawn = inside.encode(color=colour_of(lines, corner and not pointed), strokeDash=dash_of(lines, corner))
     points = inside.encode(color=colour_of(lines, corner), shape=shape_of(lines, corner))
-    layers = [drawn.mark_line(strokeWidth=weight, clip=True)] if lines.x.scale else []
+    layers = [drawn.mark_line(strokeWidth=weight, strokeJoin="round", clip=True)] if lines.x.scale else []
     return layers + ([points.mark_point(filled=True, size=45, opacity=1)] if pointed else [])
 
 

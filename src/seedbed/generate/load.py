@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -28,9 +28,10 @@ from seedbed.generate.filters import Filters
 from seedbed.generate.memory import evaluating
 from seedbed.generate.sample import sample
 from seedbed.generate.surprisal import Surprisal, surprisal
-from seedbed.models.build import build_pack
+from seedbed.models.build import build_pack, load_kept
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import GPT
+from seedbed.models.taps import attention_patterns, tap_values
 from seedbed.records import Arrays, StoredRun
 from seedbed.settings import Arithmetic
 from seedbed.study.plan import run_id
@@ -97,13 +98,29 @@ class Loaded:
 
     def logits(self, given: Given) -> Float[Tensor, "T V"]:
         """Of the token after each token; of the labels, where the model tells them."""
+        with evaluating(self.model):
+            return self.model(self._readable(given))[0, 0].clone()
+
+    def tap(self, given: Given, *patterns: str) -> dict[str, Tensor]:
+        """What the model computes at the named places (docs/taps.md), by name; all places when none is named."""
+        values = tap_values(self.model, self._readable(given), *(patterns or ("*",)))
+        return {name: value[0, 0] for name, value in values.items()}
+
+    def attention(self, given: Given) -> Float[Tensor, "L H T S"]:
+        """The attention weights of every layer and head; row t is what token t looks at and sums to 1."""
+        patterns = attention_patterns(self.model, self._readable(given))
+        if not patterns:
+            raise UsageError(f"run {self.run.id} is an {self.run.settings.model.kind} and has no attention")
+        return torch.stack([pattern[0, 0] for pattern in patterns])
+
+    def _readable(self, given: Given) -> Int[Tensor, "1 1 T"]:
+        """The tokens as the model takes them, if it can."""
         ids = self.encode(given)
         has_table = isinstance(self.model, GPT | Encoder) and self.model.position_table is not None
         if len(ids) == 0 or (has_table and len(ids) > self.context):
             most = f" to {self.context}, for which the model has positions" if has_table else " or more"
             raise UsageError(f"the text has {len(ids)} tokens; expected 1{most}")
-        with evaluating(self.model):
-            return self.model(torch.from_numpy(ids)[None, None])[0, 0].clone()
+        return torch.from_numpy(ids)[None, None]
 
     def start(self) -> NDArray[np.int64]:
         """What an empty prompt stands for: BOS, or the end of a line, of a sentence or of a word."""
@@ -122,9 +139,7 @@ class Loaded:
         """The ids that a sample begins with: at most the last `context` of what is given."""
         ids = self.encode(given)
         if isinstance(self.tokens, Equations) and len(ids) > self.context:
-            raise UsageError(
-                f"the prompt has {len(ids)} tokens, BOS included; this task's equations have {self.context}"
-            )
+            raise UsageError(f"the prompt has {len(ids)} tokens with BOS; an equation of this task has {self.context}")
         return (ids if len(ids) else self.start())[-self.context :]
 
     def choices(self, given: Given = "", n: int = 5) -> list[Choice]:
@@ -199,5 +214,5 @@ def _built(run: StoredRun, weights: Arrays) -> nn.Module:
         )
     step = torch.zeros(1, dtype=torch.int64)
     model, bank = build_pack([run.settings], [run.seed], step, torch.float32, facts_of(run.settings.task))
-    bank.load(0, weights)
+    load_kept(model, bank, 0, weights)
     return model.eval()

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seedbed.errors import UsageError
-from seedbed.generate.memory import evaluating
 from seedbed.generate.load import Loaded
+from seedbed.generate.memory import evaluating
 from seedbed.inside.inputs import Inputs
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import GPT, Stream

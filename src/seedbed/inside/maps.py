@@ -20,7 +20,7 @@ from seedbed.errors import UsageError
 Floats = NDArray[np.float64]
 TOLERANCE = 1e-4  # by which a row may miss 1: single precision over a thousand tokens
 _SHOWN = str.maketrans({" ": "·", "\n": "¶", "\t": "→", "\r": "¤"})  # signs that every font has
-_RIGHT_TO_LEFT = frozenset({"R", "AL"})
+_RIGHT_TO_LEFT = frozenset({"R", "AL", "NSM"})  # NSM: vowel points, which go with their letter
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Maps:
     @property
     def right_to_left(self) -> bool:
         """Whether the text's first letter with a direction reads so, as paragraphs are turned (UAX 9, P2)."""
-        kinds = (unicodedata.bidirectional(sign) for piece in self.pieces for sign in piece)
-        first = next((kind for kind in kinds if kind in _RIGHT_TO_LEFT or kind == "L"), "L")
-        return first in _RIGHT_TO_LEFT
+        signs = (sign for piece in self.pieces for sign in piece)
+        directed = (sign for sign in signs if unicodedata.bidirectional(sign) in ("L", "R", "AL"))
+        return reads_from_right(next(directed, "a"))
 
     def only(self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Maps:
         """The maps of some layers and heads, counted from 0."""
@@ -70,7 +70,7 @@ class Maps:
         )
 
     def by_word(self) -> Maps:
-        """Tokens gathered into words: a word looks as its tokens do on average, and is looked at as they are together."""
+        """Tokens gathered into words: a word looks as its tokens do on average, and gets what they get together."""
         starts = np.array(word_starts(self.pieces, self.padding))
         sizes = np.diff(np.append(starts, len(self.pieces)))
         summed = np.add.reduceat(self.weights, starts, axis=-1)
@@ -86,6 +86,10 @@ class Maps:
             "layers": [layer + 1 for layer in self.layers], "heads": [head + 1 for head in self.heads],
             "weights": np.round(self.weights, 6).tolist(),
         }  # fmt: skip
+
+
+def reads_from_right(sign: str) -> bool:
+    return unicodedata.bidirectional(sign) in _RIGHT_TO_LEFT
 
 
 def word_starts(pieces: Sequence[str], padding: Sequence[bool]) -> list[int]:

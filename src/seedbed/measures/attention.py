@@ -98,7 +98,7 @@ def head_numbers(weights: Floats, tokens: Ints, seen: Bools) -> dict[str, Floats
 def shares_by_kind(weights: Floats, kinds: Mapping[str, Bools], seen: Bools) -> dict[tuple[str, str], Floats]:
     """What queries of one kind give to sources of another, by (source, query); query "all" is every real token."""
     queries = {"all": seen} | {name: where & seen for name, where in kinds.items()}
-    found = {}
+    found: dict[tuple[str, str], Floats] = {}
     for source, marked in kinds.items():
         shares = share_on(weights, marked)
         found |= {(source, query): over_queries(shares, counted) for query, counted in queries.items()}

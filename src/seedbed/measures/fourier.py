@@ -24,7 +24,30 @@ def power(vectors: Floats) -> Floats:
     if n % 2 == 0:
         found[-1] /= 2  # the only frequency that is not there twice, at k and at p − k
     total = found.sum()
-    return found / total if total > 0 else np.full(len(found), np.nan)  # type: ignore[no-any-return]
+    return found / total if total > 0 else np.full(len(found), np.nan)
+
+
+def neuron_shares(values: Floats) -> Floats:
+    """For each neuron over all pairs (p, p, F): how much of its variance each frequency 1 … p // 2 explains, (p // 2, F).
+
+    A frequency k owns the waves in a, in b and in their products: (±k, 0), (0, ±k) and (±k, ±k) of the transform; a
+    neuron that serves one circle has nearly all of its variance there. p is odd, as every prime modulus but 2.
+
+    >>> a, b = np.meshgrid(np.arange(11), np.arange(11), indexing="ij")
+    >>> neuron_shares(np.cos(2 * np.pi * 2 * (a + b) / 11)[..., None])[:, 0].round(6).tolist()
+    [0.0, 1.0, 0.0, 0.0, 0.0]
+    """
+    p = len(values)
+    found = np.abs(np.fft.fft2(values, axes=(0, 1))) ** 2
+    found[0, 0] = 0
+    owned = np.stack([_owned(found, k, p) for k in range(1, p // 2 + 1)])
+    total = found.sum((0, 1))
+    return np.divide(owned, total, out=np.full(owned.shape, np.nan), where=total > 0)  # type: ignore[no-any-return]
+
+
+def _owned(found: Floats, k: int, p: int) -> Floats:
+    at = (0, k, p - k)
+    return found[np.ix_(at, at)].sum((0, 1))  # type: ignore[no-any-return]
 
 
 def top_share(shares: Floats, k: int = 5) -> float:

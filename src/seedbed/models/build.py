@@ -13,8 +13,9 @@ from seedbed.data.facts import facts_of
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import GPT
 from seedbed.models.init import initial_weights
-from seedbed.models.layers import Bank, BatchNorm, Dropout
+from seedbed.models.layers import Bank, BatchNorm, Dropout, statistics
 from seedbed.models.lstm import LSTM
+from seedbed.records import Arrays
 from seedbed.settings import GPT as GPTSettings
 from seedbed.settings import LSTM as LSTMSettings
 from seedbed.settings import DataFacts, Settings
@@ -55,6 +56,14 @@ def build_pack(
         elif isinstance(module, BatchNorm):
             module.prepare(len(settings), step.device, dtype)
     return model, bank
+
+
+def load_kept(model: nn.Module, bank: Bank, slot: int, arrays: Arrays) -> None:
+    """Sets one run to what was kept of it: its weights, and the statistics that its layers gathered beside them."""
+    gathered = statistics(model)
+    bank.load(slot, {name: array for name, array in arrays.items() if name not in gathered})
+    for name, held in gathered.items():
+        held[slot].copy_(torch.from_numpy(arrays[name]))
 
 
 def _set_frozen_tables(model: nn.Module, settings: Settings, facts: DataFacts | None, dtype: torch.dtype) -> None:

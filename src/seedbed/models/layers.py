@@ -166,11 +166,12 @@ class BatchNorm(nn.Module):
     def _batch_moments(self, x: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
         share = torch.ones_like(x[..., :1]) if counted is None else counted[..., None, None].to(x.dtype)
         n = share.sum((1, 2))
-        mean = (share * x).sum((1, 2)) / n
-        variance = (share * (x - mean[:, None, None]).square()).sum((1, 2)) / n
+        mean = (share * x).sum((1, 2)) / n.clamp(min=1)
+        variance = (share * (x - mean[:, None, None]).square()).sum((1, 2)) / n.clamp(min=1)
         with torch.no_grad():
-            self.mean.lerp_(mean.to(self.mean.dtype), self.MOMENTUM)
-            self.variance.lerp_((variance * n / (n - 1).clamp(min=1)).to(self.variance.dtype), self.MOMENTUM)
+            moved = self.MOMENTUM * (n > 0).to(self.mean.dtype)  # where nothing counts there is nothing to follow
+            self.mean.lerp_(mean.to(self.mean.dtype), moved)
+            self.variance.lerp_((variance * n / (n - 1).clamp(min=1)).to(self.variance.dtype), moved)
         return mean, variance
 
 

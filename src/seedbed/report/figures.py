@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -25,6 +25,8 @@ from seedbed.measures.summary import RunCurves
 from seedbed.settings import Value, all_dials, check_value
 from seedbed.shown import Figure
 from seedbed.study.shows import Declared
+
+TEXT_METRICS: Final = ("train/loss", "val/loss", "train/perplexity", "val/perplexity")
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,14 @@ def default_figures(runs: Sequence[RunCurves]) -> tuple[Figure, ...]:
 
 
 def _metrics(runs: Iterable[RunCurves]) -> tuple[str, ...]:
-    """Readings over all samples, and those that are best somewhere before the others; at most four."""
+    """Readings over all samples, and those that are best somewhere before the others; at most four.
+
+    Of text that is held out for validation, these are loss and perplexity, as report C shows it.
+    """
     found = sorted({name for run in runs for name in run.curves}, key=table_order)
     plain = [name for name in found if not Metric.parse(name).group]
+    if set(TEXT_METRICS) <= set(plain):
+        return TEXT_METRICS
     return tuple(sorted(plain, key=lambda name: direction(name) is None)[:4])
 
 

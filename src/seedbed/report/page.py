@@ -134,7 +134,7 @@ def _write_figure(folder: Path, figure: _Numbered) -> _Numbered:
 
 def _write_table(folder: Path, table: _Numbered) -> None:
     for ending, text in (("csv", to_csv), ("md", to_markdown), ("tex", to_latex)):
-        (folder / f"{table.stem}.{ending}").write_text(text(table.item) + "\n", encoding="utf-8")
+        (folder / f"{table.stem}.{ending}").write_text(text(table.item).rstrip("\n") + "\n", encoding="utf-8")
 
 
 # ---- the page ----

@@ -162,7 +162,7 @@ def _values(values: Sequence[Value]) -> str:
 
 
 def joint_section(store: Store, names: Sequence[str], words: Sequence[str]) -> Section:
-    """All runs of several studies as one: their best points, and one table in two orders (report C)."""
+    """All runs of several studies as one: their best points, and one table in several orders (report C)."""
     runs = _united([run for name in names for run in gather_curves(store, name, words)])
     summaries = summarise(runs)
     metric = _ruling_metric(summaries)
@@ -174,7 +174,7 @@ def joint_section(store: Store, names: Sequence[str], words: Sequence[str]) -> S
         warnings=tuple(_warnings(runs)),
         answers=(),
         figures=_best_figures(runs, ranked[:MOST_TOGETHER], names),
-        tables=tuple(_two_orders(ranked, summaries, metric)),
+        tables=tuple(_orders(ranked, summaries, metric)),
         again=_again(names, words),
         text="",
         facts=(),
@@ -208,12 +208,23 @@ def _rank(summary: PointSummary, metric: str | None) -> tuple[bool, float]:
     return isnan(mean), -mean if worse else mean
 
 
-def _two_orders(
-    ranked: Sequence[PointSummary], as_planned: Sequence[PointSummary], metric: str | None
-) -> Iterator[Table]:
+def _orders(ranked: Sequence[PointSummary], as_planned: Sequence[PointSummary], metric: str | None) -> Iterator[Table]:
+    """From best to worst, as planned, and by the settings themselves; steps are not told three times."""
     if metric:
         yield from (replace(table, title=f"{table.title}, by {metric}") for table in point_tables(ranked))
-    yield from (replace(table, title=f"{table.title}, by point") for table in point_tables(as_planned))
+    yield from (replace(table, title=f"{table.title}, by point") for table in point_tables(as_planned)[:1])
+    by_settings = sorted(as_planned, key=_settings_rank)
+    yield from (replace(table, title=f"{table.title}, by settings") for table in point_tables(by_settings)[:1])
+
+
+def _settings_rank(summary: PointSummary) -> list[tuple[str, bool, float, str]]:
+    """The model's settings first; numbers by size, words by letter."""
+    dials = sorted(summary.point.items(), key=lambda dial: (not dial[0].startswith("model."), dial[0]))
+    numbers = [value if isinstance(value, int | float) else nan for _, value in dials]
+    return [
+        (name, isnan(number), 0.0 if isnan(number) else float(number), str(value))
+        for (name, value), number in zip(dials, numbers, strict=True)
+    ]
 
 
 def _best_figures(runs: Sequence[RunCurves], best: Sequence[PointSummary], names: Sequence[str]) -> tuple[Shown, ...]:
@@ -222,12 +233,19 @@ def _best_figures(runs: Sequence[RunCurves], best: Sequence[PointSummary], names
     kept = [_called(run) for run in runs if dict(run.point) in points]
     if not kept:
         return ()
-    figures = default_figures(kept)[:1]
     title = f"The best {len(points)} points of {len(names)} studies"
-    chosen = [figure.model_copy(update={"colour": "point", "column": None, "title": title}) for figure in figures]
-    clocks = [figure.model_copy(update={"x": "time", "title": f"{title}, against compute time"}) for figure in chosen]
-    shown = [show_figure(figure, kept, names[0]) for figure in (*chosen, *clocks)]
+    figure = default_figures(kept)[0].model_copy(update={"colour": "point", "column": None})
+    clocks = {_clock(kept): title, "time": f"{title}, against compute time"}
+    drawn = [figure.model_copy(update={"x": clock, "title": words}) for clock, words in clocks.items()]
+    shown = [show_figure(one, kept, names[0]) for one in drawn]
     return tuple(replace(figure, command=shlex.join(["seedbed", "report", *names])) for figure in shown)
+
+
+def _clock(runs: Sequence[RunCurves]) -> str:
+    """Epochs, which runs of different studies share; steps where an epoch's length is not known here."""
+    from seedbed.charts.axes import per_step
+
+    return "step" if any(isnan(per_step("epoch", run.run.settings)) for run in runs) else "epoch"
 
 
 def _called(run: RunCurves) -> RunCurves:

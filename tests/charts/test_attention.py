@@ -1,0 +1,133 @@
+"""Attention maps as charts: cells by value, names on both axes, one scale, right to left where it should."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import altair as alt
+import numpy as np
+import pytest
+import vl_convert
+
+from seedbed.charts.attention import MOST_CELLS, directed, draw_attention, gather_attention, preview_attention
+from seedbed.charts.render import to_pdf, to_svg
+from seedbed.charts.specs import spec_of
+from seedbed.charts.theme import DARK, LIGHT
+from seedbed.errors import UsageError
+from seedbed.inside.maps import Maps
+
+from .made import pixels
+
+
+def made_maps(pieces, layers=2, heads=3, **changed):
+    n = len(pieces)
+    drawn = np.random.default_rng(0).random((layers, heads, n, n)) * np.tri(n)
+    weights = drawn / drawn.sum(-1, keepdims=True)
+    maps = Maps(
+        "3f2a", 40, "".join(pieces), "attention", tuple(pieces), (False,) * n, weights, tuple(range(layers)),
+        tuple(range(heads)),
+    )  # fmt: skip
+    return replace(maps, **changed)
+
+
+EQUATION = made_maps(["BOS ", "6 ", "+ ", "6 ", "= "])
+HEBREW = made_maps(list("ביאליק"), 1, 2)
+
+
+def panels(spec):
+    return [panel for grid in spec["vconcat"] for panel in grid["concat"]]
+
+
+def test_there_is_a_panel_for_each_layer_and_head_and_a_row_of_heads_for_each_layer():
+    drawing = gather_attention([EQUATION])
+    assert [panel.title for panel in drawing.panels][3:] == [f"layer 2, head {head}" for head in (1, 2, 3)]
+    assert drawing.grids[0].columns == 3
+    assert (drawing.panels[4].weights == EQUATION.weights[1, 1]).all()
+
+
+def test_both_axes_name_every_token_and_tokens_that_come_twice_keep_their_cells():
+    spec = spec_of(draw_attention(gather_attention([EQUATION])))
+    for panel in panels(spec):
+        for axis in ("x", "y"):
+            told = panel["encoding"][axis]
+            assert json.loads(told["axis"]["labelExpr"].removesuffix("[datum.value]")) == ["BOS", "6", "+", "6", "="]
+            assert told["scale"]["domain"] == [0, 1, 2, 3, 4]
+        assert panel["encoding"]["color"]["scale"]["domain"] == [0, 1]
+
+
+def test_every_cell_that_is_looked_at_is_in_the_chart_with_its_weight():
+    rows = [
+        line.split(",") for line in spec_of(draw_attention(gather_attention([EQUATION])))["datasets"]["rows"].split()
+    ]
+    cells = {tuple(map(int, row[:3])): float(row[3]) for row in rows[1:]}
+    assert len(cells) == 6 * 15
+    assert cells[4, 3, 2] == pytest.approx(EQUATION.weights[1, 1, 3, 2], rel=1e-5)
+
+
+def test_right_to_left_text_has_its_first_token_and_its_names_at_the_right():
+    spec = spec_of(draw_attention(gather_attention([HEBREW])))
+    for panel in panels(spec):
+        assert panel["encoding"]["x"]["scale"]["domain"] == [5, 4, 3, 2, 1, 0]
+        assert panel["encoding"]["y"]["axis"]["orient"] == "right"
+    assert panels(spec_of(draw_attention(gather_attention([EQUATION]))))[0]["encoding"]["y"]["axis"]["orient"] == "left"
+
+
+def test_right_to_left_pictures_are_mirrored():
+    """The first row looks only at the first token, which stands at the right end of a panel."""
+    picture = pixels(vl_convert.svg_to_png(to_svg(spec_of(draw_attention(gather_attention([HEBREW])), LIGHT)), scale=1))
+    dark = (np.abs(picture[..., :3].astype(int) - (0x08, 0x30, 0x6B)).sum(-1) < 6).nonzero()
+    blue = (picture[..., 2].astype(int) - picture[..., 0] > 20).nonzero()
+    first_panel = dark[1] < picture.shape[1] // 2
+    assert dark[1][first_panel].max() >= blue[1][blue[1] < picture.shape[1] // 3].max()
+
+
+def test_only_mixed_labels_carry_marks_of_direction():
+    assert directed("ביאליק") == "ביאליק"
+    assert directed("שָׁלוֹם") == "שָׁלוֹם"
+    assert directed("ביאליק 12") == "\u2067ביאליק 12\u2069"
+    assert directed("12 + 8") == "12 + 8"
+
+
+def test_samples_and_checkpoints_stand_under_each_other_by_name():
+    later = replace(EQUATION, step=1_200)
+    drawing = gather_attention([EQUATION, later])
+    assert [grid.title for grid in drawing.grids] == ["step 40", "step 1,200"]
+    other = replace(EQUATION, text="7 + 7 =")
+    assert [grid.title for grid in gather_attention([EQUATION, other]).grids][1] == "7 + 7 =, step 40"
+    assert len(spec_of(draw_attention(drawing))["vconcat"]) == 2
+
+
+@pytest.mark.parametrize("look", [LIGHT, DARK])
+def test_the_chart_is_valid_and_the_same_picture_every_time(look):
+    chart = draw_attention(gather_attention([EQUATION, HEBREW]))
+    alt.VConcatChart.from_dict(chart.to_dict())
+    svg = to_svg(spec_of(chart, look))
+    assert svg == to_svg(spec_of(draw_attention(gather_attention([EQUATION, HEBREW])), look))
+    assert "layer 2, head 3" in svg
+    assert "attention weight" in svg
+    assert to_pdf(svg)[:4] == b"%PDF"
+
+
+def test_too_many_cells_are_refused_with_what_to_do():
+    n = int((MOST_CELLS / 6) ** 0.5) + 1
+    with pytest.raises(UsageError, match="choose with --layer and --head"):
+        draw_attention(gather_attention([made_maps(["a"] * n)]))
+
+
+def test_the_terminal_shows_hundredths_by_name():
+    weights = np.array([[[[1, 0], [0.25, 0.75]]]])
+    maps = made_maps(["to ", "be"], 1, 1, weights=weights)
+    lines = preview_attention(gather_attention([maps])).splitlines()
+    assert "     to  be" in lines
+    assert "be   25  75" in lines
+    assert "to  100" in lines
+
+
+def test_the_terminal_shades_long_texts_and_puts_right_to_left_names_last():
+    long = preview_attention(gather_attention([made_maps(list("to be or not to be that is"), 1, 1)]))
+    assert "█" in long
+    assert "shades:" in long
+    first = preview_attention(gather_attention([HEBREW])).splitlines()[7]
+    assert first.endswith("ב")
+    assert "100" in first

@@ -1,0 +1,118 @@
+"""Samples of inputs, ablations, the logit lens and gates, each against something computed another way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seedbed.errors import UsageError
+from seedbed.inside.ablation import ablate, logit_lens, loss_of
+from seedbed.inside.circles import units_over_pairs
+from seedbed.inside.heads import attention_on, gates_of
+from seedbed.inside.inputs import sample_inputs
+from seedbed.models.taps import tap_values
+
+from .made import ARITHMETIC, LSTM, label_dials, made_run, text_dials
+
+
+def test_equations_come_from_the_runs_held_out_rows_with_what_their_tokens_are():
+    loaded = made_run(ARITHMETIC | {"task.orders": (2, 3)})
+    inputs = sample_inputs(loaded, 40)
+    texts = np.array(loaded.tokens.texts)
+    assert inputs.n == 40
+    for row, tokens in enumerate(inputs.tokens):
+        words = [word for word in texts[tokens] if word not in ("PAD", "EOS")]
+        n_plus = words.count("+")
+        expected = ["BOS", *["operands", "operator"] * n_plus, "operands", "=", "result"]
+        for place, name in enumerate(expected):
+            assert [kind for kind, where in inputs.kinds.items() if where[row, place]] == [name]
+        assert inputs.seen[row].sum() == len(expected) + (n_plus == 1)  # the shorter ones end with EOS
+
+
+def test_the_loss_of_a_sample_is_that_of_its_scored_tokens():
+    loaded = made_run(ARITHMETIC)
+    inputs = sample_inputs(loaded, 7)
+    logits = loaded.model(torch.from_numpy(inputs.tokens)[None])[0].detach()
+    expected = F.cross_entropy(logits[:, 4:6].flatten(0, 1), torch.from_numpy(inputs.targets[:, 4:6]).flatten())
+    assert loss_of(loaded, inputs) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_sentences_of_a_text_are_found_by_their_signs(tmp_path):
+    loaded = made_run(text_dials(tmp_path, "Hi you. Go on! No?\n") | {"task.val_fraction": 0.5})
+    inputs = sample_inputs(loaded, 3)
+    texts = np.array(loaded.tokens.texts)
+    assert set(texts[inputs.tokens[inputs.kinds["sentence ends"]]]) == {".", "!", "?"}
+    assert set(texts[inputs.tokens[inputs.kinds["sentence starts"]]]) == {"G", "N", "H"}
+    assert set(texts[inputs.tokens[inputs.kinds["spaces"]]]) == {" ", "\n"}
+
+
+def test_padding_of_labelled_texts_is_a_kind_and_not_seen(tmp_path):
+    inputs = sample_inputs(made_run(label_dials(tmp_path)), 5)
+    assert (inputs.kinds["padding"] == ~inputs.seen).all()
+    assert inputs.targets.shape == (inputs.n, 1)
+
+
+def test_removing_a_head_is_zeroing_its_columns_of_the_output_matrix():
+    loaded = made_run(ARITHMETIC)
+    inputs = sample_inputs(loaded, 9)
+    found = ablate(loaded, inputs)
+    matrix = loaded.model.get_parameter("blocks.1.attention.out.weight")
+    with torch.no_grad():
+        matrix[:, :, 8:] = 0  # the second of two heads
+    assert loss_of(loaded, inputs) - found.loss == pytest.approx(found.heads[1, 1], abs=1e-6)
+    assert found.heads.shape == (3, 2)
+    assert (np.abs(found.heads) > 1e-6).all()
+
+
+def test_the_logit_lens_of_the_last_layer_is_the_loss_itself(tmp_path):
+    for dials in (ARITHMETIC, ARITHMETIC | {"model.norm": "pre", "model.final_norm": True}, label_dials(tmp_path)):
+        loaded = made_run(dials)
+        inputs = sample_inputs(loaded, 5)
+        lens = logit_lens(loaded, inputs)
+        assert lens[-1] == pytest.approx(loss_of(loaded, inputs), rel=1e-5)
+        assert abs(lens[0] - lens[-1]) > 1e-4
+
+
+def test_an_lstm_has_no_heads_to_take_out():
+    loaded = made_run(LSTM)
+    with pytest.raises(UsageError, match="is an lstm and has no heads"):
+        ablate(loaded, sample_inputs(loaded, 3))
+
+
+def test_gates_are_counted_over_units_and_positions_without_padding():
+    loaded = made_run(LSTM | {"task.orders": (2, 3)})
+    inputs = sample_inputs(loaded, 30)
+    first, second = gates_of(loaded, inputs)
+    forget = tap_values(loaded.model, torch.from_numpy(inputs.tokens)[None], "lstm.1.f")["lstm.1.f"][0].numpy()
+    kept = np.concatenate([row[: seen.sum()] for row, seen in zip(forget, inputs.seen, strict=True)])
+    assert second.means["f"] == pytest.approx(kept.mean(), rel=1e-5)
+    assert second.shut["f"] == pytest.approx((kept < 0.1).mean())
+    assert second.open["f"] == pytest.approx((kept > 0.9).mean())
+    assert first.layer == 0
+    assert 0 < first.cell < 5
+
+
+def test_attention_of_many_inputs_is_put_together_from_few_at_a_time(monkeypatch):
+    loaded = made_run(ARITHMETIC)
+    inputs = sample_inputs(loaded, 7)
+    ((_, whole),) = attention_on(loaded, inputs)
+    monkeypatch.setattr("seedbed.inside.heads.AT_ONCE", 3 * 2 * 6 * 6 * 2)
+    parts = list(attention_on(loaded, inputs))
+    assert len(parts) == 4
+    np.testing.assert_allclose(np.concatenate([part for _, part in parts]), whole, atol=1e-6)
+
+
+@pytest.mark.parametrize("dials", [ARITHMETIC, LSTM], ids=["gpt", "lstm"])
+def test_units_over_pairs_are_those_of_the_equation_at_its_equals_sign(dials):
+    loaded = made_run(dials)
+    units = units_over_pairs(loaded)
+    name = "blocks.1.mlp.post" if dials is ARITHMETIC else "lstm.1.out"
+    expected = loaded.tap("7 + 4 =", name)[name][-1]
+    np.testing.assert_allclose(units[1][7, 4], expected.numpy(), atol=1e-5)
+    assert len(units) == loaded.run.settings.model.layers
+
+
+def test_units_over_pairs_are_left_out_where_numbers_do_not_add():
+    assert units_over_pairs(made_run(ARITHMETIC | {"task.operator": "*"})) == []
