@@ -10,12 +10,11 @@ It reports what a reader would not see: errors in the console, and every address
 from __future__ import annotations
 
 import base64
-import contextlib
+import fcntl
 import json
 import os
 import select
 import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +37,17 @@ def find_chromium() -> str:
     return found
 
 
+def _spawn(command: list[str], to_browser: int, from_browser: int) -> int:
+    """The browser's process; it reads descriptor 3 and writes 4, so ours are first moved out of their way."""
+    pipes = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 10) for one in (to_browser, from_browser)]
+    silent = [(os.POSIX_SPAWN_OPEN, one, os.devnull, os.O_WRONLY, 0) for one in (1, 2)]
+    given = [(os.POSIX_SPAWN_DUP2, one, wanted) for one, wanted in zip(pipes, (3, 4), strict=True)]
+    pid = os.posix_spawnp(command[0], command, os.environ, file_actions=[*silent, *given])
+    for one in pipes:
+        os.close(one)
+    return pid
+
+
 class Chromium:
     """One browser with one page; what it said is in `errors` and `addresses`."""
 
@@ -51,10 +61,7 @@ class Chromium:
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
         command = [self._program, *FLAGS, f"--user-data-dir={self._folder}", "about:blank"]
-        self._process = subprocess.Popen(  # it reads descriptor 3 and writes 4; a shell puts our ends there
-            ["sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "sh", *command],
-            pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        self._pid = _spawn(command, to_browser, from_browser)
         os.close(to_browser)
         os.close(from_browser)
         (page,) = [one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page"]
@@ -64,10 +71,8 @@ class Chromium:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            os.close(self._write)
-        self._process.terminate()
-        self._process.wait(10)
+        os.close(self._write)  # which ends it
+        os.waitpid(self._pid, 0)
         os.close(self._read)
 
     # ---- what tests ask for ----

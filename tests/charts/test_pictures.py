@@ -22,6 +22,7 @@ FIGURES = {
     "curves, colour bar": Figure(metrics=FOUR[:2], colour="train.batch_size", colour_scale="log2", column="model.kind"),
     "curves, dash": Figure(metrics=("val/loss",), colour="train.batch_size", dash="model.kind", x="epoch"),
     "curves, log": Figure(metrics=("norm", "val/loss"), x_scale="log", y_scale="log", colour="model.kind"),
+    "curves, stopping": Figure(metrics=FOUR, stopping="val/loss", column="model.kind", x_scale="log"),
     "curves, gap": Figure(metrics=("val/accuracy",), value="gap", colour="model.kind", x="time"),
     "against": Figure(kind="against", metrics=FOUR, x="train.batch_size", x_scale="log2", y_scale="log"),
     "against, alpha": Figure(kind="against", metrics=("val/loss",), x="train.batch_size", colour="alpha"),

@@ -56,9 +56,9 @@ def hits_of(n_studies: int, n_seeds: int, noise: float) -> NDArray[np.float64]:
     return hits
 
 
-@pytest.mark.parametrize(("n_seeds", "noise"), [(3, 0.02), (5, 0.05)])
-def test_a_known_law_is_inside_its_intervals_in_90_of_100_simulated_studies(n_seeds: int, noise: float) -> None:
-    hits = hits_of(100, n_seeds, noise)
+def test_a_known_law_is_inside_its_intervals_in_90_of_100_simulated_studies() -> None:
+    """One case of the slow test below, which asks for more of five."""
+    hits = hits_of(100, 3, 0.02)
     assert (hits >= 90).all(), hits
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from textwrap import wrap
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -122,13 +122,17 @@ def draw_attention(maps: AttentionMaps) -> alt.VConcatChart:
         )
     data, block = table_of(COLUMNS, _rows(maps))
     grids = [_draw_grid(alt.Chart(data), maps, place) for place in range(len(maps.grids))]
-    chart = alt.vconcat(*grids, title=alt.TitleParams(text=_heading(maps)), datasets=block, spacing=30)
+    chart = alt.vconcat(*grids, title=_heading(maps), datasets=block, spacing=30)
     return chart.resolve_scale(color="shared")
 
 
-def _heading(maps: AttentionMaps) -> list[str]:
-    """What is shown, and under it the text in lines of its own, each with its own direction."""
-    return [maps.title, *(directed(line) for line in wrap(maps.text, 78))]
+def _heading(maps: AttentionMaps) -> alt.TitleParams:
+    """What is shown, and under it the text: in one line, since the renderer puts lines of two directions together."""
+    import altair as alt
+
+    if not maps.text:
+        return alt.TitleParams(text=maps.title)
+    return alt.TitleParams(text=maps.title, subtitle=directed(shorten(maps.text, 100, placeholder=" …")))
 
 
 def _rows(maps: AttentionMaps) -> Iterator[tuple[int, int, int, float]]:

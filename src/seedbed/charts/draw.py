@@ -16,6 +16,7 @@ from seedbed.charts.specs import HOVER, Column, table_of, titled
 from seedbed.charts.stops import WORDS as STOPS
 from seedbed.settings import Value
 
+FEW_BANDS: Final = 6  # more are fainter, since they lie upon each other
 MOST_BANDS: Final = 40  # lines with bands; more of them only make fog
 WIDTHS: Final = {1: 520, 2: 330, 3: 240}
 STOP_SHAPES: Final = ("circle", "diamond", "triangle-up")
@@ -116,7 +117,7 @@ def _spread_marks(inside: alt.Chart, lines: Lines, mine: Sequence[Line], low: al
     spread = inside.encode(y=low, y2="high:Q", color=colour_of(lines, legend=False))
     if lines.marks == "point":
         return [spread.mark_rule(strokeWidth=1.2, opacity=0.8, clip=True)]
-    return [spread.mark_area(fillOpacity=0.16, clip=True)]
+    return [spread.mark_area(fillOpacity=0.16 if len(mine) <= FEW_BANDS else 0.07, clip=True)]
 
 
 def _line_marks(inside: alt.Chart, lines: Lines, place: int) -> list[alt.Chart]:

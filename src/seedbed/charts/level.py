@@ -20,6 +20,7 @@ from seedbed.charts.axes import by_point, check_dials, chosen, curve_of, dial_of
 from seedbed.charts.labels import dial_in_words
 from seedbed.charts.lines import Scale, status_notes
 from seedbed.charts.panels import said
+from seedbed.data.facts import facts_of
 from seedbed.measures.compare import over_seeds
 from seedbed.measures.cost import compute
 from seedbed.measures.curves import direction, extremum
@@ -137,7 +138,7 @@ def _stop(members: Sequence[RunCurves], metric: str, budget: float, x: str) -> S
     first = members[0].run
     each = compute(first.settings, first.parameters, 1)
     steps = budget / each
-    if not 1 <= steps <= first.settings.n_steps() * 1.05:
+    if not 1 <= steps <= first.settings.n_steps(facts_of(first.settings.task)) * 1.05:
         return None
     kind = direction(metric) or "min"
     best = {run.run.seed: extremum(curve_of(run, metric), kind, steps).value for run in members}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Final
 
 from seedbed.charts.axes import dial_of, is_number, values_of
 from seedbed.charts.labels import dial_in_words, metric_in_words, quantity_of, spelled, unit_of, with_unit
@@ -17,6 +18,8 @@ from seedbed.measures.catalogue import Metric
 from seedbed.measures.summary import RunCurves
 from seedbed.settings import Value
 from seedbed.shown import Figure
+
+CONTEXT: Final = "context (tokens)"
 
 
 @dataclass(frozen=True)
@@ -101,18 +104,20 @@ def scale_for(values: Sequence[Value], wanted: Scale) -> Scale | None:
 
 
 def dash_title(figure: Figure) -> str | None:
-    """What dashes tell: the figure's second dial, or groups of samples."""
+    """What dashes tell: the figure's second dial, or groups of samples, or how long texts are read at a time."""
     if figure.dash:
         return dial_in_words(figure.dash)
     groups = {Metric.parse(metric).group for metric in figure.metrics}
-    return "samples" if len(groups) > 1 and not figure.colour else None
+    if len(groups) < 2 or figure.colour:
+        return None
+    return CONTEXT if any(group.startswith("[length=") for group in groups) else "samples"
 
 
 def dash_of_metric(figure: Figure, metric: str) -> str:
     """The group of samples that a metric is of, where groups are what dashes tell."""
     if figure.colour or dash_title(figure) is None:
         return ""
-    return parts_of(metric)[1] or "all"
+    return parts_of(metric)[1] or ("as in training" if dash_title(figure) == CONTEXT else "all")
 
 
 def point_in_words(run: RunCurves) -> str:

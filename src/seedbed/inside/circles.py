@@ -1,4 +1,4 @@
-"""Hidden units over all pairs of numbers, at the token `=` where a sum must be known; of a + b and a − b modulo odd p."""
+"""Hidden units over all pairs of numbers, at the token `=` where the result must be known; of a + b and a − b."""
 
 from __future__ import annotations
 

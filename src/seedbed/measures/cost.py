@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import nan
 
+from seedbed.data.facts import facts_of
 from seedbed.errors import SeedbedError
 from seedbed.models.count import n_training, predict_bytes
 from seedbed.records import Parameters
@@ -19,7 +20,7 @@ FLOPS_PER_PARAMETER = 6  # and token: 2 forward, 4 backward (Kaplan et al. 2020,
 
 def compute(settings: Settings, parameters: Parameters, steps: float | None = None) -> float:
     """C = P·B·T up to these steps (all when None): parameters without tables × samples per update × updates."""
-    updates = settings.n_steps() if steps is None else steps
+    updates = settings.n_steps(facts_of(settings.task)) if steps is None else steps
     return float(parameters.non_embedding) * samples_per_update(settings) * updates
 
 

@@ -20,7 +20,8 @@ def power(vectors: Floats) -> Floats:
     [0.0, 0.0, 1.0, 0.0, 0.0]
     """
     n = len(vectors)
-    found = (np.abs(np.fft.rfft(vectors, axis=0)[1:]) ** 2).sum(1)
+    moved = vectors - vectors[0]  # equal vectors then have a power of exactly 0, not one of rounding
+    found = (np.abs(np.fft.rfft(moved, axis=0)[1:]) ** 2).sum(1)
     if n % 2 == 0:
         found[-1] /= 2  # the only frequency that is not there twice, at k and at p − k
     total = found.sum()
@@ -28,7 +29,7 @@ def power(vectors: Floats) -> Floats:
 
 
 def neuron_shares(values: Floats) -> Floats:
-    """For each neuron over all pairs (p, p, F): how much of its variance each frequency 1 … p // 2 explains, (p // 2, F).
+    """How much of each neuron's variance over all pairs (p, p, F) a frequency 1 … p // 2 explains: (p // 2, F).
 
     A frequency k owns the waves in a, in b and in their products: (±k, 0), (0, ±k) and (±k, ±k) of the transform; a
     neuron that serves one circle has nearly all of its variance there. p is odd, as every prime modulus but 2.
@@ -38,7 +39,7 @@ def neuron_shares(values: Floats) -> Floats:
     [0.0, 1.0, 0.0, 0.0, 0.0]
     """
     p = len(values)
-    found = np.abs(np.fft.fft2(values, axes=(0, 1))) ** 2
+    found = np.abs(np.fft.fft2(values - values[0, 0], axes=(0, 1))) ** 2
     found[0, 0] = 0
     owned = np.stack([_owned(found, k, p) for k in range(1, p // 2 + 1)])
     total = found.sum((0, 1))

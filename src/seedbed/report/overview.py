@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from seedbed.data.facts import facts_of
+from seedbed.errors import SeedbedError
 from seedbed.measures.curves import direction, extremum
 from seedbed.records import Curve, Pack, Plan, Run, StoredRun, StoredStudy
 from seedbed.report.gather import points_of
@@ -68,6 +70,17 @@ def studies_table(studies: Sequence[StoredStudy]) -> Table:
     return Table("studies", ("study", "runs", "state", "varies"), rows)
 
 
+def _progress(run: StoredRun) -> str:
+    """The step a run is at, and of how many, where that is known: a budget of seconds has no number of steps, and one
+    of epochs or tokens is known from the data alone, which may be elsewhere."""
+    train = run.settings.train
+    try:
+        facts = None if train.epochs is train.tokens is None else facts_of(run.settings.task)
+    except SeedbedError:
+        return f"{run.step:,}"
+    return f"{run.step:,}" + ("" if train.seconds else f" of {run.settings.n_steps(facts):,}")
+
+
 def runs_table(store: Store, study: str, runs: Sequence[StoredRun]) -> Table:
     """One line a run: where it stands and its last readings."""
     curves = store.curves([run.id for run in runs])
@@ -75,8 +88,7 @@ def runs_table(store: Store, study: str, runs: Sequence[StoredRun]) -> Table:
     for run, point in zip(runs, points_of(store, study, runs), strict=True):
         last = last_readings(curves.get(run.id, {}))
         seen = ", ".join(f"{name} {last[name]:.4g}" for name in ("val/loss", "val/accuracy") if name in last)
-        progress = f"{run.step:,} of {run.settings.n_steps():,}"
-        rows.append((run.id, point_in_words(point), str(run.seed), run.status, progress, run.cause or seen))
+        rows.append((run.id, point_in_words(point), str(run.seed), run.status, _progress(run), run.cause or seen))
     return Table(study, ("run", "point", "seed", "status", "step", "last"), tuple(rows))
 
 
@@ -120,7 +132,7 @@ def run_tables(store: Store, run: StoredRun) -> list[Table]:
         said = ("", "") if best is None else (f"{best.value:.6g}", f"{best.step:,.0f}")
         readings.append((name, f"{curve.values[-1]:.6g}", *said))
     saved = ", ".join(f"{one.step:,}" for one in store.checkpoints(run.id)) or "none"
-    title = f"run {run.id}: {run.status} at step {run.step:,} of {run.settings.n_steps():,}"
+    title = f"run {run.id}: {run.status} at step {_progress(run)}"
     notes = (f"checkpoints: {saved}", *((f"best: {run.best:,}",) if run.best is not None else ()))
     cause = (f"cause: {run.cause}",) if run.cause else ()
     return [

@@ -15,6 +15,7 @@ from seedbed.data.facts import facts_of
 from seedbed.errors import MissingData, UsageError
 from seedbed.measures.answers import Answer, answer
 from seedbed.measures.curves import direction
+from seedbed.measures.groups import inner_dials
 from seedbed.measures.summary import PointSummary, RunCurves, summarise
 from seedbed.records import Status, StoredStudy
 from seedbed.report.by_step import step_tables
@@ -182,15 +183,13 @@ def joint_section(store: Store, names: Sequence[str], words: Sequence[str]) -> S
 
 
 def _united(runs: Sequence[RunCurves]) -> list[RunCurves]:
-    """Each run once, its point made of the dials that differ among those that have them."""
-    once: dict[str, RunCurves] = {run.run.id: run for run in runs}
-    dials = {run_id: run.run.settings.dials() for run_id, run in once.items()}
-    names = dict.fromkeys(name for one in dials.values() for name in one)
-    seen = {name: {str(one[name]) for one in dials.values() if name in one} for name in names}
-    varied = [name for name in names if len(seen[name]) > 1]
+    """Each run once, its point made of the fewest dials that tell all points apart."""
+    once = list({run.run.id: run for run in runs}.values())
+    varied = inner_dials([once])
+    dials = [run.run.settings.dials() for run in once]
     return [
-        replace(run, point={name: dials[run_id][name] for name in varied if name in dials[run_id]})
-        for run_id, run in once.items()
+        replace(run, point={name: own[name] for name in varied if name in own})
+        for run, own in zip(once, dials, strict=True)
     ]
 
 
