@@ -419,7 +419,7 @@ def taps(run: RunArgument, home: Home = DEFAULT_HOME, step: Step = "last", as_js
 @verb
 def heads(
     study: Annotated[str, typer.Argument(help="the name of a stored study, or a run's id")],
-    words: Words = None, home: Home = DEFAULT_HOME, as_json: Json = False,
+    words: Words = None, home: Home = DEFAULT_HOME, step: Step = "last", as_json: Json = False,
     inputs: Annotated[int, typer.Option(min=1, help="held-out inputs to look at")] = 64,
     ablation: Annotated[bool, typer.Option("--ablation", help="also the loss without each part")] = False,
     form: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
@@ -427,7 +427,7 @@ def heads(
     """Tell what heads look at, over seeds and real inputs; of an LSTM its gates; of arithmetic also its circles."""
     from seedbed.report.inside import inside_as_json, inside_tables, look_into_points
 
-    points = look_into_points(home, study, words or (), inputs, ablation)
+    points = look_into_points(home, study, words or (), inputs, ablation, step)
     if as_json:
         _print_json([inside_as_json(point) for point in points])
     else:

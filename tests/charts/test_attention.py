@@ -76,7 +76,7 @@ def test_right_to_left_text_has_its_first_token_and_its_names_at_the_right():
 def test_right_to_left_pictures_are_mirrored():
     """The first row looks only at the first token, which stands at the right end of a panel."""
     picture = pixels(vl_convert.svg_to_png(to_svg(spec_of(draw_attention(gather_attention([HEBREW])), LIGHT)), scale=1))
-    dark = (np.abs(picture[..., :3].astype(int) - (0x08, 0x30, 0x6B)).sum(-1) < 6).nonzero()
+    dark = (np.abs(picture[..., :3].astype(int) - (21, 101, 176)).sum(-1) < 6).nonzero()
     blue = (picture[..., 2].astype(int) - picture[..., 0] > 20).nonzero()
     first_panel = dark[1] < picture.shape[1] // 2
     assert dark[1][first_panel].max() >= blue[1][blue[1] < picture.shape[1] // 3].max()
@@ -92,9 +92,10 @@ def test_only_mixed_labels_carry_marks_of_direction():
 def test_samples_and_checkpoints_stand_under_each_other_by_name():
     later = replace(EQUATION, step=1_200)
     drawing = gather_attention([EQUATION, later])
-    assert [grid.title for grid in drawing.grids] == ["step 40", "step 1,200"]
+    assert [grid.title for grid in drawing.grids] == ["BOS 6 + 6 =, step 40", "BOS 6 + 6 =, step 1,200"]
     other = replace(EQUATION, text="7 + 7 =")
     assert [grid.title for grid in gather_attention([EQUATION, other]).grids][1] == "7 + 7 =, step 40"
+    assert gather_attention([EQUATION, replace(EQUATION, run="81cc")]).grids[1].title.endswith("step 40, run 81cc")
     assert len(spec_of(draw_attention(drawing))["vconcat"]) == 2
 
 
@@ -128,6 +129,6 @@ def test_the_terminal_shades_long_texts_and_puts_right_to_left_names_last():
     long = preview_attention(gather_attention([made_maps(list("to be or not to be that is"), 1, 1)]))
     assert "█" in long
     assert "shades:" in long
-    first = preview_attention(gather_attention([HEBREW])).splitlines()[7]
+    first = preview_attention(gather_attention([HEBREW])).splitlines()[6]
     assert first.endswith("ב")
     assert "100" in first

@@ -52,6 +52,8 @@ def test_padding_of_labelled_texts_is_a_kind_and_not_seen(tmp_path):
     inputs = sample_inputs(made_run(label_dials(tmp_path)), 5)
     assert (inputs.kinds["padding"] == ~inputs.seen).all()
     assert inputs.targets.shape == (inputs.n, 1)
+    assert inputs.kinds["sentence starts"][:, 0].all()
+    assert not inputs.kinds["sentence starts"][:, 1:].any()
 
 
 def test_removing_a_head_is_zeroing_its_columns_of_the_output_matrix():

@@ -110,6 +110,8 @@ def test_the_names_are_those_of_the_places_in_order():
 def test_a_pattern_that_matches_nothing_is_refused_by_name():
     with pytest.raises(UsageError, match=r"blocks\.9\.out"):
         tap_values(made("pre")[0], drawn(), "blocks.9.out")
+    with pytest.raises(UsageError, match=r"blocks\.0\.attn\.out"):
+        tap_values(made("pre")[0], drawn(), "logits", replace={"blocks.0.attn.out": torch.zeros_like})
 
 
 def test_the_model_goes_on_training_after_a_look_inside():

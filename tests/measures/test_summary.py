@@ -47,6 +47,17 @@ def test_delta_t_is_val_minus_train_of_the_same_run() -> None:
     assert (delta["accuracy"].values, delta["accuracy"].mean, delta["accuracy"].std) == ({0: 10, 1: -20}, -5, 15)
 
 
+def test_the_training_perplexity_is_told_where_validation_is_best() -> None:
+    """Report C's table: per run the epoch of the lowest validation perplexity, and the training perplexity there."""
+    first = run_curves(0, {"train/perplexity": [9, 5, 2, 1], "val/perplexity": [9, 6, 4, 7]})
+    second = run_curves(1, {"train/perplexity": [9, 6, 3, 2], "val/perplexity": [9, 3, 5, 8]})
+    summary = summarise([first, second])[0]
+    assert summary.at_best["perplexity"].values == {0: 2.0, 1: 6.0}  # not 1 and 2, which are the lowest
+    assert to_json([summary])["points"][0]["at_best"]["perplexity"]["mean"] == 4.0
+    assert summarise([first], t_max=10)[0].at_best["perplexity"].values == {0: 5.0}
+    assert summarise([run_curves(0, {"val/loss": [1, 2, 3, 4]})])[0].at_best == {}
+
+
 def test_t_max_replays_the_study_as_if_stopped_there() -> None:
     runs = [run_curves(0, {"val/loss": [4, 3, 2, 1], "norm": [9, 8, 7, 6]})]
     summary = summarise(runs, t_max=10)[0]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from seedbed.report import by_step, sections
 from seedbed.study.files import shipped_studies
 from seedbed.study.read import read_study
 
 LIST = Path(__file__).parents[2] / "docs" / "results" / "coverage.md"
-STATES = {"ready", "waits for the figure", "waits for attention", "waits for the measure"}
+STATES = {"ready", "by command"}
 
 
 def rows() -> list[tuple[str, ...]]:
@@ -39,20 +40,50 @@ def test_every_figure_of_b_and_c_is_listed(letter: str, count: int) -> None:
 
 
 def test_every_row_has_a_known_state_and_a_shipped_study() -> None:
-    for number, _, studies, _, state in rows():
+    for number, _, studies, how, state in rows():
         assert state in STATES, number
+        assert ("`seedbed attend RUN " in how) == (state == "by command"), number
         assert set(re.findall(r"`([^`]+)`", studies)) <= set(shipped_studies()), number
 
 
 @pytest.mark.parametrize("row", [row for row in rows() if row[4] == "ready"], ids=lambda row: row[0])
 def test_what_is_ready_is_declared_in_its_study(row: tuple[str, ...]) -> None:
     number, _, studies, how, _ = row
-    asked = re.match(r"figures? (\d+)(?: and (\d+))?: (\w+)", how)
+    asked = re.match(r"figures? (\d+)(?: and (\d+))?: (\w+)(?: and (\w+))?", how)
     if asked is None:
+        assert re.match(r"table|the same report|`seedbed report ", how), number
         return
+    first, second, kind, other = asked.groups()
     figures = read_study(shipped_studies()[studies.strip("`")]).figures
-    for place in filter(None, asked.groups()[:2]):
-        figure = figures[int(place) - 1]
-        assert figure.kind == asked[3]
-        if number.startswith("D ") and re.fullmatch(r"D \d+", number):
-            assert numbers(number) <= numbers(figure.report)
+    for place, wanted in ((first, kind), (second, other or kind)):
+        if place:
+            figure = figures[int(place) - 1]
+            assert figure.kind == wanted
+            assert stands_for(figure.report, number), f"{number} is not in {figure.report!r}"
+
+
+def stands_for(report: str, number: str) -> bool:
+    """Whether a figure's `report` (`D 3–6`, `C 1, C 3`, `A 2a`) names this number of the list."""
+    if "question" in number:
+        return number.split()[0] in report and numbers(number) <= numbers(report)
+    if re.fullmatch(r"[BCD] \d+", number):
+        return report.startswith(number[0]) and numbers(number) <= numbers(report)
+    return number in report
+
+
+def test_tables_of_b_and_c_are_what_the_reports_make_of_their_records() -> None:
+    listed = {number: how for number, _, _, how, _ in rows() if "table" in number}
+    assert {f"B table {n}" for n in range(1, 6)} | {f"C table {n}" for n in range(1, 4)} <= set(listed)
+    titles = Path(sections.__file__).read_text(encoding="utf-8") + Path(by_step.__file__).read_text(encoding="utf-8")
+    for title in ("Readings by step", ", by point", ", by settings"):
+        assert title in titles
+        assert any(title in how for how in listed.values())
+
+
+def test_every_question_of_the_reports_is_asked_somewhere() -> None:
+    asked = {question.report for path in shipped_studies().values() for question in read_study(path).questions}
+    named = " ".join(asked)
+    for number in ("A 1", "A 2a", "A 2b", "A 2c", "A 3a", "A 3b", "A 3c", "A 3d", "A 3e", "A 4"):
+        assert number in asked
+    assert all(f"C {n}" in named or f"–{n}" in named for n in range(2, 9))
+    assert {"B 1", "B 2", "B tables 2–3", "B 8", "B 9", "B 10", "B table 4", "B table 5", "B 3.2"} <= asked

@@ -128,7 +128,8 @@ def test_heads_tells_points_apart_and_shows_gates_of_an_lstm(lab):
 
 def test_heads_of_one_run_spreads_over_inputs(lab):
     home, ids = lab
-    assert "mean ± std over 5 inputs of val" in invoke("heads", ids["gpt"], "--inputs", 5, "--home", home).output
+    shown = invoke("heads", ids["gpt"], "--inputs", 5, "--step", 3, "--home", home).output
+    assert f"Run {ids['gpt']} at step 3: mean ± std over 5 inputs of val" in shown
 
 
 def test_spread_keeps_seeds_and_inputs_apart():

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MOST_CELLS: Final = 200_000  # rectangles that a picture may hold
 SIDE: Final = (130, 340)  # pixels of a map, at least and at most
 CELL: Final = 17  # pixels, where there is room
+FADING: Final = ("rgba(21,101,176,0.05)", "rgba(21,101,176,1)")  # into the background, be it light or dark
 HIDDEN: Final = 5e-7  # less than this is not drawn: what a mask hides is exactly 0
 SHADES: Final = " ·░▒▓█"
 MOST_NUMBERS: Final = 16  # tokens; maps of more are shaded in a terminal
@@ -59,7 +60,6 @@ class AttentionMaps:
     """A chart of attention maps, gathered."""
 
     title: str
-    text: str  # the one that all maps are of; empty where there are several
     scale_title: str
     grids: tuple[Grid, ...]
     panels: tuple[Panel, ...]
@@ -67,12 +67,10 @@ class AttentionMaps:
 
 def gather_attention(given: Sequence[Maps]) -> AttentionMaps:
     """The grids of these maps in their order, each named by what tells it from the others."""
-    texts = list(dict.fromkeys(_one_line(maps.text) for maps in given))
     kinds = list(dict.fromkeys(maps.kind for maps in given))
     grids = tuple(Grid(_grid_title(maps, given), maps.labels, maps.right_to_left, len(maps.heads)) for maps in given)
     return AttentionMaps(
         title=("Attention" if given[0].kind == "attention" else "Input gradients") + f" of run {given[0].run}",
-        text=texts[0] if len(texts) == 1 else "",
         scale_title=" or ".join("attention weight" if kind == "attention" else f"share of {kind}" for kind in kinds),
         grids=grids,
         panels=tuple(panel for place, maps in enumerate(given) for panel in _panels(place, maps)),
@@ -80,22 +78,16 @@ def gather_attention(given: Sequence[Maps]) -> AttentionMaps:
 
 
 def _grid_title(maps: Maps, given: Sequence[Maps]) -> str:
-    differing = {
-        directed(_one_line(maps.text)): len({one.text for one in given}) > 1,
-        f"run {maps.run}": len({one.run for one in given}) > 1,
-        f"step {maps.step:,}": True,
-    }
-    return ", ".join(words for words, wanted in differing.items() if wanted)
+    """The text with its own direction, the step, and the run where there are several."""
+    text = directed(shorten(maps.text, 100, placeholder=" …"))
+    run = f", run {maps.run}" if len({one.run for one in given}) > 1 else ""
+    return f"{text}, step {maps.step:,}{run}"
 
 
 def directed(text: str) -> str:
     """The text as a label: isolated where it mixes directions; one direction needs no mark, and marks lack in fonts."""
     turned = [reads_from_right(sign) for sign in text if not sign.isspace()]
     return isolated(text) if any(turned) and not all(turned) else text
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _panels(grid: int, maps: Maps) -> Iterator[Panel]:
@@ -122,17 +114,8 @@ def draw_attention(maps: AttentionMaps) -> alt.VConcatChart:
         )
     data, block = table_of(COLUMNS, _rows(maps))
     grids = [_draw_grid(alt.Chart(data), maps, place) for place in range(len(maps.grids))]
-    chart = alt.vconcat(*grids, title=_heading(maps), datasets=block, spacing=30)
+    chart = alt.vconcat(*grids, title=maps.title, datasets=block, spacing=30)
     return chart.resolve_scale(color="shared")
-
-
-def _heading(maps: AttentionMaps) -> alt.TitleParams:
-    """What is shown, and under it the text: in one line, since the renderer puts lines of two directions together."""
-    import altair as alt
-
-    if not maps.text:
-        return alt.TitleParams(text=maps.title)
-    return alt.TitleParams(text=maps.title, subtitle=directed(shorten(maps.text, 100, placeholder=" …")))
 
 
 def _rows(maps: AttentionMaps) -> Iterator[tuple[int, int, int, float]]:
@@ -171,7 +154,7 @@ def _draw_panel(base: alt.Chart, maps: AttentionMaps, grid: Grid, number: int, p
     x = alt.X("source:O", title="looked at", axis=x_axis, scale=across)
     y = alt.Y("query:O", title="looking", axis=y_axis, scale=alt.Scale(domain=places, padding=0))
     colour = alt.Color(
-        "weight:Q", title=maps.scale_title, scale=alt.Scale(domain=[0, 1], range=["#f1f3f6", *BLUES]),
+        "weight:Q", title=maps.scale_title, scale=alt.Scale(domain=[0, 1], range=list(FADING)),
         legend=alt.Legend(orient="right", tickCount=5, format=".1f"),
     )  # fmt: skip
     tips = [alt.Tooltip("weight:Q", format=".3f"), alt.Tooltip("query:O"), alt.Tooltip("source:O")]
@@ -180,15 +163,12 @@ def _draw_panel(base: alt.Chart, maps: AttentionMaps, grid: Grid, number: int, p
     return chart.properties(width=side, height=side, title=alt.TitleParams(text=panel.title, fontSize=11, offset=4))
 
 
-BLUES: Final = ("#b7d4ea", "#6aaed6", "#2e7ebc", "#0f4f8f", "#08306b")  # ColorBrewer's, even in lightness
-
-
 # ---- in a terminal ----
 
 
 def preview_attention(maps: AttentionMaps) -> str:
     """The maps as text: hundredths where tokens are few, shades from 0 to 1 where they are many."""
-    blocks = [f"{maps.title}\n{maps.text}".strip()]
+    blocks = [maps.title]
     for place, grid in enumerate(maps.grids):
         blocks.append(grid.title)
         blocks += [_preview(grid, panel) for panel in maps.panels if panel.grid == place]

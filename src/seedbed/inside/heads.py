@@ -46,7 +46,7 @@ def attention_on(loaded: Loaded, inputs: Inputs) -> Iterator[tuple[slice, Floats
         yield which, torch.stack([pattern[0] for pattern in patterns], dim=1).double().numpy()
 
 
-def mean_over_inputs(
+def over_inputs(
     loaded: Loaded, inputs: Inputs, measure: Callable[[Floats, slice], dict[Found, Floats]]
 ) -> dict[Found, Floats]:
     """A measure of attention, (B, …) by name, put together from all inputs."""

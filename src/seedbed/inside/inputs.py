@@ -93,6 +93,7 @@ def _labelled(task: Labels, n: int) -> Inputs:
     rows, seen = part.rows[which], np.arange(task.length) < part.lengths[which][:, None]
     targets = part.labels[which][:, None]
     kinds = _text_kinds(labelled.tokens.texts, rows, seen)
+    kinds["sentence starts"] = kinds.get("sentence starts", np.zeros_like(seen)) | (np.arange(task.length) == 0)
     return Inputs(name, rows, targets, np.ones_like(targets, dtype=bool), seen, kinds)
 
 

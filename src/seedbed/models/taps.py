@@ -28,6 +28,7 @@ class Taps:
     def __init__(self, *patterns: str, replace: Mapping[str, Replacement] | None = None) -> None:
         self.patterns, self.replace = patterns, dict(replace or {})
         self.active = bool(self.patterns or self.replace)
+        self.replaced: set[str] = set()  # names that a model came by
         self._read: dict[str, Any] = {}
 
     @property
@@ -49,6 +50,7 @@ class Taps:
         if name in self.replace:
             given = self.replace[name]
             value = given(value) if callable(given) else given
+            self.replaced.add(name)
         if self._reads(name):
             self._read[name] = value
         return value
@@ -63,6 +65,7 @@ class Taps:
         if name in self.replace:
             given = self.replace[name]
             value = given(value) if callable(given) else given.select(-2, time)
+            self.replaced.add(name)
         if self._reads(name):
             self._read.setdefault(name, []).append(value)
         return value
@@ -76,9 +79,11 @@ def tap_names(model: nn.Module) -> list[str]:
     return list(tap_values(model, torch.zeros(len(next(model.parameters())), 1, 1, dtype=torch.int64), "*"))
 
 
-def tap_values(model: nn.Module, tokens: Tensor, *patterns: str) -> dict[str, Tensor]:
-    """The values at the places that match, on these tokens, without dropout or gradients."""
-    taps = Taps(*patterns)
+def tap_values(
+    model: nn.Module, tokens: Tensor, *patterns: str, replace: Mapping[str, Replacement] | None = None
+) -> dict[str, Tensor]:
+    """The values at the places that match, on these tokens, without dropout or gradients; some places replaced."""
+    taps = Taps(*patterns, replace=replace)
     was_training = model.training
     model.eval()
     try:
@@ -87,9 +92,10 @@ def tap_values(model: nn.Module, tokens: Tensor, *patterns: str) -> dict[str, Te
     finally:
         model.train(was_training)
     found = taps.read
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in found):
-            raise UsageError(f"tap {pattern!r} is no place of this model; `seedbed taps RUN` lists them")
+    missed = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in found)]
+    missed += [name for name in taps.replace if name not in taps.replaced]
+    if missed:
+        raise UsageError(f"tap {missed[0]!r} is no place of this model; `seedbed taps RUN` lists them")
     return found
 
 

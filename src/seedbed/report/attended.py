@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 from seedbed.charts.attention import draw_attention, gather_attention, preview_attention
-from seedbed.charts.specs import spec_of
 from seedbed.charts.theme import LOOKS
 from seedbed.errors import UsageError
 from seedbed.inside.maps import Maps
@@ -39,10 +38,11 @@ def _steps(store: Store, run: str, wanted: str) -> list[int]:
     """The kept steps that `last`, `best`, `all` or numbers with commas name."""
     if wanted == "all":
         return [kept.step for kept in store.checkpoints(run)]
-    return [store.kept(run, _step(word)).step for word in wanted.split(",")]
+    return [store.kept(run, step_named(word)).step for word in wanted.split(",")]
 
 
-def _step(word: str) -> int | Literal["last", "best"]:
+def step_named(word: str) -> int | Literal["last", "best"]:
+    """A step as the store knows it."""
     if word in ("last", "best"):
         return word  # type: ignore[return-value]
     if not word.strip().isdecimal():
@@ -74,6 +74,7 @@ def _numbers(maps: Sequence[Maps]) -> bytes:
 
 def _picture(maps: Sequence[Maps], form: str, look: str) -> bytes:
     from seedbed.charts.render import to_pdf, to_png, to_svg
+    from seedbed.charts.specs import spec_of
 
     svg = to_svg(spec_of(draw_attention(gather_attention(maps)), LOOKS[look]))
     return svg.encode() if form == ".svg" else to_png(svg) if form == ".png" else to_pdf(svg)

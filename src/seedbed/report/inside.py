@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from seedbed.errors import MissingData
 from seedbed.measures.attention import NUMBERS, head_numbers, received, shares_by_kind
 from seedbed.measures.fourier import neuron_shares, power, strongest, top_share
 from seedbed.records import Arrays, StoredRun
+from seedbed.report.attended import step_named
 from seedbed.report.gather import covered_runs
 from seedbed.report.tables import Table
 from seedbed.settings import Arithmetic, Settings, Value
@@ -65,7 +66,7 @@ class Inside:
     point: str = ""  # in words, where a study has several
     numbers: Mapping[str, Floats] = field(default_factory=dict)
     shares: Mapping[tuple[str, str], Floats] = field(default_factory=dict)
-    received: Floats | None = None  # (L, H, T) mean over inputs
+    received: Floats | None = None  # (B, L, H, T) what each position gets
     gates: tuple[Gates, ...] = ()
     ablation: Ablation | None = None
     circles: tuple[Circles, ...] = ()
@@ -73,7 +74,7 @@ class Inside:
 
 
 def look_into_points(
-    home: Path, study: str, words: Sequence[str], n_inputs: int, ablation: bool
+    home: Path, study: str, words: Sequence[str], n_inputs: int, ablation: bool, step: str = "last"
 ) -> list[tuple[Inside, ...]]:
     """The runs of a study that have weights, those that differ only in their seed together; or one run by its id."""
     with Store.read(home) as store:
@@ -88,7 +89,10 @@ def look_into_points(
             points.setdefault(run.settings, []).append(run)
         named = {run.settings: words_of(point) for run, point in zip(runs, differing_dials(runs), strict=True)}
         return [
-            tuple(replace(look_into(store, run, n_inputs, ablation), point=named[settings]) for run in some)
+            tuple(
+                replace(look_into(store, run, n_inputs, ablation, step_named(step)), point=named[settings])
+                for run in some
+            )
             for settings, some in points.items()
         ]
 
@@ -104,15 +108,17 @@ def words_of(point: Mapping[str, Value]) -> str:
     return ", ".join(f"{name}={value}" for name, value in point.items())
 
 
-def look_into(store: Store, run: StoredRun, n_inputs: int, ablation: bool, step: int | None = None) -> Inside:
-    """The numbers of one run at a kept step, by default its last."""
+def look_into(
+    store: Store, run: StoredRun, n_inputs: int, ablation: bool, step: int | Literal["last", "best"] = "last"
+) -> Inside:
+    """The numbers of one run at a kept step."""
     from seedbed.generate.load import Loaded
     from seedbed.inside.ablation import ablate
     from seedbed.inside.circles import units_over_pairs
     from seedbed.inside.heads import gates_of
     from seedbed.inside.inputs import sample_inputs
 
-    kept = store.kept(run.id, "last" if step is None else step)
+    kept = store.kept(run.id, step)
     loaded = Loaded(run, kept.step, store.load_weights(run.id, kept.step))
     inputs = sample_inputs(loaded, n_inputs)
     told: dict[str, Any] = {"circles": _circles_over_steps(store, run)}
@@ -126,7 +132,7 @@ def look_into(store: Store, run: StoredRun, n_inputs: int, ablation: bool, step:
 
 
 def _of_heads(loaded: Loaded, inputs: Inputs) -> dict[str, Any]:
-    from seedbed.inside.heads import mean_over_inputs
+    from seedbed.inside.heads import over_inputs
 
     def numbers(weights: Floats, which: slice) -> dict[str, Floats]:
         return head_numbers(weights, inputs.tokens[which], inputs.seen[which])
@@ -138,11 +144,10 @@ def _of_heads(loaded: Loaded, inputs: Inputs) -> dict[str, Any]:
     def got(weights: Floats, which: slice) -> dict[str, Floats]:
         return {"received": received(weights, inputs.seen[which])}
 
-    every = mean_over_inputs(loaded, inputs, got)["received"]
     return {
-        "numbers": mean_over_inputs(loaded, inputs, numbers),
-        "shares": mean_over_inputs(loaded, inputs, shares),
-        "received": _mean(every),
+        "numbers": over_inputs(loaded, inputs, numbers),
+        "shares": over_inputs(loaded, inputs, shares),
+        "received": over_inputs(loaded, inputs, got)["received"],
     }
 
 
@@ -190,7 +195,7 @@ def _number_tables(found: Sequence[Inside]) -> list[Table]:
     if not found[0].numbers:
         return []
     names = [name for name in NUMBERS if np.isfinite(found[0].numbers[name]).any()]
-    rows = _head_rows(found, [[one.numbers[name] for one in found] for name in names])
+    rows = _head_rows([[one.numbers[name] for one in found] for name in names])
     said = "; ".join(f"{name}: {NUMBERS[name].words} ({NUMBERS[name].unit})" for name in names)
     return [Table("heads", ("layer", "head", *names), rows, (f"{said}.", _note(found)), n_labels=2)]
 
@@ -203,7 +208,7 @@ def _share_tables(found: Sequence[Inside]) -> list[Table]:
         sources = [source for source, asked in pairs if asked == query]
         if all(np.isin(one.shares[source, query], (0.0, 1.0)).all() for source in sources for one in found):
             continue  # a token that can look at nothing but itself
-        rows = _head_rows(found, [[one.shares[source, query] for one in found] for source in sources])
+        rows = _head_rows([[one.shares[source, query] for one in found] for source in sources])
         who = "all tokens" if query == "all" else query
         tables.append(Table(f"share of attention from {who}", ("layer", "head", *sources), rows, n_labels=2))
     return tables
@@ -212,14 +217,14 @@ def _share_tables(found: Sequence[Inside]) -> list[Table]:
 def _received_tables(found: Sequence[Inside]) -> list[Table]:
     if found[0].received is None:
         return []
-    stacked = np.stack([one.received for one in found if one.received is not None])[None]
-    shown = min(stacked.shape[-1], MOST_RECEIVED)
-    rows = _head_rows(found, [list(stacked[0][:, None, :, :, place]) for place in range(shown)])
+    every = [one.received for one in found if one.received is not None]
+    shown = min(every[0].shape[-1], MOST_RECEIVED)
+    rows = _head_rows([[one[..., place] for one in every] for place in range(shown)])
     title = "attention received by position, from those that can look there"
     return [Table(title, ("layer", "head", *(str(place + 1) for place in range(shown))), rows, n_labels=2)]
 
 
-def _head_rows(found: Sequence[Inside], columns: Sequence[Sequence[Floats]]) -> tuple[tuple[str, ...], ...]:
+def _head_rows(columns: Sequence[Sequence[Floats]]) -> tuple[tuple[str, ...], ...]:
     """A row a head, and one a layer over its heads; columns hold each run's (B, L, H)."""
     n_layers, n_heads = columns[0][0].shape[-2:]
     rows = []
@@ -352,7 +357,9 @@ def inside_as_json(found: Sequence[Inside]) -> dict[str, Any]:
             {"on": pair[0], "from": pair[1]} | _spreads([one.shares[pair] for one in found if pair in one.shares])
             for pair in found[0].shares
         ]
-        document["received"] = _listed(np.mean([one.received for one in found if one.received is not None], axis=0))
+        document["received"] = _listed(
+            np.mean([_mean(one.received) for one in found if one.received is not None], axis=0)
+        )
     known = [one.ablation for one in found if one.ablation is not None]
     if known:
         names = ("loss", "heads", "attention", "mlp", "lens")
