@@ -77,10 +77,12 @@ def _in_words(
     front = best_of(means, subject.better)
     second = best_of({name: mean for name, mean in means.items() if name != front}, subject.better)
     found = pairs.get((front, second)) or pairs[second, front]
-    verb = "scales" if found.clear else "seems to scale"
+    claim = f"{front} scales better with {word} than {second}"
+    if not found.clear:
+        claim = f"whether {front} or {second} scales better with {word} cannot be told"
     each = listed([f"{name} {'×' if is_factor else ''}{_factor(mean, is_factor)}" for name, mean in means.items()])
     return (
-        f"{front} {verb} better with {word} than {second}: per doubling of {word}, {subject} changes by {each} "
+        f"{claim[0].upper()}{claim[1:]}: per doubling of {word}, {subject} changes by {each} "
         f"({_difference(found, is_factor)}; {tested(found, len(pairs))})."
     )
 
