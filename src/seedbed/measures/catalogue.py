@@ -42,6 +42,9 @@ QUANTITIES: dict[str, Entry] = {
         Entry("perplexity_sliding", "PPLs", "tokens", "perplexity of windows that slide by half", "min"),
         Entry("perplexity_padded", "PPLp", "tokens", "perplexity if a short last batch were a full one", "min"),
         Entry("copied", "copied", "share", "share of n-grams, n = 4 … 40, that stand in the training text", None),
+        Entry(
+            "new_words", "new words", "share", "share of words in samples that the training text does not have", None
+        ),
         Entry("norm", "‖θ‖₂", "1", "length of the vector of all parameters, tables included", None),
     )
 }

@@ -9,6 +9,7 @@ from seedbed.errors import MissingData
 from seedbed.measures.curves import up_to
 from seedbed.measures.summary import RunCurves
 from seedbed.records import StoredRun
+from seedbed.report.copied import copying_curves
 from seedbed.settings import Value
 from seedbed.store.store import Store
 from seedbed.study.words import matches, parse_words
@@ -40,7 +41,8 @@ def gather_curves(store: Store, study: str, words: Sequence[str] = (), t_max: st
     gathered = []
     for run, point in zip(runs, points_of(store, study, runs), strict=True):
         last = last_step(run, t_max)
-        kept = {name: up_to(curve, last) for name, curve in curves.get(run.id, {}).items()}
+        every = curves.get(run.id, {}) | copying_curves(store, run)
+        kept = {name: up_to(curve, last) for name, curve in every.items()}
         gathered.append(RunCurves(run, point, kept, seconds.get(run.id, {})))
     return gathered
 
