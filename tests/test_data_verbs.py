@@ -69,3 +69,20 @@ def test_get_of_what_comes_with_python_works_offline():
     result = runner.invoke(app, ["data", "get", "python-docs"])
     assert result.exit_code == 0
     assert "comes with Python" in result.stdout
+
+
+def test_baseline_tells_what_n_grams_know_of_held_out_text(tmp_path):
+    (tmp_path / "own.txt").write_text("ab" * 5000, encoding="utf-8")
+    told = json.loads(runner.invoke(app, ["data", "baseline", "own.txt", "--orders", "1,2", "--json"]).stdout)
+    assert [(one["part"], one["order"]) for one in told] == [("val", 1), ("val", 2)]
+    assert told[0]["perplexity"] == pytest.approx(2, rel=0.01)  # a and b are equally common
+    assert told[1]["perplexity"] == pytest.approx(1, rel=0.01)  # and each is told by the one before
+    assert told[0]["bits_per_character"] == pytest.approx(1, rel=0.01)
+
+
+def test_baseline_refuses_what_it_cannot_count(tmp_path):
+    (tmp_path / "own.txt").write_text("ab" * 5000, encoding="utf-8")
+    for words, said in ((["--orders", "two"], "--orders two"), (["--tokens", "runes"], "task.tokens = runes")):
+        done = runner.invoke(app, ["data", "baseline", "own.txt", *words])
+        assert done.exit_code == 2
+        assert said in done.stderr

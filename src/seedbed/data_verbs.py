@@ -1,4 +1,4 @@
-"""`seedbed data ls|get|show`: the corpora by name, where they are and what is in them; `cli.py` mounts them.
+"""`seedbed data ls|get|show|baseline`: the corpora by name, where they are and what is in them; `cli.py` mounts them.
 
 app.add_typer(data_app(verb), name="data")
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -26,6 +26,7 @@ def data_app(verb: Callable[[Callable[..., Any]], Callable[..., Any]]) -> typer.
     app.command(epilog="Example: seedbed data ls --json")(verb(ls))
     app.command(epilog="Example: seedbed data get shakespeare speeches")(verb(get))
     app.command(epilog="Example: seedbed data show python-docs")(verb(show))
+    app.command(epilog="Example: seedbed data baseline shakespeare --orders 1,2,5")(verb(baseline))
     return app
 
 
@@ -54,6 +55,45 @@ def get(names: Annotated[list[str], typer.Argument(help="named corpora")], as_js
         return
     for name, paths in places.items():
         typer.echo(f"{name}: {', '.join(paths) or 'comes with Python'}")
+
+
+def baseline(
+    name: Name,
+    tokens: Annotated[str, typer.Option(help="characters, words, bytes or bpe")] = "characters",
+    val_fraction: Annotated[float, typer.Option(help="share held out, unless the corpus has its own")] = 0.1,
+    orders: Annotated[str, typer.Option(help="orders of the n-grams; 1 is the unigram")] = "1,2,3,5",
+    as_json: Json = False,
+) -> None:
+    """Tell how well n-grams do on the held-out parts: what a model must beat to have learned anything."""
+    import numpy as np
+
+    from seedbed.data.baselines import baseline as told
+    from seedbed.data.prepared import prepare_text
+    from seedbed.errors import UsageError
+    from seedbed.settings import Settings, Text, check_value
+
+    dials = {"task.kind": "text", "task.corpus": name, "task.tokens": tokens, "task.val_fraction": val_fraction}
+    wrong = [
+        f"{dial} = {value}: expected {said}" for dial, value in dials.items() if (said := check_value(dial, value))
+    ]
+    if wrong or not all(order.isdigit() for order in orders.split(",")):
+        raise UsageError("; ".join(wrong) or f"--orders {orders}: expected whole numbers such as 1,2,5")
+    prepared = prepare_text(cast(Text, Settings.of(dials).task))
+    ids = {part: np.concatenate(held.pieces()) for part, held in prepared.parts.items()}
+    train = ids.pop("train")
+    rows = [
+        (part, told(train, held, prepared.tokens, int(order)))
+        for part, held in ids.items()
+        for order in orders.split(",")
+    ]
+    if as_json:
+        _print_json([{"part": part} | vars(one) for part, one in rows])
+        return
+    cells = tuple(
+        (part, str(one.order), f"{one.perplexity:.2f}", f"{one.bits_per_character:.3f}", f"{one.bits_per_byte:.3f}")
+        for part, one in rows
+    )
+    _print_table(("part", "order", "perplexity", "bits per character", "bits per byte"), cells)
 
 
 def show(

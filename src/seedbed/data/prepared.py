@@ -40,6 +40,11 @@ class TextPart:
     ids: Ids
     spans: Spans
 
+    def pieces(self) -> list[Ids]:
+        """The ids of each piece."""
+        ends = self.spans.starts + self.spans.lengths
+        return [self.ids[start:end] for start, end in zip(self.spans.starts, ends, strict=True)]
+
 
 @dataclass(frozen=True)
 class PreparedText:

@@ -62,8 +62,7 @@ def _texts(task: Text) -> tuple[TextIndex, str]:
     prepared = prepare_text(task)
 
     def text_of(part: TextPart) -> str:
-        ends = zip(part.spans.starts, part.spans.starts + part.spans.lengths, strict=True)
-        return "\n".join(prepared.tokens.decode(part.ids[start:end]) for start, end in ends)
+        return "\n".join(prepared.tokens.decode(piece) for piece in part.pieces())
 
     held_out = next((text_of(part) for name, part in prepared.parts.items() if name != "train"), "")
     return TextIndex(text_of(prepared.parts["train"])), held_out
