@@ -45,6 +45,23 @@ class StreamDecoder(Protocol):
     def end(self) -> str: ...
 
 
+class Spaced:
+    """Decodes tokens that are whole words as they come, with a space between any two."""
+
+    def __init__(self, decode: Callable[[Iterable[int]], str]) -> None:
+        self._decode, self._between = decode, ""
+
+    def feed(self, ids: Iterable[int]) -> str:
+        text = self._decode(ids)
+        if not text:
+            return ""
+        text, self._between = self._between + text, " "
+        return text
+
+    def end(self) -> str:
+        return ""
+
+
 class Tokens(Protocol):
     """A vocabulary with its rules: `texts[id]` is a token's text, `digest` names the vocabulary and its rules."""
 

@@ -36,6 +36,7 @@ from seedbed.data.text import (
     UNKNOWN_TEXT,
     Counts,
     Ids,
+    Spaced,
     StreamDecoder,
     checked,
     digest_of,
@@ -130,21 +131,4 @@ class Words:
         return " ".join(self.texts[i] for i in checked(ids, self.size) if i != PAD)
 
     def decoder(self) -> StreamDecoder:
-        return _Spaced(self)
-
-
-class _Spaced:
-    """Words as they come, a space between any two."""
-
-    def __init__(self, words: Words) -> None:
-        self._words, self._between = words, ""
-
-    def feed(self, ids: Iterable[int]) -> str:
-        text = self._words.decode(ids)
-        if not text:
-            return ""
-        text, self._between = self._between + text, " "
-        return text
-
-    def end(self) -> str:
-        return ""
+        return Spaced(self.decode)

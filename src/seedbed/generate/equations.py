@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbed.data.arithmetic import SPECIAL, context_length, vocabulary
-from seedbed.data.text import Counts, StreamDecoder, checked, utf8_lengths
+from seedbed.data.text import Counts, Spaced, StreamDecoder, checked, utf8_lengths
 from seedbed.errors import UsageError
 from seedbed.settings import Arithmetic
 
@@ -80,21 +80,4 @@ class Equations:
         return " ".join(text for text in texts if text == SHOWN or text not in SPECIAL)
 
     def decoder(self) -> StreamDecoder:
-        return _Spaced(self)
-
-
-class _Spaced:
-    """Tokens as they come, a space between any two."""
-
-    def __init__(self, equations: Equations) -> None:
-        self._equations, self._between = equations, ""
-
-    def feed(self, ids: Iterable[int]) -> str:
-        text = self._equations.decode(ids)
-        if not text:
-            return ""
-        text, self._between = self._between + text, " "
-        return text
-
-    def end(self) -> str:
-        return ""
+        return Spaced(self.decode)
