@@ -14,7 +14,7 @@ import seedbed
 ROOT = Path(seedbed.__file__).parent
 PARTS = (
     "errors", "settings", "shown", "records", "draws", "data", "models", "study", "generate", "inside", "train",
-    "store", "measures", "charts", "report", "export", "engines", "pipeline", "progress", "web", "data_verbs", "cli",
+    "store", "measures", "charts", "report", "export", "engines", "pipeline", "progress", "web", "cli",
     "__main__",
 )  # fmt: skip
 ON_THE_DEVICE = {f"data/{name}batches.py" for name in ("", "equation_", "text_", "label_")} | {"data/samples.py"}

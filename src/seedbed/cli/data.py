@@ -1,46 +1,38 @@
-"""`seedbed data ls|get|show|baseline`: the corpora by name, where they are and what is in them; `cli.py` mounts them.
-
-app.add_typer(data_app(verb), name="data")
-"""
+"""`seedbed data ls|get|show|baseline`: the corpora by name, where they are and what is in them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from seedbed.cli.common import Json, print_json, verb
+
 if TYPE_CHECKING:
     from seedbed.data.catalogue import Named, Stored
     from seedbed.data.corpora import Progress
 
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document instead of a table")]
+data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora: list, fetch and look at them.")
 Name = Annotated[str, typer.Argument(help="a named corpus, or a file or folder of your own")]
 
 
-def data_app(verb: Callable[[Callable[..., Any]], Callable[..., Any]]) -> typer.Typer:
-    """The verbs as one group, each wrapped by `verb`, which words our errors."""
-    app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora: list, fetch and look at them.")
-    app.command(epilog="Example: seedbed data ls --json")(verb(ls))
-    app.command(epilog="Example: seedbed data get shakespeare speeches")(verb(get))
-    app.command(epilog="Example: seedbed data show python-docs")(verb(show))
-    app.command(epilog="Example: seedbed data baseline shakespeare --orders 1,2,5")(verb(baseline))
-    return app
-
-
+@data_app.command(epilog="Example: seedbed data ls --json")
+@verb
 def ls(as_json: Json = False) -> None:
     """List the named corpora: size, licence, and whether they are here."""
     from seedbed.data.catalogue import CATALOGUE
 
     if as_json:
-        _print_json([_described(named) for named in CATALOGUE.values()])
+        print_json([_described(named) for named in CATALOGUE.values()])
         return
     rows = tuple((one.name, _size(one.bytes), _where(one), one.about, one.licence) for one in CATALOGUE.values())
     _print_table(("corpus", "size", "where", "what", "licence"), rows)
 
 
+@data_app.command(epilog="Example: seedbed data get shakespeare speeches")
+@verb
 def get(names: Annotated[list[str], typer.Argument(help="named corpora")], as_json: Json = False) -> None:
     """Fetch named corpora into the cache, verified; what is here already is only verified."""
     from seedbed.data.corpora import find_named, place
@@ -51,12 +43,14 @@ def get(names: Annotated[list[str], typer.Argument(help="named corpora")], as_js
         for named in wanted:
             places[named.name] = [str(place(named, file, progress)) for file in _files(named)]
     if as_json:
-        _print_json(places)
+        print_json(places)
         return
     for name, paths in places.items():
         typer.echo(f"{name}: {', '.join(paths) or 'comes with Python'}")
 
 
+@data_app.command(epilog="Example: seedbed data baseline shakespeare --orders 1,2,5")
+@verb
 def baseline(
     name: Name,
     tokens: Annotated[str, typer.Option(help="characters, words, bytes or bpe")] = "characters",
@@ -87,7 +81,7 @@ def baseline(
         for order in orders.split(",")
     ]
     if as_json:
-        _print_json([{"part": part} | vars(one) for part, one in rows])
+        print_json([{"part": part} | vars(one) for part, one in rows])
         return
     cells = tuple(
         (part, str(one.order), f"{one.perplexity:.2f}", f"{one.bits_per_character:.3f}", f"{one.bits_per_byte:.3f}")
@@ -96,6 +90,8 @@ def baseline(
     _print_table(("part", "order", "perplexity", "bits per character", "bits per byte"), cells)
 
 
+@data_app.command(epilog="Example: seedbed data show python-docs")
+@verb
 def show(
     name: Name, part: Annotated[str | None, typer.Option(help="one part; default: all of them")] = None,
     as_json: Json = False,
@@ -110,7 +106,7 @@ def show(
         find_part(name, part)  # names the parts when there is none of this name
     document = (_described(named) if named else {"name": name}) | {"parts": {one: _seen(name, one) for one in parts}}
     if as_json:
-        _print_json(document)
+        print_json(document)
     else:
         _print_shown(document)
 
@@ -193,12 +189,6 @@ def _print_table(columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) ->
 
     console = Console(highlight=False)
     (console if console.is_terminal else Console(highlight=False, width=160)).print(to_text(Table("", columns, rows)))
-
-
-def _print_json(document: Any) -> None:
-    from seedbed.records import jsonable
-
-    typer.echo(json.dumps(jsonable(document), indent=1, ensure_ascii=False, allow_nan=False))
 
 
 @contextmanager

@@ -1,0 +1,291 @@
+"""Verbs over whole studies: init, plan, run, ls, show, rm."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seedbed.cli.common import (
+    DEFAULT_HOME,
+    Device,
+    Engine,
+    Home,
+    Json,
+    PrintConfig,
+    StoredArgument,
+    StudyArgument,
+    Words,
+    Workers,
+    app,
+    console,
+    print_json,
+    print_tables,
+    verb,
+)
+from seedbed.errors import Busy, UsageError
+
+if TYPE_CHECKING:
+    from seedbed.pipeline import Machine
+    from seedbed.records import Plan, StoredRun
+
+
+@app.command(epilog="Example: seedbed init mine.toml && seedbed plan mine.toml")
+@verb
+def init(
+    path: Annotated[Path, typer.Argument(help="the file to write")] = Path("study.toml"),
+    study: Annotated[str | None, typer.Option("--from", help="copy this shipped study instead of the example")] = None,
+) -> None:
+    """Write a commented study file to begin with."""
+    from seedbed.study.files import find_study
+    from seedbed.study.write import write_example
+
+    text = write_example() if study is None else find_study(study).read_text(encoding="utf-8")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{path} exists already; name another file: seedbed init OTHER.toml") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}); name another place") from None
+    typer.echo(f"wrote {path}; next: seedbed plan {shlex.quote(str(path))}")
+
+
+@app.command(epilog="Example: seedbed plan arithmetic/data-size seeds=5 model.layers=1,2")
+@verb
+def plan(
+    study: StudyArgument, words: Words = None, home: Home = DEFAULT_HOME,
+    device: Device = None, workers: Workers = None,
+    as_json: Json = False, print_config: PrintConfig = False,
+) -> None:  # fmt: skip
+    """Show a study's points, runs, packs and sizes, and what is done already; computes nothing."""
+    from seedbed.pipeline import packs_of
+
+    planned = _plan(study, words)
+    if print_config:
+        typer.echo(planned.text, nl=False)
+        return
+    done = _stored_statuses(home)
+    machine = _machine(device, workers)
+    packs = packs_of(planned, machine)
+    if as_json:
+        from seedbed.report.overview import plan_as_json
+
+        print_json(plan_as_json(planned, packs, done))
+    else:
+        from seedbed.report.overview import plan_tables
+
+        print_tables(plan_tables(planned, packs, done, machine.device))
+
+
+@app.command(epilog="Example: seedbed run arithmetic/sanity train.steps=2001 seeds=5")
+@verb
+def run(
+    study: StudyArgument, words: Words = None, home: Home = DEFAULT_HOME,
+    device: Device = None, workers: Workers = None, engine: Engine = None,
+    restart: Annotated[bool, typer.Option(help="train unfinished runs from step 0 instead of going on")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
+    print_config: PrintConfig = False,
+) -> None:  # fmt: skip
+    """Train every run of a study that is not done yet; the same command again goes on where it was."""
+    planned = _plan(study, words)
+    if print_config:
+        typer.echo(planned.text, nl=False)
+        return
+    from seedbed.pipeline import run_study
+    from seedbed.progress import Watcher
+
+    if restart:
+        _forget_unfinished(home, planned)
+    errors = console(stderr=True)
+    with _stop_signals() as caught, Watcher(errors, quiet) as watcher:
+        outcome = run_study(planned, home, _machine(device, workers, engine), watcher, lambda: bool(caught))
+    again = shlex.join(
+        ["seedbed", "run", study, *(words or ()), *([] if home == DEFAULT_HOME else ["--home", str(home)])]
+    )
+    if outcome.stopped and caught:
+        typer.echo(f"stopped; everything up to here is saved. Go on with: {again}", err=True)
+        raise typer.Exit(128 + caught[0])
+    if outcome.busy:
+        raise Busy("; ".join(outcome.busy) + f"; when it is done: {again}")
+    _show_study(home, planned.study, words or [], None)
+    typer.echo(
+        f"{_counts(outcome.counts)}; results in {home / 'store.db'}, more with: seedbed show {planned.study}", err=True
+    )
+    if outcome.counts.get("failed"):
+        typer.echo(
+            f"some runs failed; see why with: seedbed ls {planned.study}; try them again with: {again}", err=True
+        )
+        raise typer.Exit(1)
+
+
+@app.command("ls", epilog="Example: seedbed ls quickstart train.weight_decay=1.0")
+@verb
+def list_runs(
+    study: Annotated[str | None, typer.Argument(help="the name of a stored study; all studies when left out")] = None,
+    words: Words = None, home: Home = DEFAULT_HOME, as_json: Json = False,
+) -> None:  # fmt: skip
+    """List studies, or the runs of one with status, step and last readings."""
+    from seedbed.report.gather import covered_runs
+    from seedbed.report.overview import runs_as_json, runs_table, studies_table
+    from seedbed.store.store import Store
+
+    with Store.read(home) as store:
+        if study is None and not as_json:
+            print_tables([studies_table(store.studies())])
+            return
+        names = [one.name for one in store.studies()] if study is None else [study]
+        runs = {name: covered_runs(store, name, words or ()) for name in names}
+        if as_json:
+            print_json(runs_as_json(store, runs))
+        else:
+            print_tables([runs_table(store, name, some) for name, some in runs.items()])
+
+
+@app.command(epilog="Example: seedbed show arithmetic/sanity --t-max 0.5")
+@verb
+def show(
+    study: Annotated[str, typer.Argument(help="the name of a stored study, or a run's id")],
+    words: Words = None, home: Home = DEFAULT_HOME, as_json: Json = False,
+    t_max: Annotated[str | None, typer.Option(help="as if stopped there: a step, or a share of T such as 0.3")] = None,
+    form: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
+) -> None:  # fmt: skip
+    """Print the study's table: best loss and accuracy, when each was reached, mean ± std over seeds."""
+    _check_t_max(t_max)
+    _show_study(home, study, words or [], t_max, as_json, form)
+
+
+@app.command(epilog="Example: seedbed rm quickstart train.weight_decay=0.1 --yes")
+@verb
+def rm(
+    study: StoredArgument, words: Words = None, home: Home = DEFAULT_HOME,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+) -> None:  # fmt: skip
+    """Remove a study's runs, or those that match the words, with their readings and checkpoints."""
+    from seedbed.report.gather import covered_runs
+    from seedbed.store.store import Store
+
+    with Store.read(home) as store:
+        runs = covered_runs(store, study, words or ())
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"this removes {len(runs)} runs of {study}; add --yes to do so")
+        typer.confirm(f"remove {len(runs)} runs of {study} with their readings and checkpoints?", abort=True, err=True)
+    with Store.open(home) as store:
+        removed = store.remove(study, [run.id for run in runs])
+    kept = f"; {len(runs) - len(removed)} belong to another study and stay" if len(removed) < len(runs) else ""
+    typer.echo(f"removed {len(removed)} runs{kept}")
+
+
+def _plan(study: str, words: Sequence[str] | None) -> Plan:
+    from seedbed.study.plan import plan_named
+
+    planned = plan_named(study, words or ())
+    for warning in planned.warnings:
+        typer.echo(f"seedbed: warning: {warning}", err=True)
+    return planned
+
+
+def _machine(device: str | None, workers: int | None, engine: str | None = None) -> Machine:
+    from seedbed.pipeline import Machine
+
+    for option, value, accepted in (
+        ("--device", device, ("cpu", "cuda")), ("--engine", engine, ("plain", "graph", "compiled")),
+    ):  # fmt: skip
+        if value is not None and value not in accepted:
+            raise UsageError(f"{option} {value}: expected {' or '.join(accepted)}")
+    return Machine.here(device, workers, engine)
+
+
+def _stored_statuses(home: Path) -> dict[str, str]:
+    """Statuses by run id; empty where there is no store yet."""
+    if not (home / "store.db").exists():
+        return {}
+    from seedbed.store.store import Store
+
+    with Store.read(home) as store:
+        return {run.id: run.status for run in store.runs()}
+
+
+def _forget_unfinished(home: Path, planned: Plan) -> None:
+    from seedbed.store.store import Store
+
+    with Store.open(home) as store:
+        store.register(planned)
+        wanted = {run.id for run in planned.runs}
+        for pack in store.packs_of(planned.study):
+            if wanted & set(pack.runs):
+                store.restart(pack.id)
+
+
+def _show_study(
+    home: Path, study: str, words: Sequence[str], t_max: str | None, as_json: bool = False, form: str = "text"
+) -> None:
+    from seedbed.measures.summary import summarise, to_json
+    from seedbed.report.gather import gather_curves
+    from seedbed.report.overview import run_as_json, run_tables
+    from seedbed.report.tables import point_tables
+    from seedbed.store.store import Store
+
+    with Store.read(home) as store:
+        if study not in {one.name for one in store.studies()} and (run := _find_run(store, study)) is not None:
+            if as_json:
+                print_json(run_as_json(store, run))
+            else:
+                print_tables(run_tables(store, run), form)
+            return
+        summaries = summarise(gather_curves(store, study, words, t_max))
+    if as_json:
+        print_json(to_json(summaries))
+    else:
+        print_tables(point_tables(summaries), form)
+
+
+def _find_run(store: Any, prefix: str) -> StoredRun | None:
+    from seedbed.errors import MissingData
+
+    try:
+        return store.run(prefix)  # type: ignore[no-any-return]
+    except (MissingData, UsageError):
+        return None
+
+
+def _check_t_max(t_max: str | None) -> None:
+    try:
+        good = t_max is None or (0 < float(t_max) <= 1 if "." in t_max else int(t_max) >= 0)
+    except ValueError:
+        good = False
+    if not good:
+        raise UsageError(
+            f"--t-max {t_max}: expected a step such as 5000, or a share of T above 0 and up to 1.0 such as 0.3"
+        )
+
+
+def _counts(counts: Any) -> str:
+    return ", ".join(f"{n} {status}" for status, n in counts.items() if n)
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """A list that gets the first SIGINT or SIGTERM, so that work can end well; the second SIGINT ends it at once."""
+    caught: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        if caught and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        caught.append(number)
+        os.write(2, b"\nfinishing this step and saving; once more to stop at once\n")
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
