@@ -35,11 +35,21 @@ def device_keys(seeds: Sequence[int], stream: str, device: torch.device) -> Int[
     return torch.from_numpy(np.array(words, dtype=np.uint32).view(np.int32)).to(device)
 
 
-def bits(keys: Int[Tensor, "R 2"], counter: Int[Tensor, "#R"], n: int) -> Int[Tensor, "R n"]:
-    """n random 32-bit words for every run at this counter (a step, an epoch)."""
-    words = _mix(keys ^ _mix(counter.to(torch.int32) + _signed(0x9E3779B9))[:, None])
-    index = torch.arange(n, dtype=torch.int32, device=keys.device)
-    return _mix(_mix(index ^ words[:, :1]) + words[:, 1:])
+def bits(keys: Int[Tensor, "R 2"], counter: Int[Tensor, "#R"], n: int, start: int = 0) -> Int[Tensor, "R n"]:
+    """n random 32-bit words for every run at this counter (a step, an epoch), from index `start` on."""
+    return _words(keys, counter, torch.arange(start, start + n, dtype=torch.int32, device=keys.device))
+
+
+def halves(keys: Int[Tensor, "R 2"], counter: Int[Tensor, "#R"], n: int, start: int = 0) -> Int[Tensor, "R n"]:
+    """n random 16-bit numbers from −2¹⁵ on for every run: the low, then the high half of each word from `start` on."""
+    if keys.device.type == "cpu":
+        return bits(keys, counter, -(-n // 2), start).view(torch.int16)[:, :n]
+    return _halves_at(keys, counter, torch.arange(2 * start, 2 * start + n, dtype=torch.int32, device=keys.device))
+
+
+def _halves_at(keys: Int[Tensor, "R 2"], counter: Int[Tensor, "#R"], place: Int[Tensor, "n"]) -> Int[Tensor, "R n"]:
+    """The same number by number: on a GPU making a word twice costs less than storing it."""
+    return (_words(keys, counter, place >> 1) << (16 * (1 - (place & 1)))) >> 16
 
 
 def uniform(keys: Int[Tensor, "R 2"], counter: Int[Tensor, "#R"], n: int) -> Float[Tensor, "R n"]:
@@ -47,11 +57,20 @@ def uniform(keys: Int[Tensor, "R 2"], counter: Int[Tensor, "#R"], n: int) -> Flo
     return ((bits(keys, counter, n) >> 8) & 0xFFFFFF).float() * 2.0**-24
 
 
+def _words(keys: Int[Tensor, "R 2"], counter: Int[Tensor, "#R"], index: Int[Tensor, "n"]) -> Int[Tensor, "R n"]:
+    """The random words of every run at these indices."""
+    own = _mix(keys ^ _mix(counter.to(torch.int32) + _signed(0x9E3779B9))[:, None])
+    return _mix(_mix(index ^ own[:, :1]).add_(own[:, 1:]))
+
+
 def _mix(x: Tensor) -> Tensor:
-    """The bijection of 32-bit words found by C. Wellons ("lowbias32"); int32 products wrap, shifts are made logical."""
-    x = (x ^ ((x >> 16) & 0xFFFF)) * _signed(0x7FEB352D)
-    x = (x ^ ((x >> 15) & 0x1FFFF)) * _signed(0x846CA68B)
-    return x ^ ((x >> 16) & 0xFFFF)
+    """The bijection of 32-bit words found by C. Wellons ("lowbias32"), in place: on a CPU new tensors cost most.
+
+    int32 products wrap, shifts are made logical.
+    """
+    x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF)).mul_(_signed(0x7FEB352D))
+    x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF)).mul_(_signed(0x846CA68B))
+    return x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))
 
 
 def _signed(word: int) -> int:

@@ -156,3 +156,17 @@ def test_evaluated_samples_are_spread_evenly_and_never_twice():
         assert len(set(row[inside].tolist())) == inside.sum()
         gaps = np.diff(row[inside])
         assert gaps.max() - gaps.min() <= 1
+
+
+@pytest.mark.parametrize(("n", "most"), [(1, 5), (10, 3), (2560, 1481), (2092, 700), (97, 10), (12, 4), (5, 0)])
+def test_chunks_cover_every_row_once_and_are_alike_where_that_costs_little(n, most):
+    rows = torch.arange(n)[None].repeat(2, 1)
+    chunks = list(samples.in_chunks(rows, most))
+    assert torch.equal(torch.cat(chunks, dim=1), rows)
+    assert max(chunk.shape[1] for chunk in chunks) <= max(1, most)
+    assert len(chunks) < 2 * -(-n // max(1, most))
+
+
+def test_chunks_of_a_number_that_divides_have_one_shape():
+    assert {chunk.shape for chunk in samples.in_chunks(torch.zeros(1, 2560), 1481)} == {(1, 1280)}
+    assert {chunk.shape for chunk in samples.in_chunks(torch.zeros(1, 12), 5)} == {(1, 4)}

@@ -56,9 +56,10 @@ def make_batches(settings: Sequence[Settings], seeds: Sequence[int], device: tor
         tasks = [one.task for one in settings if isinstance(one.task, Arithmetic)]
         share = not any(map(_drops, settings))  # shared beginnings would share what is dropped
         return EquationBatches(tasks, seeds, sizes, device, train.accumulate, share)
+    at_once = _tokens_at_once(settings[0], device)
     if not isinstance(task, Text):
-        return LabelBatches(prepare_labels(task), seeds, sizes, device, train.accumulate, train.eval_batches)
-    reading = Reading(train.eval_batches, _longest(settings[0], task), _tokens_at_once(settings[0], device))
+        return LabelBatches(prepare_labels(task), seeds, sizes, device, train.accumulate, train.eval_batches, at_once)
+    reading = Reading(train.eval_batches, _longest(settings[0], task), at_once)
     return TextBatches(task, seeds, sizes, device, train.accumulate, reading)
 
 
@@ -75,4 +76,5 @@ def _longest(settings: Settings, task: Text) -> int | None:
 def _tokens_at_once(settings: Settings, device: torch.device) -> int:
     model = settings.model
     width = 8 * model.width if isinstance(model, LSTM) else 3 * model.dim + model.mlp_width
-    return NUMBERS[device.type] // (facts_of(settings.task).vocabulary + width)
+    logits = facts_of(settings.task).vocabulary if isinstance(settings.task, Text) else 0
+    return NUMBERS[device.type] // (logits + width)

@@ -12,8 +12,6 @@ from torch import Tensor
 from seedbed.data.prepared import PreparedLabels
 from seedbed.data.samples import Batch, Epochs, Part, in_chunks, spread_out
 
-CHUNK = 2**15  # tokens evaluated at once, of all runs together
-
 
 class LabelBatches:
     """All parts lie in one table, the training texts first."""
@@ -26,7 +24,9 @@ class LabelBatches:
         device: torch.device,
         accumulate: int = 1,
         eval_batches: int = 0,
+        at_once: int = 2**15,
     ) -> None:
+        """`at_once`: tokens that are evaluated together, of all runs."""
         parts = labelled.parts
         self.tokens = torch.from_numpy(np.concatenate([part.rows for part in parts.values()])).to(device)
         self.labels = torch.from_numpy(np.concatenate([part.labels for part in parts.values()])).to(device)
@@ -39,6 +39,7 @@ class LabelBatches:
             self.parts.append(Part(name, "", span, torch.from_numpy(counted).to(device)))
             chosen.append(rows + n_before)
             start, n_before = span.stop, n_before + len(part.labels)
+        self._at_once = at_once
         self._evaluated = torch.from_numpy(np.concatenate(chosen, axis=1)).to(device)
 
     def prepare(self, step: int) -> None:
@@ -53,5 +54,5 @@ class LabelBatches:
 
     def chunks(self) -> Iterator[Batch]:
         """The texts that are evaluated, part after part, some at a time."""
-        for rows in in_chunks(self._evaluated, CHUNK // (len(self._evaluated) * self.tokens.shape[1])):
+        for rows in in_chunks(self._evaluated, self._at_once // (len(self._evaluated) * self.tokens.shape[1])):
             yield self._batch(rows, torch.ones_like(rows, dtype=torch.get_default_dtype()))

@@ -137,7 +137,14 @@ def spread_out(n: int, limits: Sequence[int]) -> tuple[Rows, NDArray[np.bool_]]:
     return rows, np.arange(max(counts)) < np.array(counts)[:, None]
 
 
-def in_chunks(rows: Int[Tensor, "R N"], size: int) -> Iterator[Int[Tensor, "R B"]]:
-    """The rows of every run, `size` (at least one) at a time."""
-    for start in range(0, rows.shape[1], max(1, size)):
-        yield rows[:, start : start + max(1, size)]
+def in_chunks(rows: Int[Tensor, "R N"], most: int) -> Iterator[Int[Tensor, "R B"]]:
+    """The rows of every run, at most `most` (at least one) at a time; all chunks alike where that is near the most.
+
+    Programs are compiled for a shape, so chunks of one shape are worth being up to twice as many.
+    """
+    n = rows.shape[1]
+    fewest = -(-n // max(1, most))
+    n_chunks = next((few for few in range(max(1, fewest), 2 * fewest) if n % few == 0), fewest)
+    size = -(-n // max(1, n_chunks))
+    for start in range(0, n, max(1, size)):
+        yield rows[:, start : start + size]

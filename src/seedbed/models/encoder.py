@@ -40,7 +40,7 @@ class Encoder(Stream):
 
         `at` is what a decoder takes: here every position is averaged, so it chooses nothing.
         """
-        x = taps("embed", self.placed(tokens))
+        x = taps("embed", self.placed(tokens, taps=taps))
         for i, block in enumerate(self.blocks):
             x = block(x, None, None, taps, f"blocks.{i}")
         if self.final_norm is not None:

@@ -23,6 +23,9 @@ from seedbed.models.layers import (
     attend,
     attend_through,
     attention_weights,
+    fused_attention,
+    fuses_attention,
+    gelu_of,
     join,
     mix_by_weights,
     places,
@@ -54,6 +57,8 @@ class Attention(nn.Module):
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str) -> Tensor:
+        if at is None and past is None and self._fuses(x, taps):
+            return self.out(fused_attention(self.qkv, x, self.heads, self.causal, self.slopes))
         parts = (part.unflatten(-1, (self.heads, -1)) for part in self._project(x, at))
         query, key, value = (taps(f"{name}.{of}", part) for of, part in zip("qkv", parts, strict=True))
         n, n_past = x.shape[-2], 0 if past is None else past[0].shape[-3]
@@ -64,21 +69,37 @@ class Attention(nn.Module):
         bias = None
         if self.slopes is not None:
             bias = alibi(self.slopes, places(at, n, x.device, n_past), n_past + n).to(x.dtype)
-        mixed = self._mixed(query, key, value, seen, bias, taps, f"{name}.pattern")
+        causal = None if self.causal and (at is not None or past is not None) else self.causal
+        mixed = self._mixed(query, key, value, seen, bias, causal, taps, f"{name}.pattern")
         return self.out(taps(f"{name}.z", mixed).flatten(-2))
 
+    def _fuses(self, x: Tensor, taps: Taps) -> bool:
+        """Whether nobody looks at or changes anything between the map of the input and the mixed values."""
+        watched = taps.active or self.dropout.drops or self.frequencies is not None
+        return not watched and fuses_attention(x, self.heads)
+
     def _mixed(
-        self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor, bias: Tensor | None, taps: Taps, name: str
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        seen: Tensor,
+        bias: Tensor | None,
+        causal: bool | None,
+        taps: Taps,
+        name: str,
     ) -> Tensor:
         """Values averaged by the attention weights; weights that are only read leave every bit as it was."""
         if self.dropout.drops:
-            return attend_through(query, key, value, seen, bias, lambda pattern: self.dropout(taps(name, pattern)))
+            if taps.wants(name):
+                taps(name, attention_weights(query, key, seen, bias))
+            return attend_through(query, key, value, seen, bias, causal, self.dropout)
         if taps.wants(name):
             pattern = attention_weights(query, key, seen, bias)
             changed = taps(name, pattern)
-            if not torch.equal(changed, pattern):
+            if changed is not pattern and not torch.equal(changed, pattern):
                 return mix_by_weights(changed, value)
-        return attend(query, key, value, seen, bias)
+        return attend(query, key, value, seen, bias, causal)
 
     def remember(self, x: Tensor) -> Memory:
         """Keys and values, for those who come after."""
@@ -102,9 +123,12 @@ class MLP(nn.Module):
         self.up = Linear(dials.dim, dials.mlp_width, dials.mlp_bias)
         self.down = Linear(dials.mlp_width, dials.dim, dials.mlp_bias)
         self.activation = ACTIVATIONS[dials.activation]
+        self.is_gelu = dials.activation == "gelu"
         self.dropout = Dropout("mlp_dropout")
 
     def forward(self, x: Tensor, taps: Taps, name: str) -> Tensor:
+        if self.is_gelu and not taps.active:
+            return self.down(self.dropout(gelu_of(self.up, x)))
         hidden = self.activation(taps(f"{name}.pre", self.up(x)))
         return self.down(self.dropout(taps(f"{name}.post", hidden)))
 
@@ -151,9 +175,9 @@ class Stream(nn.Module):
         self.blocks = nn.ModuleList(Block(dials, causal) for _ in range(dials.layers))
         self.final_norm = LayerNorm(dials.dim) if dials.final_norm else None
 
-    def placed(self, tokens: Tensor, n_past: int = 0) -> Tensor:
+    def placed(self, tokens: Tensor, n_past: int = 0, taps: Taps = NO_TAPS) -> Tensor:
         """The vectors of these tokens where they stand, after n_past others."""
-        x = self.embed(tokens)
+        x = taps("embed.tokens", self.embed(tokens))
         if self.position_table is not None:
             x = self.position_table(x, n_past)
         elif self.waves is not None:
@@ -176,7 +200,7 @@ class GPT(Stream):
     ) -> Tensor:
         """Logits of the next token at the wanted positions; `past` is what was remembered of the tokens before."""
         n_past = 0 if past is None else past[0][0].shape[-3]
-        x = taps("embed", self.placed(tokens, n_past))
+        x = taps("embed", self.placed(tokens, n_past, taps))
         for i, block in enumerate(self.blocks):
             wanted = at if block is self.blocks[-1] else None
             x = block(x, wanted, None if past is None else past[i], taps, f"blocks.{i}")

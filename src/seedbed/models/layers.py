@@ -9,6 +9,7 @@ K head width (after `take`, also: positions taken).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from itertools import pairwise
 from math import prod
 from typing import TypeAlias
@@ -19,7 +20,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from seedbed.draws import device_keys, uniform
+from seedbed.draws import device_keys, halves
+from seedbed.models.products import map_rows, suits
 from seedbed.records import Arrays
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
@@ -27,6 +29,7 @@ Positions: TypeAlias = slice | Int[Tensor, "R B K"] | None  # which positions ar
 
 SHORT = 16  # up to this many source positions, multiply-and-sum beats a fused attention kernel (docs/log.md)
 FEW = 256  # up to this many rows, picking by a matrix product beats gathering on a GPU, whose gradient needs atomics
+HAS_TRITON = find_spec("triton") is not None  # it comes with torch where torch is made for GPUs
 ALIGN = 16  # numbers; parameters start at multiples of 64 bytes so that vectorised kernels apply
 
 
@@ -45,7 +48,8 @@ def _add_table(module: nn.Module, n: int, dim: int, frozen: bool) -> None:
 def linear(x: Float[Tensor, "R *n D"], weight: Float[Tensor, "R E D"], bias: Float[Tensor, "R E"] | None) -> Tensor:
     """Each run's own affine map of the last axis."""
     if len(weight) == 1:
-        return F.linear(x, weight[0], None if bias is None else bias[0])
+        own = weight.squeeze(0), None if bias is None else bias.squeeze(0)  # indexing would copy the whole gradient
+        return map_rows(x, *own) if suits(x) else F.linear(x, *own)
     flat = x.reshape(len(weight), -1, x.shape[-1])
     if bias is None:
         mapped = flat @ weight.mT
@@ -70,6 +74,35 @@ class Linear(nn.Module):
         if rows is None:
             return linear(x, self.weight, self.bias)
         return linear(x, self.weight[:, rows], None if self.bias is None else self.bias[:, rows])
+
+
+def fuses_attention(x: Float[Tensor, "R B T D"], heads: int) -> bool:
+    """Whether `fused_attention` takes this input: on a GPU, neither very short nor long."""
+    if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64 and x.shape[2] > SHORT):
+        return False
+    from seedbed.models.kernels import fits
+
+    return fits(x.shape[2], x.shape[3] // heads)
+
+
+def fused_attention(
+    qkv: Linear, x: Float[Tensor, "R B T D"], heads: int, causal: bool, slopes: Float[Tensor, "H"] | None
+) -> Float[Tensor, "R B T D"]:
+    """Self-attention by a kernel of our own, which adds the bias of the map before it and ALiBi's on the way."""
+    from seedbed.models.kernels import short_attention
+
+    slopes = None if slopes is None else slopes.float()
+    return short_attention(linear(x, qkv.weight, None), qkv.bias, slopes, heads, causal)
+
+
+def gelu_of(up: Linear, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T E"]:
+    """GELU of an affine map; on a GPU the bias is added on the way."""
+    if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64 and up.bias is not None):
+        return F.gelu(up(x))
+    from seedbed.models.kernels import biased_gelu
+
+    mapped = linear(x, up.weight, None)
+    return biased_gelu(mapped.flatten(1, 2), up.bias).view_as(mapped)
 
 
 class Embedding(nn.Module):
@@ -133,7 +166,7 @@ class LayerNorm(nn.Module):
     def forward(self, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T D"]:
         dim = x.shape[-1]
         if len(self.weight) == 1:
-            return F.layer_norm(x, (dim,), self.weight[0], self.bias[0])
+            return F.layer_norm(x, (dim,), self.weight.squeeze(0), self.bias.squeeze(0))
         return torch.addcmul(self.bias[:, None, None], F.layer_norm(x, (dim,)), self.weight[:, None, None])
 
 
@@ -182,9 +215,13 @@ def statistics(model: nn.Module) -> dict[str, Float[Tensor, "R *n"]]:
 
 
 class Dropout(nn.Module):
-    """Zeroes a share of the entries while training, each run with its own rate (a dial) and its own stream."""
+    """Zeroes a share of the entries while training, each run with its own rate (a dial) and its own stream.
 
-    rates: Float[Tensor, "R"] | None = None  # None: no run drops anything
+    A rate is met to the nearest 1/65,536, since an entry is judged by a 16-bit number; the rest is scaled up by exactly
+    what that rate takes away.
+    """
+
+    thresholds: Int[Tensor, "R 1"] | None = None  # of the 16-bit numbers; None: no run drops anything
 
     def __init__(self, dial: str = "dropout") -> None:
         super().__init__()
@@ -192,19 +229,46 @@ class Dropout(nn.Module):
 
     @property
     def drops(self) -> bool:
-        return self.training and self.rates is not None
+        return self.training and self.thresholds is not None
 
     def prepare(self, rates: Sequence[float], seeds: Sequence[int], stream: str, step: Int[Tensor, "1"]) -> None:
         """Binds the pack's rates and streams; `step` is the trainer's counter, read anew at each draw."""
-        self.rates = torch.tensor(rates, device=step.device) if any(rates) else None
+        if not any(rates):
+            self.thresholds = None
+            return
+        dropped = torch.tensor([[min(round(rate * 2**16), 2**16 - 1)] for rate in rates])  # of 65,536 entries
+        self.thresholds = (dropped - 2**15).to(step.device, torch.int16)
+        self.scales = (2**16 / (2**16 - dropped)).to(step.device)
         self.keys, self.step = device_keys(seeds, stream, step.device), step
 
-    def forward(self, x: Float[Tensor, "R *n"]) -> Float[Tensor, "R *n"]:
-        if self.rates is None or not self.training:
+    def forward(self, x: Float[Tensor, "R *n"], n_before: int = 0) -> Float[Tensor, "R *n"]:
+        """The entries that stay, scaled; in an update they are numbered from `n_before` on (from the next even one)."""
+        if self.thresholds is None or not self.training:
             return x
-        rate = self.rates[:, None]
-        kept = uniform(self.keys, self.step, x[0].numel()) >= rate
-        return x * (kept / (1 - rate)).to(x.dtype).view_as(x)
+        kept = halves(self.keys, self.step, x[0].numel(), -(-n_before // 2)) >= self.thresholds
+        return x * kept.to(x.dtype).mul_(self.scales).view_as(x)
+
+
+def has_library_lstm(x: Float[Tensor, "R B T D"]) -> bool:
+    """Whether the library's LSTM is the faster one here: on a CPU run by run, on a GPU for a run by itself."""
+    return (x.device.type == "cpu" or len(x) == 1) and not torch.compiler.is_compiling()
+
+
+def library_lstm(
+    x: Float[Tensor, "R B T D"], past: tuple[Tensor, Tensor], of_input: Linear, of_state: Linear
+) -> tuple[Float[Tensor, "R B T H"], tuple[Float[Tensor, "R B H"], Float[Tensor, "R B H"]]]:
+    """One layer of the library's LSTM (oneDNN, cuDNN) with these two maps: states, and the last state and cell."""
+    h, c = past
+    weights: list[Tensor] = [of_input.weight, of_state.weight]
+    if of_input.bias is not None:  # the library has two biases or none
+        weights += [of_input.bias, torch.zeros_like(of_input.bias) if of_state.bias is None else of_state.bias]
+    by_run = zip(x.unbind(), h.unbind(), c.unbind(), *(weight.unbind() for weight in weights), strict=True)
+    ends = [
+        torch.lstm(one, (h1[None], c1[None]), own, len(own) > 2, 1, 0.0, True, False, True)
+        for one, h1, c1, *own in by_run
+    ]
+    states, h_end, c_end = (torch.stack(parts) for parts in zip(*ends, strict=True))
+    return states, (h_end.squeeze(1), c_end.squeeze(1))
 
 
 def one_hot(index: Int[Tensor, "R B"], n: int) -> Bool[Tensor, "R B n"]:
@@ -254,17 +318,30 @@ def attend(
     value: Float[Tensor, "R B S H K"],
     seen: Bool[Tensor, "... T S"],
     bias: Float[Tensor, "... T S H"] | None = None,
+    causal: bool | None = None,
 ) -> Float[Tensor, "R B T H K"]:
-    """Softmax attention of every run, sample and head by itself; a bias is added to the scaled scores."""
+    """Softmax attention of every run, sample and head by itself; a bias is added to the scaled scores.
+
+    `causal` tells what is seen in a word, so that a kernel that has it built in need not read it: all positions up to
+    one's own (True) or all there are (False); None: as `seen` says.
+    """
     if key.shape[2] <= SHORT:
         return mix(attention_pattern(query, key, seen, bias), value)
     q, k, v = (x.flatten(0, 1).transpose(1, 2) for x in (query, key, value))
-    mask = seen if seen.ndim == 2 else seen.flatten(0, 1)[:, None]
-    if bias is not None:
-        by_head = bias.movedim(-1, -3) if bias.ndim == 3 else bias.movedim(-1, -3).flatten(0, 1)
-        mask = by_head.masked_fill(~mask, float("-inf"))
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    if causal is not None and bias is None:
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    else:
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=_score_mask(seen, bias))
     return out.transpose(1, 2).unflatten(0, query.shape[:2])
+
+
+def _score_mask(seen: Bool[Tensor, "... T S"], bias: Float[Tensor, "... T S H"] | None) -> Tensor:
+    """What is seen, and the bias of what is, as a fused kernel takes them."""
+    mask = seen if seen.ndim == 2 else seen.flatten(0, 1)[:, None]
+    if bias is None:
+        return mask
+    by_head = bias.movedim(-1, -3) if bias.ndim == 3 else bias.movedim(-1, -3).flatten(0, 1)
+    return by_head.masked_fill(~mask, float("-inf"))
 
 
 def attention_pattern(
@@ -287,10 +364,22 @@ def attend_through(
     value: Float[Tensor, "R B S H K"],
     seen: Bool[Tensor, "... T S"],
     bias: Float[Tensor, "... T S H"] | None,
-    change: Callable[[Tensor], Tensor],
+    causal: bool | None,
+    dropout: Dropout,
 ) -> Float[Tensor, "R B T H K"]:
-    """As `attend`, with the attention weights (R, B, H, T, S) passed through `change`: read, or some dropped."""
-    return mix_by_weights(change(attention_weights(query, key, seen, bias)), value)
+    """As `attend`, with some of the attention weights (R, B, H, T, S) dropped.
+
+    Where each position sees those up to its own, the first half of them is done by itself, without the other half.
+    """
+    half = query.shape[2] // 2 if causal and query.shape[2] > SHORT else 0
+    if half == 0:
+        return mix_by_weights(dropout(attention_weights(query, key, seen, bias)), value)
+    early, late = query.split([half, query.shape[2] - half], dim=2)
+    biases = (None, None) if bias is None else (bias[:half, :half], bias[half:])
+    above = attention_weights(early, key[:, :, :half], seen[:half, :half], biases[0])
+    below = attention_weights(late, key, seen[half:], biases[1])
+    mixed = mix_by_weights(dropout(above), value[:, :, :half])
+    return torch.cat([mixed, mix_by_weights(dropout(below, above[0].numel()), value)], dim=2)
 
 
 def attention_weights(
@@ -300,10 +389,11 @@ def attention_weights(
     bias: Float[Tensor, "... T S H"] | None,
 ) -> Float[Tensor, "R B H T S"]:
     """The weights of `attention_pattern` by matrix products, head by head, as a reader wants them."""
-    scores = query.transpose(2, 3) @ key.transpose(2, 3).mT * query.shape[-1] ** -0.5
-    scores = scores if bias is None else scores + bias.movedim(-1, -3)
+    scores = (query * query.shape[-1] ** -0.5).transpose(2, 3) @ key.transpose(2, 3).mT
     hidden = ~seen if seen.ndim == 2 else ~seen[:, :, None]
-    return scores.masked_fill(hidden, float("-inf")).softmax(-1)
+    added = torch.zeros(hidden.shape, device=scores.device) if bias is None else bias.movedim(-1, -3)
+    scores += added.to(scores.dtype).masked_fill(hidden, float("-inf"))  # a small table, added once and in place
+    return scores.softmax(-1)
 
 
 def mix_by_weights(weights: Float[Tensor, "R B H T S"], value: Float[Tensor, "R B S H K"]) -> Tensor:

@@ -47,6 +47,10 @@ def rotate(
 ) -> Float[Tensor, "... T H K"]:
     """Each head's vector turned by its position; dimension k is paired with k + K/2, as GPT-NeoX and LLaMA do."""
     angle = (where[..., None] * frequencies)[..., None, :]
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    return turn(x, angle.cos().to(x.dtype), angle.sin().to(x.dtype))
+
+
+def turn(x: Float[Tensor, "... K"], cos: Float[Tensor, "... K/2"], sin: Float[Tensor, "... K/2"]) -> Tensor:
+    """Vectors turned by angles that are known."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)

@@ -1,7 +1,8 @@
 """Named places inside a model that can be read and replaced: `blocks.0.attention.pattern`, `lstm.1.cell`, `embed`.
 
 A model calls `taps(name, value)` at each place and goes on with what it gets back, so reading changes nothing and a
-replacement (a value, or a function of the value) reaches all that follows. All names: docs/taps.md.
+replacement (a value, or a function of the value) reaches all that follows. All names: docs/taps.md. Where
+TransformerLens has the same place, its name is taken as well: `blocks.0.attn.hook_pattern`.
 
 >>> taps = Taps("blocks.*.out", replace={"embed": lambda value: 0 * value})
 >>> taps("blocks.0.out", 1.0), taps("embed", 2.0), taps.read
@@ -21,12 +22,56 @@ from seedbed.errors import UsageError
 
 Replacement: TypeAlias = Tensor | Callable[[Any], Any]
 
+LENS = {  # our place → the same one in TransformerLens
+    "embed.tokens": "hook_embed",
+    "final_norm": "ln_final.hook_normalized",
+}
+LENS_IN_BLOCK = {  # both after `blocks.0.`
+    "in": "hook_resid_pre", "attention.q": "attn.hook_q", "attention.k": "attn.hook_k", "attention.v": "attn.hook_v",
+    "attention.pattern": "attn.hook_pattern", "attention.z": "attn.hook_z", "attention.out": "hook_attn_out",
+    "mid": "hook_resid_mid", "mlp.pre": "mlp.hook_pre", "mlp.post": "mlp.hook_post", "mlp.out": "hook_mlp_out",
+    "out": "hook_resid_post",
+}  # fmt: skip
+_OURS = {lens: ours for ours, lens in LENS.items()}
+_OURS_IN_BLOCK = {lens: ours for ours, lens in LENS_IN_BLOCK.items()}
+
+
+def lens_name(place: str) -> str | None:
+    """What TransformerLens calls a place, if it has it.
+
+    >>> lens_name("blocks.3.attention.pattern"), lens_name("lstm.0.cell")
+    ('blocks.3.attn.hook_pattern', None)
+    """
+    return _renamed(place, LENS, LENS_IN_BLOCK)
+
+
+def place_named(name: str) -> str:
+    """Our name of a place that is called as in TransformerLens; other names as they are.
+
+    >>> place_named("blocks.0.hook_resid_post"), place_named("embed")
+    ('blocks.0.out', 'embed')
+    """
+    return _renamed(name, _OURS, _OURS_IN_BLOCK) or name
+
+
+def _renamed(name: str, whole: Mapping[str, str], in_block: Mapping[str, str]) -> str | None:
+    if not name.startswith("blocks."):
+        return whole.get(name)
+    _, number, rest = name.split(".", 2)
+    return f"blocks.{number}.{in_block[rest]}" if rest in in_block else None
+
+
+def matches(place: str, pattern: str) -> bool:
+    """Whether a pattern means a place, by our name or by that of TransformerLens."""
+    return fnmatchcase(place, pattern) or fnmatchcase(lens_name(place) or "", pattern)
+
 
 class Taps:
     """Keeps the values of the places whose names match one of the patterns, as the model goes on with them."""
 
     def __init__(self, *patterns: str, replace: Mapping[str, Replacement] | None = None) -> None:
-        self.patterns, self.replace = patterns, dict(replace or {})
+        self.patterns = patterns
+        self.replace = {place_named(name): given for name, given in (replace or {}).items()}
         self.active = bool(self.patterns or self.replace)
         self.replaced: set[str] = set()  # names that a model came by
         self._read: dict[str, Any] = {}
@@ -42,7 +87,7 @@ class Taps:
         return self.active and (name in self.replace or self._reads(name))
 
     def _reads(self, name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
+        return any(matches(name, pattern) for pattern in self.patterns)
 
     def __call__(self, name: str, value: Any) -> Any:
         if not self.active:
@@ -92,7 +137,7 @@ def tap_values(
     finally:
         model.train(was_training)
     found = taps.read
-    missed = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in found)]
+    missed = [pattern for pattern in patterns if not any(matches(name, pattern) for name in found)]
     missed += [name for name in taps.replace if name not in taps.replaced]
     if missed:
         raise UsageError(f"tap {missed[0]!r} is no place of this model; `seedbed taps RUN` lists them")
