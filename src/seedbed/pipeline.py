@@ -1,9 +1,9 @@
 """Where all parts meet: plan → pack → train → record.
 
-    outcome = run_study(plan, Path("lab"), Machine.here(), observer, stop=lambda: False)
+    outcome = run_studies([plan], Path("lab"), Machine.here(), observer, stop=lambda: False)
 
-Training yields events, here they become records: readings first, then the checkpoint that follows them. Runs that are
-finished are left alone; the others go on in the pack they started in.
+Training yields events, the recorder makes records of them. Runs that are finished are left alone; the others go on in
+the pack they started in, and a pack that does not fit into memory goes on as two.
 """
 
 from __future__ import annotations
@@ -11,73 +11,26 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
 from seedbed import __version__
 from seedbed.data.facts import facts_of
-from seedbed.engines.local import Failed, Stop, find_device, n_cores, run_jobs
+from seedbed.engines.choice import place, stacking
+from seedbed.engines.local import Failed, Stop, Task, run_jobs
+from seedbed.engines.machine import Machine as Machine
+from seedbed.engines.machine import processor
 from seedbed.errors import Busy
-from seedbed.records import (
-    Arrays,
-    Diverged,
-    Evaluated,
-    Event,
-    Finished,
-    Pack,
-    Placement,
-    Plan,
-    Sampled,
-    Saved,
-    Stopped,
-    StoredPack,
-    StoredRun,
-)
+from seedbed.pricing import Timed, keep_rates, known_prices, placed, probe_undecided
+from seedbed.recorder import Recorder as Recorder
+from seedbed.records import Arrays, Cost, Event, Pack, Placement, Plan, Stopped, StoredPack, StoredRun
 from seedbed.settings import Settings
 from seedbed.store.store import Store
-from seedbed.study.pack import Room, pack_runs
-
-FLUSH = 0.5  # seconds that readings may wait before they are committed together
-CPU_PACK = 24 * 2**20  # bytes; beyond the cache, stacking on a CPU gains nothing (docs/log.md)
-GPU_PACK = 16 * 2**30
-GPU_LANES = 6  # packs that share a GPU at a time, each on its own stream
-WORTH_COMPILING = 100_000  # model-steps of a pack that earn back some 15 s of compiling (docs/log.md)
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What this machine offers a study."""
-
-    device: str
-    n_workers: int
-    engine: str | None = None  # None: chosen for each pack
-
-    @classmethod
-    def here(cls, device: str | None = None, n_workers: int | None = None, engine: str | None = None) -> Machine:
-        """This machine, as found or as asked for; a GPU has one worker, a CPU one for each core."""
-        device = device or find_device()
-        return cls(device, n_workers or (n_cores() if device == "cpu" else 1), engine)
-
-    def room(self) -> Room:
-        if self.device == "cpu":
-            return Room(max_bytes=CPU_PACK, max_runs=64, min_packs=self.n_workers)
-        return Room(max_bytes=GPU_PACK, max_runs=512, min_packs=1)
-
-    def placement(self, pack: Pack, n_packs: int) -> Placement:
-        """Single-threaded workers when there are packs for all of them; else a pack may use the idle cores."""
-        threads = max(1, n_cores() // min(self.n_workers, max(1, n_packs))) if self.device == "cpu" else 1
-        return Placement(device=self.device, threads=threads, engine=self.engine or self._engine(pack))
-
-    def _engine(self, pack: Pack) -> str:
-        """On a GPU the whole update is one graph, compiled first where the pack is long and wide enough to pay."""
-        if self.device == "cpu":
-            return "plain"
-        n_model_steps = sum(run.settings.n_steps(run.facts) for run in pack.runs)
-        return "compiled" if n_model_steps >= WORTH_COMPILING else "graph"
+from seedbed.study.pack import pack_runs
 
 
 @dataclass(frozen=True)
@@ -88,22 +41,26 @@ class Job:
     seeds: Sequence[int]
     placement: Placement
     state: Arrays | None
-    seconds: Mapping[str, float]
+    spent: Cost
 
 
 def work(job: Job, stop: Stop) -> Iterator[Event]:
     """Trains a job's pack; torch is imported here, in the process that trains."""
     from seedbed.train.loop import train_pack
 
-    return train_pack(job.settings, job.seeds, job.placement, job.state, dict(job.seconds), stop)
+    return train_pack(job.settings, job.seeds, job.placement, job.state, job.spent, stop)
 
 
 class Observer(Protocol):
     """Is told what happens, to show it."""
 
+    def say(self, text: str) -> None: ...
+
     def begin(self, packs: Sequence[WorkingPack]) -> None: ...
 
     def see(self, pack: WorkingPack, event: Event | Failed) -> None: ...
+
+    def split(self, pack: WorkingPack, parts: Sequence[WorkingPack]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -122,108 +79,135 @@ class WorkingPack:
 class Outcome:
     """How a study's runs stand after a command, by status; `busy` are packs that another process holds."""
 
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     stopped: bool = False
     busy: list[str] = field(default_factory=list)
 
 
-def packs_of(plan: Plan, machine: Machine, ended: Callable[[str], bool] = lambda _: False) -> list[Pack]:
-    """How the runs that have not ended would be packed on this machine."""
-    return pack_runs([run for run in plan.runs if not ended(run.id)], machine.room())
+def packs_of(plans: Sequence[Plan], machine: Machine, ended: Callable[[str], bool] = lambda _: False) -> list[Pack]:
+    """How the runs that have not ended would be packed on this machine, stacked only as far as is known to pay.
+
+    Runs of several plans share packs, and what is in more than one of them is there once.
+    """
+    wanted = {run.id: run for plan in plans for run in plan.runs}
+    runs = [run for run in wanted.values() if not ended(run.id)]
+    return pack_runs(runs, machine.room(stacking(runs, machine, known_prices(machine.device))))
 
 
-def run_study(plan: Plan, home: Path, machine: Machine, observer: Observer, stop: Stop) -> Outcome:
-    """Trains every run of the plan that is not in the store yet."""
+def run_studies(
+    plans: Sequence[Plan], home: Path, machine: Machine, observer: Observer, stop: Stop, began: float | None = None
+) -> Outcome:
+    """Trains every run of the plans that is not in the store yet; `began`: when the command did, on `perf_counter`."""
+    began = time.perf_counter() if began is None else began
     with Store.open(home) as store, ExitStack() as held:
-        store.register(plan)
-        status = {run.id: run.status for run in store.runs(plan.study)}
-        packs = packs_of(plan, machine, lambda run: status[run] in ("finished", "diverged"))
-        outcome = Outcome()
-        mine = list(_hold(store, store.claim(packs, lambda pack: machine.placement(pack, len(packs))), held, outcome))
-        observer.begin(mine)
-        recorders = [Recorder(store, pack.stored.id) for pack in mine]
-
-        def on_event(number: int, event: Event | Failed) -> None:
-            recorders[number].take(event)
-            observer.see(mine[number], event)
-            outcome.stopped |= isinstance(event, Stopped)
-
-        n_lanes = 1 if machine.device == "cpu" else GPU_LANES
-        run_jobs([_preparing(store, pack) for pack in mine], work, on_event, machine.n_workers, stop, n_lanes)
-        outcome.stopped |= stop()
-        for recorder in recorders:
-            recorder.close()
-        wanted = {run.id for run in plan.runs}
-        outcome.counts = Counter(run.status for run in store.runs(plan.study) if run.id in wanted)
+        for plan in plans:
+            store.register(plan)
+        wanted = {run.id: run for plan in plans for run in plan.runs}
+        status = {run.id: run.status for run in store.runs() if run.id in wanted}
+        fresh = [run for run in wanted.values() if status[run.id] == "planned"]
+        began += probe_undecided(fresh, machine, observer.say, stop)
+        packs = placed(packs_of(plans, machine, lambda run: status[run] in ("finished", "diverged")), machine)
+        prices, n_packs = known_prices(machine.device), len(packs)
+        training = _Training(store, held, machine, observer)
+        training.take_up(store.claim([pack for pack, _ in packs], lambda pack: place(pack, n_packs, machine, prices)))
+        training.run(stop)
+        outcome = training.outcome
+        outcome.counts = Counter(run.status for run in store.runs() if run.id in wanted)
+        keep_rates(training.timed(), machine, None if outcome.stopped else time.perf_counter() - began)
         return outcome
 
 
-def _hold(store: Store, packs: Sequence[StoredPack], held: ExitStack, outcome: Outcome) -> Iterator[WorkingPack]:
-    """The packs that no other process is training, locked until the study is left."""
-    for pack in packs:
+class _Training:
+    """The packs that a command trains, each with its lock, its recorder and its place in the queue."""
+
+    def __init__(self, store: Store, held: ExitStack, machine: Machine, observer: Observer) -> None:
+        self._store, self._held, self._machine, self._observer = store, held, machine, observer
+        self._packs: list[WorkingPack] = []  # by the number of their task
+        self._tasks: list[Task] = []
+        self._recorders: dict[str, Recorder] = {}
+        self.outcome = Outcome()
+
+    def take_up(self, packs: Sequence[StoredPack]) -> None:
+        """Puts packs into the queue, but those that another process is training."""
+        self._observer.begin([pack for stored in packs if (pack := self._hold(stored)) is not None])
+
+    def _hold(self, stored: StoredPack) -> WorkingPack | None:
         try:
-            held.enter_context(store.lock(pack.id))
+            self._held.enter_context(self._store.lock(stored.id))
         except Busy as busy:
-            outcome.busy.append(str(busy))
-        else:
-            yield WorkingPack(pack, store.members(pack.id))
+            self.outcome.busy.append(str(busy))
+            return None
+        pack = WorkingPack(stored, self._store.members(stored.id))
+        self._queue(pack, stored.placement.alone)
+        return pack
+
+    def _queue(self, pack: WorkingPack, alone: bool) -> None:
+        self._recorders[pack.stored.id] = Recorder(self._store, pack.stored.id)
+        self._packs.append(pack)
+        self._tasks.append(Task(lambda: self._prepare(pack), alone))
+
+    def _prepare(self, pack: WorkingPack) -> Job:
+        saved = self._store.resume(pack.stored.id, environment(pack.stored.placement))
+        state, spent = (None, Cost()) if saved is None else (saved[1], self._store.pack(pack.stored.id).cost)
+        settings, seeds = [run.settings for run in pack.runs], [run.seed for run in pack.runs]
+        return Job(settings, seeds, pack.stored.placement, state, spent)
+
+    def run(self, stop: Stop) -> None:
+        """Trains all packs, and closes those that came to their end."""
+        run_jobs(self._tasks, work, self._on_event, self._n_workers(), stop, self._machine.n_lanes)
+        self.outcome.stopped |= stop()
+        for recorder in self._recorders.values():
+            recorder.close()
+
+    def _n_workers(self) -> int:
+        """As many as were asked for now, or as the packs that go on were begun with."""
+        begun = [pack.stored.placement.workers for pack in self._packs if not pack.stored.placement.alone]
+        if self._machine.workers_asked or self._machine.device != "cpu" or not all(begun):
+            return self._machine.n_workers
+        return max(begun, default=1)
+
+    def _on_event(self, number: int, event: Event | Failed) -> None:
+        pack = self._packs[number]
+        if isinstance(event, Failed) and event.no_memory:
+            if self._goes_on_otherwise(number):
+                return
+            event = replace(event, cause=_too_large(pack, event.cause))
+        self._recorders[pack.stored.id].take(event)
+        self._observer.see(pack, event)
+        self.outcome.stopped |= isinstance(event, Stopped)
+
+    def _goes_on_otherwise(self, number: int) -> bool:
+        """Whether there is another way for a pack that did not fit: in two parts, or with nothing beside it."""
+        pack = self._packs[number]
+        if parts := self._recorders[pack.stored.id].split():
+            del self._recorders[pack.stored.id]
+            self._observer.split(pack, [held for part in parts if (held := self._hold(part)) is not None])
+            return True
+        if len(self._tasks) > 1 and not self._tasks[number].alone:
+            self._queue(pack, alone=True)
+            return True
+        return False
+
+    def timed(self) -> list[Timed]:
+        """What the packs have cost, as far as it was told."""
+        packs = {pack.stored.id: pack for pack in self._packs}
+        costs = {name: recorder.cost for name, recorder in self._recorders.items() if recorder.cost.counts}
+        return [
+            Timed(packs[name].runs, packs[name].stored.placement, cost, packs[name].stored.cost)
+            for name, cost in costs.items()
+        ]
 
 
-def _preparing(store: Store, pack: WorkingPack) -> Callable[[], Job]:
-    def prepare() -> Job:
-        saved = store.resume(pack.stored.id, environment(pack.stored.placement))
-        runs = pack.runs
-        state = None if saved is None else saved[1]
-        seconds = pack.stored.seconds
-        return Job([run.settings for run in runs], [run.seed for run in runs], pack.stored.placement, state, seconds)
-
-    return prepare
+def _too_large(pack: WorkingPack, cause: str) -> str:
+    predicted = "" if pack.stored.bytes is None else f" (predicted: {pack.stored.bytes / 2**20:,.0f} MiB)"
+    return (
+        f"one run of it alone does not fit into memory{predicted}: {cause}; "
+        "make train.batch_size, task.length or the model smaller, or use a larger machine"
+    )
 
 
 def environment(placement: Placement) -> dict[str, str]:
     """What the last bits of a result may depend on."""
     packages = {"seedbed": __version__} | {name: version(name) for name in ("torch", "numpy")}
-    machine = {"python": platform.python_version(), "system": platform.platform(), "processor": _processor()}
+    machine = {"python": platform.python_version(), "system": platform.platform(), "processor": processor()}
     return packages | machine | {"device": placement.device, "threads": str(placement.threads)}
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
-
-
-class Recorder:
-    """Brings one pack's events into the store: readings are committed before the checkpoint that follows them."""
-
-    def __init__(self, store: Store, pack_id: str) -> None:
-        self._store, self._pack = store, pack_id
-        self._waiting: list[Evaluated | Sampled | Diverged | Finished] = []
-        self._since = time.monotonic()
-        self._open = False  # training has begun and not been closed
-
-    def take(self, event: Event | Failed) -> None:
-        self._open = True
-        if isinstance(event, Evaluated | Sampled | Diverged | Finished):
-            self._waiting.append(event)
-        if isinstance(event, Saved | Stopped | Failed) or time.monotonic() - self._since > FLUSH:
-            self._flush()
-        if isinstance(event, Saved):
-            self._store.save(self._pack, event)
-        elif isinstance(event, Stopped):
-            self._store.stop(self._pack)
-            self._open = False
-        elif isinstance(event, Failed):
-            self._store.fail(self._pack, event.cause)
-            self._open = False
-
-    def _flush(self) -> None:
-        if self._waiting:
-            self._store.record(self._pack, self._waiting)
-        self._waiting, self._since = [], time.monotonic()
-
-    def close(self) -> None:
-        """Ends a pack whose training ran to its end."""
-        self._flush()
-        if self._open:
-            self._store.finish(self._pack)

@@ -9,7 +9,16 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from seedbed.engines.local import Failed
@@ -28,6 +37,8 @@ class _Lane:
     start: int
     step: int
     live: int
+    bar: TaskID | None = None
+    started: bool = False  # its bar
     began: float = 0.0
     losses: str = ""
 
@@ -43,7 +54,7 @@ class _Rate(ProgressColumn):
 
 
 class Watcher:
-    """Follows packs; used as `with Watcher(console) as watcher: run_study(…, watcher, …)`."""
+    """Follows packs; used as `with Watcher(console) as watcher: run_studies(…, watcher, …)`."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self._console, self._quiet = console, quiet
@@ -68,16 +79,31 @@ class Watcher:
             self._bars.stop()
 
     def begin(self, packs: Sequence[WorkingPack]) -> None:
-        for number, pack in enumerate(packs, 1):
-            n_live = sum(run.status not in ("finished", "diverged") for run in pack.runs)
-            start = pack.stored.step or 0
-            name = f"pack {number}/{len(packs)}, {len(pack.runs)} {'run' if len(pack.runs) == 1 else 'runs'}"
-            self._lanes[pack.stored.id] = _Lane(pack, name, start, start, n_live)
-            if self._bars is not None:
-                self._bars.add_task(name, total=pack.n_steps, completed=start, losses="waiting", start=False)
+        self._follow(packs)
         if self._bars is None and packs and not self._quiet:
             n_runs = sum(len(pack.runs) for pack in packs)
             self._say(f"training {n_runs} runs in {len(packs)} {'pack' if len(packs) == 1 else 'packs'}")
+
+    def _follow(self, packs: Sequence[WorkingPack]) -> None:
+        n_before = len(self._lanes)
+        for number, pack in enumerate(packs, n_before + 1):
+            n_live = sum(run.status not in ("finished", "diverged") for run in pack.runs)
+            start = pack.stored.step or 0
+            name = f"pack {number}/{n_before + len(packs)}, {len(pack.runs)} {'run' if len(pack.runs) == 1 else 'runs'}"
+            bar = None
+            if self._bars is not None:
+                bar = self._bars.add_task(name, total=pack.n_steps, completed=start, losses="waiting", start=False)
+            self._lanes[pack.stored.id] = _Lane(pack, name, start, start, n_live, bar)
+
+    def split(self, pack: WorkingPack, parts: Sequence[WorkingPack]) -> None:
+        """Tells that a pack goes on as several, each with a bar of its own."""
+        sizes = " and ".join(str(len(part.runs)) for part in parts)
+        lane = self._lanes[pack.stored.id]
+        self._say(f"{lane.name} did not fit into memory; it goes on as packs of {sizes} runs")
+        self._follow(parts)
+        del self._lanes[pack.stored.id]
+        if self._bars is not None and lane.bar is not None:
+            self._bars.remove_task(lane.bar)
 
     def see(self, pack: WorkingPack, event: Event | Failed) -> None:
         lane = self._lanes[pack.stored.id]
@@ -103,16 +129,21 @@ class Watcher:
         )
 
     def _show(self, lane: _Lane) -> None:
-        if self._bars is not None:
-            task = list(self._lanes).index(lane.pack.stored.id)
-            if not self._bars.tasks[task].started:
-                self._bars.start_task(self._bars.task_ids[task])
-            self._bars.update(self._bars.task_ids[task], completed=lane.step, losses=lane.losses)
+        if self._bars is not None and lane.bar is not None:
+            if not lane.started:
+                self._bars.start_task(lane.bar)
+                lane.started = True
+            self._bars.update(lane.bar, completed=lane.step, losses=lane.losses)
         elif not self._quiet and time.monotonic() - self._said > PLAIN_EVERY:
             self._said = time.monotonic()
             for lane in self._lanes.values():
                 if lane.began and lane.step < lane.pack.n_steps:
                     self._say(_in_one_line(lane, self._said))
+
+    def say(self, text: str) -> None:
+        """Tells what goes on before the packs do."""
+        if not self._quiet:
+            self._say(text)
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -68,6 +68,65 @@ class Placement:
     threads: int = 1
     engine: str = "plain"
     dtype: str = "float32"
+    workers: int = 0  # packs side by side when it started, which decides its speed alone; 0: not known
+    alone: bool = False  # nothing else trains on the device meanwhile
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a pack has cost so far.
+
+    Seconds by what they went to: prepare (build models, read data), compile (the first update of a session, with
+    compiling and capturing), compute (all other updates), evaluate, write (samples) and save. Bytes are those of the
+    pack alone: steady between updates, and at most.
+    """
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)  # how often each of these was done
+    steady: int | None = None  # None: not measured
+    peak: int | None = None
+
+    def share(self, n_runs: int) -> Cost:
+        """One run's part of it."""
+        seconds = {name: spent / n_runs for name, spent in self.seconds.items()}
+        steady, peak = (None if held is None else round(held / n_runs) for held in (self.steady, self.peak))
+        return Cost(seconds, self.counts, steady, peak)
+
+    def each(self, name: str) -> float | None:
+        """Seconds that this took a time, on average; None where it was never done."""
+        return self.seconds[name] / self.counts[name] if self.counts.get(name) else None
+
+
+Basis: TypeAlias = Literal["measured", "similar", "model", "guess"]  # what a price is taken from, the surest first
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a pack is expected to cost.
+
+    Measured: such a pack was timed here. Similar: one of the same shape with another number of runs or workers. Model:
+    other shapes were, and operations and bytes carry their times over. Guess: nothing was.
+    """
+
+    seconds: float
+    bytes: int
+    basis: Basis
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a study is expected to take from the command to its end, and its packs by id."""
+
+    seconds: float
+    packs: Mapping[str, Price]
+
+    @property
+    def basis(self) -> Basis:
+        """That of most of the time."""
+        spent: dict[Basis, float] = {}
+        for price in self.packs.values():
+            spent[price.basis] = spent.get(price.basis, 0.0) + price.seconds
+        return max(spent, key=lambda basis: spent[basis], default="guess")
 
 
 # ---- events: what training yields; a slot is a run's place in its pack ----
@@ -97,7 +156,14 @@ class Saved:
     step: int
     state: Arrays
     weights: Mapping[int, Arrays]
-    seconds: Mapping[str, float] = field(default_factory=dict)  # spent so far: compute, evaluate
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the pack has cost up to this step; comes before each Saved, and last of all."""
+
+    step: int
+    cost: Cost
 
 
 @dataclass(frozen=True)
@@ -137,7 +203,8 @@ class Stopped:
     step: int
 
 
-Event: TypeAlias = Stepped | Evaluated | Sampled | Saved | Diverged | Finished | Stopped
+Happening: TypeAlias = Evaluated | Sampled | Measured | Diverged | Finished  # what is kept as it is told
+Event: TypeAlias = Stepped | Happening | Saved | Stopped
 
 
 # ---- what the store gives back ----
@@ -179,6 +246,15 @@ class StoredRun:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """How far a run has come, without what it is."""
+
+    run: str
+    status: Status
+    step: int
+
+
+@dataclass(frozen=True)
 class StoredPack:
     """A pack as the store knows it: its members by slot, where it runs, and the step it can go on from."""
 
@@ -186,8 +262,9 @@ class StoredPack:
     runs: tuple[str, ...]
     placement: Placement
     step: int | None  # None: nothing saved yet
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    cost: Cost = Cost()
     environment: tuple[Mapping[str, str | int], ...] = ()  # what it ran under, each from its "step" on
+    bytes: int | None = None  # predicted memory while training
 
 
 @dataclass(frozen=True)

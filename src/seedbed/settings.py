@@ -261,6 +261,7 @@ class Train(Dials):
         "fp32", description="of matrix products on a GPU: strict, 19-bit, or 16-bit with 32-bit weights"
     )
     save_every: Positive = Field(1_000, description="steps between kept checkpoints; the last is always kept")
+    alone: bool = Field(False, description="never stacked, and nothing else trains meanwhile: for fair clocks")
 
 
 Task: TypeAlias = Arithmetic | Text | Labels

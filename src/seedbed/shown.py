@@ -21,6 +21,7 @@ from seedbed.settings import Dials
 METRIC: Final = re.compile(r"(?:(?P<split>train|val|test(?:\[.+\])?)/)?(?P<quantity>[^/\[\]]+)(?P<group>\[.+\])?")
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Place = Annotated[int, Field(ge=1)]
 Scalar: TypeAlias = str | int | float | bool
 Choices: TypeAlias = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
 Filter: TypeAlias = dict[Name, Choices]  # dial → the value, or one of the values, that counts
@@ -29,7 +30,9 @@ Filter: TypeAlias = dict[Name, Choices]  # dial → the value, or one of the val
 class Figure(Dials):
     """One chart; which options matter depends on its kind."""
 
-    kind: Literal["curves", "against", "bars", "level", "parallel"] = Field("curves", description="what is drawn")
+    kind: Literal["curves", "against", "bars", "level", "parallel", "attention", "circle"] = Field(
+        "curves", description="what is drawn"
+    )
     title: str = Field("", description="in words; made from the rest when left out")
     report: str = Field("", description="the figure of the report it stands for, such as 'D 3'")
     metrics: tuple[Name, ...] = Field(("train/loss", "val/loss"), min_length=1, description="readings, one panel each")
@@ -46,6 +49,10 @@ class Figure(Dials):
     colour_scale: Literal["linear", "log", "log2"] = "linear"
     alphas: tuple[float, ...] = Field((), description="replays as if stopped at these shares of T")
     stopping: Name | None = Field(None, description="reading whose stopping advice is marked on its curves")
+    text: str = Field("", description="whose attention is drawn (attention)")
+    layers: tuple[Place, ...] = Field((), description="layers to draw, from 1 (attention); all when left out")
+    heads: tuple[Place, ...] = Field((), description="heads to draw, from 1 (attention); all when left out")
+    by: Literal["token", "word"] = Field("token", description="a row a token, or characters gathered into words")
     only: Filter = Field(default_factory=dict, description="dials that a run must have to be drawn")
 
 
@@ -53,7 +60,14 @@ class Question(Dials):
     """One question; the answer is a sentence with its uncertainty."""
 
     ask: Literal[
-        "which is better", "how does it change", "smallest", "largest", "which scales better", "grokking", "stopping"
+        "which is better",
+        "how does it change",
+        "smallest",
+        "largest",
+        "which scales better",
+        "grokking",
+        "stopping",
+        "does it hold",
     ] = Field("which is better", description="the kind of question")
     text: str = Field("", description="the question in the study's own words")
     report: str = Field("", description="the question of the report it stands for, such as 'D 3c'")
@@ -63,8 +77,11 @@ class Question(Dials):
     )
     between: Name | None = Field(None, description="dial whose values are compared")
     over: Name | None = Field(None, description="dial X of: how does M change with X, smallest X with …, scales with X")
-    at_least: float | None = Field(None, description="M ≥ this (smallest, largest)")
-    at_most: float | None = Field(None, description="M ≤ this (smallest, largest)")
+    expect: Literal["lower", "higher"] = Field(
+        "lower", description="the claim: M is lower than and_metric (does it hold)"
+    )
+    at_least: float | None = Field(None, description="M ≥ this (smallest, largest, does it hold)")
+    at_most: float | None = Field(None, description="M ≤ this (smallest, largest, does it hold)")
     and_metric: Name | None = Field(None, description="a second reading that must hold as well")
     and_at_least: float | None = None
     and_at_most: float | None = None

@@ -93,6 +93,12 @@ def test_the_smaller_loss_and_the_smaller_time_are_ahead() -> None:
     found = answer(Question(value="seconds", between="model.kind"), timed)
     assert found.sentence.startswith("LSTM is ahead of GPT on compute time in seconds by 5")
     assert "share its time equally" in found.warning
+    alone = [
+        run({"model.kind": kind, "train.alone": True}, seed, 1.0, seconds=s)
+        for kind, s in (("gpt", 9.0), ("lstm", 4.0))
+        for seed in (0, 1)
+    ]
+    assert "share" not in (answer(Question(value="seconds", between="model.kind"), alone).warning or "")
 
 
 def test_an_early_step_is_early_and_not_better() -> None:
@@ -427,7 +433,7 @@ def test_answer_prints_each_question_with_its_sentence(home: Path) -> None:
     assert "Which model reaches the lower validation loss?\n  " in text
     assert "cannot tell with 2 seeds" in text
     document = json.loads(call(home, "answer", "arithmetic/sanity", "--json"))
-    assert [one["asked"]["report"] for one in document["answers"]] == ["D 2"] * 4 + ["D 1"]
+    assert [one["asked"]["report"] for one in document["answers"]] == ["D 2"] * 4 + ["D 1"] + ["D 8b"] * 9
     assert {"question", "asked", "sentence", "warning", "n", "numbers"} == document["answers"][0].keys()
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -124,6 +125,23 @@ def test_the_same_command_again_trains_nothing(trained):
     done = seedbed("run", "quickstart", *TINY, "model.kind=gpt,lstm", home=home)
     assert "4 finished" in done.stderr
     assert {path: path.stat().st_mtime_ns for path in (home / "checkpoints").rglob("*.safetensors")} == before
+
+
+def test_studies_trained_in_one_command_share_what_they_have_in_common(tmp_path):
+    for name, dims in (("one", "8,16"), ("two", "16,32")):
+        seedbed("init", tmp_path / f"{name}.toml", "--from", "quickstart")
+        text = (tmp_path / f"{name}.toml").read_text(encoding="utf-8")
+        (tmp_path / f"{name}.toml").write_text(f"{text}\n[grid]\nmodel.dim = [{dims}]\n", encoding="utf-8")
+    rest = [word for word in TINY if "dim" not in word]
+    done = seedbed("run", tmp_path / "one.toml", tmp_path / "two.toml", *rest, home=tmp_path / "lab")
+    assert "6 finished" in done.stderr  # 3 widths × 2 seeds, not 4 points
+    assert done.stdout.count("Best values") == 2
+    listed = json.loads(seedbed("ls", "--json", home=tmp_path / "lab").stdout)
+    assert Counter(run["study"] for run in listed["runs"]) == {"one": 4, "two": 4}
+
+
+def test_a_star_that_matches_nothing_is_told(tmp_path):
+    assert "matches no shipped study" in seedbed("run", "nothing/*", home=tmp_path, code=2).stderr
 
 
 def test_print_config_can_be_fed_back(tmp_path):

@@ -71,10 +71,10 @@ def test_a_store_cut_short_is_refused(tmp_path: Path, length: int) -> None:
 def test_a_newer_schema_is_refused_and_left_as_it_was(tmp_path: Path, open_store: Callable[[Path], Store]) -> None:
     Store.open(tmp_path).close()
     with sqlite3.connect(tmp_path / "store.db") as connection:
-        connection.execute("UPDATE meta SET value = '3' WHERE key = 'schema'")
+        connection.execute("UPDATE meta SET value = '4' WHERE key = 'schema'")
     connection.close()
     before = listing(tmp_path)
-    with pytest.raises(StoreError, match="has schema 3, written by a newer seedbed; this one knows schema 2"):
+    with pytest.raises(StoreError, match="has schema 4, written by a newer seedbed; this one knows schema 3"):
         open_store(tmp_path)
     assert listing(tmp_path) == before
 

@@ -78,6 +78,7 @@ def make_old(home: Path) -> None:
     """The store as schema 1 had it."""
     with sqlite3.connect(home / "store.db") as connection:
         connection.execute("DROP TABLE samples")
+        connection.execute("DROP TABLE costs")
         connection.execute("UPDATE meta SET value = '1' WHERE key = 'schema'")
     connection.close()
 

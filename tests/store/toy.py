@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from seedbed.records import (
     Diverged,
     Evaluated,
     Finished,
+    Happening,
     Pack,
     Parameters,
     Placement,
@@ -27,7 +27,6 @@ from seedbed.records import (
 from seedbed.settings import Settings
 from seedbed.store import Store
 
-Happening: TypeAlias = Evaluated | Diverged | Finished
 NAMES = ("val/loss", "norm")
 LAST_STEP = {0: 4, 2: 6}
 DIVERGES = (1, 3)
@@ -58,7 +57,7 @@ def evaluated(step: int, slots: Sequence[int], values: Sequence[float], name: st
 
 def saved(step: int, slots: Sequence[int] = (), weight: float = 1.0) -> Saved:
     weights = {slot: {"w": np.full((2, 3), weight + slot)} for slot in slots}
-    return Saved(step, {"x": np.array([weight, step])}, weights, {"compute": 1.5})
+    return Saved(step, {"x": np.array([weight, step])}, weights)
 
 
 def record_then_save(store: Store, pack_id: str, events: Sequence[Happening], save: Saved) -> None:

@@ -101,6 +101,7 @@ def test_a_tiny_scale_has_the_same_points_in_far_fewer_numbers(name: str) -> Non
         ("speeches/regularised", {576_539, 576_339}, 36),
         ("wikitext/optimizers", {34_107_392, 38_372_352}, 8),
         ("wikitext/depth", {34_107_392, 36_208_640, 40_411_136, 38_372_352, 45_460_224, 59_635_968}, 6),
+        ("wikitext/cost", {34_107_392, 36_208_640, 40_411_136, 38_372_352, 45_460_224, 59_635_968}, 72),
     ],
 )
 def test_text_studies_have_the_reports_models(name: str, totals: set[int], n_runs: int) -> None:
@@ -111,6 +112,11 @@ def test_text_studies_have_the_reports_models(name: str, totals: set[int], n_run
 def test_the_twelve_runs_of_wikitext_share_their_common_ones() -> None:
     plans = [plan_shipped(f"wikitext/{name}") for name in ("optimizers", "depth")]
     assert len({run.id for plan in plans for run in plan.runs}) == 12
+
+
+@pytest.mark.parametrize("name", ["speeches/alibi", "wikitext/optimizers", "wikitext/depth", "wikitext/cost"])
+def test_runs_whose_clocks_are_compared_have_the_machine_to_themselves(name: str) -> None:
+    assert {run.settings.train.alone for run in plan_shipped(name).runs} == {True}
 
 
 @pytest.mark.parametrize(

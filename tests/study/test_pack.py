@@ -73,6 +73,16 @@ def test_memory_bounds_a_pack_and_a_run_too_large_is_alone() -> None:
     assert sizes(runs_of({}, seeds=3), Room(1, 100, 1)) == [1, 1, 1]
 
 
+def test_a_run_that_must_be_alone_is_never_stacked() -> None:
+    assert sizes(runs_of({}, {"train.alone": True}, seeds=3)) == [3, 1, 1, 1]
+
+
+def test_where_it_was_measured_only_as_many_are_stacked_as_pay() -> None:
+    room = Room(10**12, 100, 1, stacked={shape_key(Settings()): 2})
+    assert sizes(runs_of({}, {"model.dim": 32}, seeds=5), room) == [2, 2, 1, 5]
+    assert sizes(runs_of({"train.alone": True}, seeds=2), room) == [1, 1]
+
+
 def test_enough_packs_are_made_for_all_cores() -> None:
     assert sizes(runs_of({}, seeds=8), Room(10**12, 100, 3)) == [3, 3, 2]
     assert sizes(runs_of({}, seeds=2), Room(10**12, 100, 5)) == [1, 1]

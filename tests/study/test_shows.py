@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from seedbed.errors import StudyError
@@ -98,11 +100,26 @@ only = 3
         ('ask = "which scales better"\nover = "model.dim"', "between"),
         ('ask = "smallest"\nover = "model.dim"\nat_least = 1\nand_metric = "norm"', "and_at_least or and_at_most"),
         ('ask = "smallest"\nover = "model.dim"\nat_least = 1\nand_at_most = 1', "and_metric"),
+        ('ask = "does it hold"\nmetric = "attention_top[layer=1]"', "and_metric, at_least or at_most"),
     ],
 )
 def test_a_question_that_lacks_something_is_told_what(write: WriteStudy, options: str, needs: str) -> None:
     with pytest.raises(StudyError, match=rf":1: ask = .* needs {needs} as well"):
         read_study(write(f"[[questions]]\n{options}\n"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", 'kind = "attention" needs text as well'),
+        ('text = "a"\nlayers = [0]', "layers = [0]: expected a list of whole numbers from 1"),
+        ('text = "a"\nheads = 2', "heads = 2: expected a list of whole numbers from 1"),
+        ('text = "a"\nby = "line"', 'by = "line": expected one of "token", "word"'),
+    ],
+)
+def test_a_figure_of_attention_names_its_text_and_places(write: WriteStudy, options: str, said: str) -> None:
+    with pytest.raises(StudyError, match=re.escape(said)):
+        read_study(write(f'[[figures]]\nkind = "attention"\n{options}\n'))
 
 
 @pytest.mark.parametrize("text", ["questions = 3", "figures = [1, 2]", "[questions]\nask = 'grokking'"])

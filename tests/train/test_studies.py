@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seedbed.pipeline import Machine, run_study
+from seedbed.pipeline import Machine, run_studies
 from seedbed.store.store import Store
 from seedbed.study.plan import plan_named
 
@@ -12,6 +12,8 @@ MACHINE = Machine("cpu", 1, "plain")
 
 
 class Nobody:
+    def say(self, text): ...
+
     def begin(self, packs): ...
 
     def see(self, pack, event): ...
@@ -20,7 +22,7 @@ class Nobody:
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch):
     """As the other tests; two threads would go on spinning in this process."""
-    monkeypatch.setattr("seedbed.pipeline.n_cores", lambda: 1)
+    monkeypatch.setattr("seedbed.engines.machine.n_cores", lambda: 1)
 
 
 @pytest.fixture
@@ -65,17 +67,17 @@ def everything(home, study):
 @pytest.mark.parametrize("study", STUDIES)
 def test_an_interrupted_study_ends_as_an_uninterrupted_one(study, texts):
     planned = plan(study, texts)
-    outcome = run_study(planned, texts / "whole", MACHINE, Nobody(), stop=lambda: False)
+    outcome = run_studies([planned], texts / "whole", MACHINE, Nobody(), stop=lambda: False)
     assert outcome.counts == {"finished": len(planned.runs)}
     calls = iter(range(1_000_000))
-    stopped = run_study(planned, texts / "parts", MACHINE, Nobody(), stop=lambda: next(calls) > 12)
+    stopped = run_studies([planned], texts / "parts", MACHINE, Nobody(), stop=lambda: next(calls) > 12)
     assert stopped.stopped
-    run_study(planned, texts / "parts", MACHINE, Nobody(), stop=lambda: False)
+    run_studies([planned], texts / "parts", MACHINE, Nobody(), stop=lambda: False)
     assert everything(texts / "parts", study) == everything(texts / "whole", study)
 
 
 def test_samples_reach_the_store(texts):
-    run_study(plan("characters/overfit", texts), texts / "lab", MACHINE, Nobody(), stop=lambda: False)
+    run_studies([plan("characters/overfit", texts)], texts / "lab", MACHINE, Nobody(), stop=lambda: False)
     with Store.open(texts / "lab") as store:
         for run in store.runs("characters/overfit"):
             samples = store.samples(run.id)

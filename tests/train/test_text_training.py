@@ -17,7 +17,7 @@ from seedbed.errors import UsageError
 from seedbed.generate.sample import write
 from seedbed.models.build import build_model, build_pack, load_kept
 from seedbed.models.layers import Bank, statistics
-from seedbed.records import Evaluated, Finished, Placement, Sampled, Saved, Stepped, Stopped
+from seedbed.records import Cost, Evaluated, Finished, Measured, Placement, Sampled, Saved, Stepped, Stopped
 from seedbed.settings import Settings
 from seedbed.train.loop import train_pack
 from seedbed.train.readings import take_readings
@@ -178,7 +178,7 @@ def test_a_classifier_learns_and_what_is_kept_of_it_classifies_alike(moods):
     found, settings = events(moods | {"train.steps": 60}), Settings.of(moods)
     step = torch.zeros(1, dtype=torch.int64)
     model, bank = build_pack([settings], [9], step, torch.float64)
-    load_kept(model, bank, 0, found[-1].weights[0])
+    load_kept(model, bank, 0, found[-2].weights[0])
     for name, part in prepare_labels(settings.task).parts.items():
         with torch.no_grad():
             logits = model.eval()(torch.from_numpy(part.rows)[None])[0, :, 0]
@@ -222,12 +222,12 @@ def test_a_budget_of_seconds_ends_at_a_record_and_is_resumed_with_what_is_left(p
     found = events(dials)
     end = next(event for event in found if isinstance(event, Finished))
     assert end.step % 3 == 0
-    assert isinstance(found[-1], Saved)
-    assert found[-1].seconds["compute"] >= 0.05
+    assert [type(event) for event in found[-3:]] == [Measured, Saved, Measured]
+    assert found[-1].cost.seconds["compute"] >= 0.05
     calls = iter([False, True])
     first = events(dials, stop=lambda: next(calls))
     assert isinstance(first[-1], Stopped)
-    rest = events(dials, resume=first[-2].state, seconds={"compute": 0.05, "evaluate": 0.0})
+    rest = events(dials, resume=first[-2].state, spent=Cost({"compute": 0.05, "evaluate": 0.0}))
     assert [event.step for event in rest if isinstance(event, Finished)] == [3]
 
 

@@ -1,25 +1,28 @@
 """This machine: packs in worker processes on the CPU, or one after another in this process.
 
-    run_jobs(jobs, work, on_event, n_workers=2, stop=lambda: interrupted)
+    run_jobs([Task(prepare), …], work, on_event, n_workers=2, stop=lambda: interrupted)
 
-`work(job, stop)` yields events; each reaches `on_event(number of the job, event)` in the caller's process, which alone
-writes. A job that raises, or whose process dies, is reported as `Failed` and the others go on.
+`work(job, stop)` yields events; each reaches `on_event(number of the task, event)` in the caller's process, which alone
+writes. A job that raises, or whose process dies, is reported as `Failed` and the others go on; `on_event` may append
+tasks to the list, to do the same work in another way.
 """
 
 from __future__ import annotations
 
+import gc
 import multiprocessing as mp
 import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.synchronize import Event as SharedFlag
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from seedbed.engines.memory import keep_freed_memory
 from seedbed.records import Event, Stepped
 
 TICK = 0.5  # seconds between progress events that cross a process border
@@ -27,10 +30,11 @@ TICK = 0.5  # seconds between progress events that cross a process border
 
 @dataclass(frozen=True)
 class Failed:
-    """A job that ended with an error of its own."""
+    """A job that ended with an error of its own; `no_memory` where it did not fit, as far as that can be told."""
 
     cause: str
     trace: str = ""
+    no_memory: bool = False
 
 
 Stop: TypeAlias = Callable[[], bool]  # looked at between updates
@@ -39,9 +43,26 @@ Work: TypeAlias = Callable[[Job, Stop], Iterator[Event]]
 OnEvent: TypeAlias = Callable[[int, Event | Failed], None]
 
 
+@dataclass(frozen=True)
+class Task:
+    """A job to do, prepared just before it starts; `alone`: while nothing else is done on this machine."""
+
+    prepare: Callable[[], Job]
+    alone: bool = False
+
+
 def n_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def process_age() -> float:
+    """Seconds since this process was started, as the system tells it; 0 where it does not."""
+    stat = Path("/proc/self/stat")
+    if not stat.exists():
+        return 0.0
+    ticks = int(stat.read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def find_device() -> str:
@@ -50,56 +71,97 @@ def find_device() -> str:
 
 
 def run_jobs(
-    jobs: Sequence[Callable[[], Job]], work: Work, on_event: OnEvent, n_workers: int, stop: Stop, n_lanes: int = 1
+    tasks: list[Task],
+    work: Work,
+    on_event: OnEvent,
+    n_workers: int,
+    stop: Stop,
+    n_lanes: int = 1,
+    apart: bool = False,
 ) -> None:
-    """Does all jobs, each prepared just before it starts: in worker processes, or here, `n_lanes` of them in turn."""
-    if n_workers > 1 and len(jobs) > 1:
-        _run_in_workers(jobs, work, on_event, n_workers, stop)
+    """Does all tasks: in worker processes (`apart`: in any case), or here, `n_lanes` of them in turn."""
+    if apart or (n_workers > 1 and len(tasks) > 1):
+        _run_in_workers(tasks, work, on_event, n_workers, stop)
     else:
-        _run_here(jobs, work, on_event, n_lanes, stop)
+        _run_here(tasks, work, on_event, n_lanes, stop)
 
 
-def _run_here(jobs: Sequence[Callable[[], Job]], work: Work, on_event: OnEvent, n_lanes: int, stop: Stop) -> None:
+class _Queue:
+    """Which task starts next: in their order, but those that must be alone when all others are over."""
+
+    def __init__(self, tasks: list[Task]) -> None:
+        self._tasks = tasks
+        self._started: set[int] = set()
+
+    def take(self, busy: Collection[int]) -> int | None:
+        """A task to start beside those that are being done; None where there is none yet, or none any more."""
+        if any(self._tasks[number].alone for number in busy):
+            return None
+        waiting = [number for number in range(len(self._tasks)) if number not in self._started]
+        shared = [number for number in waiting if not self._tasks[number].alone]
+        number = shared[0] if shared else waiting[0] if waiting and not busy else None
+        if number is not None:
+            self._started.add(number)
+        return number
+
+
+def _run_here(tasks: list[Task], work: Work, on_event: OnEvent, n_lanes: int, stop: Stop) -> None:
     """Takes turns between lanes: each turn queues one update on the device, so lanes with own streams overlap there."""
-    waiting, lanes = list(enumerate(jobs)), dict[int, Iterator[Event]]()
+    queue, lanes = _Queue(tasks), dict[int, Iterator[Event]]()
     while True:
-        while waiting and len(lanes) < n_lanes and not stop():
-            number, prepare = waiting.pop(0)
-            lanes[number] = work(prepare(), stop)
+        while len(lanes) < n_lanes and not stop() and (number := queue.take(lanes)) is not None:
+            lanes[number] = work(tasks[number].prepare(), stop)
         if not lanes:
             return
-        for number, events in list(lanes.items()):
+        for number in list(lanes):
             event: Event | Failed | None
             try:
-                event = next(events, None)
+                event = next(lanes[number], None)
             except Exception as error:  # what training raised; what on_event raises is not caught
-                event = Failed(_in_one_line(error), traceback.format_exc())
-            if event is not None:
-                on_event(number, event)
+                event = failure(error)
             if event is None or isinstance(event, Failed):
                 del lanes[number]
+            if isinstance(event, Failed) and event.no_memory:
+                gc.collect()  # what it held of the device is free before the next one asks
+            if event is not None:
+                on_event(number, event)
 
 
-def _run_in_workers(
-    jobs: Sequence[Callable[[], Job]], work: Work, on_event: OnEvent, n_workers: int, stop: Stop
-) -> None:
+def _run_in_workers(tasks: list[Task], work: Work, on_event: OnEvent, n_workers: int, stop: Stop) -> None:
     context = mp.get_context("spawn")  # fresh interpreters: a fork would copy threads and open stores
     flag = context.Event()
-    waiting = list(enumerate(jobs))
-    workers = [_Worker(context, work, flag) for _ in range(min(n_workers, len(jobs)))]
+    queue, workers = _Queue(tasks), list[_Worker]()
     try:
-        for worker in workers:
-            worker.start(*waiting.pop(0))
-        while busy := [worker for worker in workers if worker.number is not None]:
+        while True:
+            while not stop() and _start_next(queue, tasks, workers, n_workers, lambda: _Worker(context, work, flag)):
+                pass
+            busy = [worker for worker in workers if worker.number is not None]
+            if not busy:
+                return
             ready = wait([worker.pipe for worker in busy], timeout=TICK)
             if stop():
                 flag.set()
             for worker in busy:
-                if worker.pipe in ready and worker.deliver(on_event) and waiting and not stop():
-                    worker.start(*waiting.pop(0))
+                if worker.pipe in ready:
+                    worker.deliver(on_event)
     finally:
         for worker in workers:
             worker.end()
+
+
+def _start_next(
+    queue: _Queue, tasks: list[Task], workers: list[_Worker], n_workers: int, hire: Callable[[], _Worker]
+) -> bool:
+    """Gives one more task to an idle or a new worker; says whether there was one to give."""
+    idle = [worker for worker in workers if worker.number is None]
+    busy = [worker.number for worker in workers if worker.number is not None]
+    number = queue.take(busy) if idle or len(workers) < n_workers else None
+    if number is None:
+        return False
+    if not idle:
+        workers.append(hire())
+    (idle or workers)[-1].start(number, tasks[number].prepare)
+    return True
 
 
 class _Worker:
@@ -120,21 +182,21 @@ class _Worker:
         self.pipe.send(prepare())
         self.number = number
 
-    def deliver(self, on_event: OnEvent) -> bool:
-        """Hands on one message; says whether the job is over."""
+    def deliver(self, on_event: OnEvent) -> None:
+        """Hands on one message; the worker is free again after the last one of its job."""
         number = self.number
         assert number is not None
         try:
             message = self.pipe.recv()
         except (EOFError, OSError):
             self._process.join()
-            message = Failed(f"its worker process died ({_ending(self._process.exitcode)})")
+            killed = self._process.exitcode == -signal.SIGKILL
+            message = Failed(f"its worker process died ({_ending(self._process.exitcode)})", no_memory=killed)
             self._open()
-        if message is not None:
-            on_event(number, message)
         if message is None or isinstance(message, Failed):
             self.number = None
-        return self.number is None
+        if message is not None:
+            on_event(number, message)
 
     def end(self) -> None:
         self.pipe.close()
@@ -146,6 +208,7 @@ def _serve(pipe: Connection, work: Work, stop: SharedFlag) -> None:
     """The worker's life: take a job, send its events, send None; ends when the pipe does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    keep_freed_memory()
     while True:
         try:
             job = pipe.recv()
@@ -166,9 +229,23 @@ def _send_events(pipe: Connection, events: Iterator[Event]) -> None:
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception as error:
-        pipe.send(Failed(_in_one_line(error), traceback.format_exc()))
+        pipe.send(failure(error))
         return
     pipe.send(None)
+
+
+def failure(error: Exception) -> Failed:
+    """What a job raised, as it is told; to be called while the error is being handled."""
+    return Failed(_in_one_line(error), traceback.format_exc(), _is_no_memory(error))
+
+
+def _is_no_memory(error: BaseException | None) -> bool:
+    """A refusal of memory, or what one led to; torch's class is known by its name, since torch is not imported here."""
+    if error is None:
+        return False
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    refused = bool(kinds & {"MemoryError", "OutOfMemoryError"}) or "can't allocate memory" in str(error)
+    return refused or _is_no_memory(error.__cause__ or error.__context__)
 
 
 def _in_one_line(error: Exception) -> str:

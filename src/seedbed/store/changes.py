@@ -15,9 +15,9 @@ from typing import Any
 from sqlalchemy import Connection, Table, bindparam, delete, func, or_, select, update
 from sqlalchemy.dialects.sqlite import insert
 
-from seedbed.records import Pack, Placement, Plan, Run
+from seedbed.records import Cost, Pack, Placement, Plan, Run
 from seedbed.store.readings import ENDED, Names, Numbers, Progress, Rows
-from seedbed.store.schema import AnyRow, checkpoints, names, packs, readings, runs, samples, studies, study_runs
+from seedbed.store.schema import AnyRow, checkpoints, costs, names, packs, readings, runs, samples, studies, study_runs
 
 BATCH = 10_000  # values in one IN list; SQLite takes 32,766
 BEST = "val/loss"
@@ -75,8 +75,20 @@ def start_pack(connection: Connection, pack: Pack, placement: Placement) -> None
     """A new pack, and its runs in it."""
     members = [run.id for run in pack.runs]
     connection.execute(insert(packs).values(id=pack.id, members=members, placement=asdict(placement)))
-    for batch in batches(members):
-        connection.execute(update(runs).where(runs.c.id.in_(batch)).values(pack=pack.id))
+    connection.execute(insert(costs).values(pack=pack.id, predicted=pack.bytes))
+    _move_runs(connection, members, pack.id)
+
+
+def start_part(connection: Connection, part: Mapping[str, Any], cost: Mapping[str, Any]) -> None:
+    """A pack that takes its members over from another one."""
+    connection.execute(insert(packs).values(part))
+    connection.execute(insert(costs).values(pack=part["id"], **cost))
+    _move_runs(connection, part["members"], part["id"])
+
+
+def _move_runs(connection: Connection, run_ids: Iterable[str], pack_id: str) -> None:
+    for batch in batches(run_ids):
+        connection.execute(update(runs).where(runs.c.id.in_(batch)).values(pack=pack_id))
 
 
 # ---- recording ----
@@ -126,6 +138,14 @@ def _intern(connection: Connection, wanted: Iterable[Names]) -> dict[Names, int]
     connection.execute(insert(names).on_conflict_do_nothing(), [{"names": text} for text in texts])
     rows = connection.execute(select(names).where(names.c.names.in_(texts)))
     return {texts[row.names]: row.id for row in rows}
+
+
+def write_cost(connection: Connection, pack_id: str, cost: Cost) -> None:
+    """What a pack has cost so far, in place of what was known."""
+    connection.execute(update(packs).where(packs.c.id == pack_id).values(seconds=dict(cost.seconds)))
+    known = connection.execute(select(costs.c.predicted).where(costs.c.pack == pack_id)).scalar()
+    row = {"pack": pack_id, "predicted": known, "counts": dict(cost.counts), "steady": cost.steady, "peak": cost.peak}
+    upsert(connection, costs, [row])
 
 
 # ---- saving and going on ----

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -80,6 +81,13 @@ def read_arrays(path: Path, identity: Identity, digest: str) -> Arrays:
     if found != _canonical(asdict(identity)):
         raise DamagedCheckpoint(f"{path} should hold {identity}, but says it is {found}")
     return arrays
+
+
+def take_slots(state: Arrays, slots: Sequence[int], n_slots: int) -> Arrays:
+    """Some slots' part of a pack's state: of arrays that have a row for each slot, theirs; all others are common."""
+    return {
+        name: array[list(slots)] if array.ndim and len(array) == n_slots else array for name, array in state.items()
+    }
 
 
 def _metadata(data: bytes) -> str:

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from seedbed.errors import Busy, OutOfResources, SeedbedError, StoreError
 
+TRIES = 5
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
@@ -98,6 +100,34 @@ def in_words(n_bytes: int) -> str:
     return f"{n_bytes} bytes" if power == 0 else f"{n_bytes / 1000**power:.1f} {units[power]}"
 
 
+def is_locked(path: Path) -> bool:
+    """Whether some process holds this lock now; nothing is made or written."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _take(descriptor: int, wait: bool) -> None:
+    """Tries more than once: someone who only asks whether a lock is held has it for an instant."""
+    for left in reversed(range(1 if wait else TRIES)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
 @contextmanager
 def locked(path: Path, what: str, wait: bool = False) -> Iterator[None]:
     """Hold a lock that ends with this process, however it ends; `Busy` names the holder.
@@ -108,7 +138,7 @@ def locked(path: Path, what: str, wait: bool = False) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            _take(descriptor, wait)
         except BlockingIOError:
             holder = os.pread(descriptor, 200, 0).decode() or "another process"
             raise Busy(f"{what} is held by {holder}; wait for it or stop it, then run the same command again") from None

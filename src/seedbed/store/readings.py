@@ -7,12 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.records import Curve, Diverged, Evaluated, Finished, Sampled, Status, StoredSample
+from seedbed.records import (
+    Cost,
+    Curve,
+    Diverged,
+    Evaluated,
+    Finished,
+    Happening,
+    Measured,
+    Sampled,
+    Status,
+    StoredSample,
+)
 
 Names: TypeAlias = tuple[str, ...]
 ENDED: tuple[Status, ...] = ("finished", "diverged")
@@ -65,12 +78,14 @@ class Folded:
 
     numbers: Rows
     samples: list[dict[str, Any]]  # rows of `samples`
+    cost: Cost | None = None  # the last that was told
 
 
-def fold(events: Iterable[Evaluated | Sampled | Diverged | Finished], slots: Mapping[int, Progress]) -> Folded:
+def fold(events: Iterable[Happening], slots: Mapping[int, Progress]) -> Folded:
     """The rows to keep; moves the progress of the slots on. An ended run, and a slot not listed, is left alone."""
     rows: Rows = {}
     samples: list[dict[str, Any]] = []
+    cost: Cost | None = None
     for event in events:
         match event:
             case Evaluated():
@@ -82,7 +97,9 @@ def fold(events: Iterable[Evaluated | Sampled | Diverged | Finished], slots: Map
                 slots[event.slot].end("diverged", event.step, event.cause)
             case Finished() if _goes_on(slots, event.slot):
                 slots[event.slot].end("finished", event.step)
-    return Folded(rows, samples)
+            case Measured():
+                cost = event.cost
+    return Folded(rows, samples, cost)
 
 
 def _goes_on(slots: Mapping[int, Progress], slot: int) -> bool:
@@ -124,9 +141,10 @@ def unfold(
     """The curves of each run by name, from (run, step, names, data) with steps rising within a run."""
     steps: dict[str, dict[Names, list[int]]] = {}
     blocks: dict[str, dict[Names, list[bytes]]] = {}
-    for run, step, names, data in rows:
-        steps.setdefault(run, {}).setdefault(names, []).append(step)
-        blocks.setdefault(run, {}).setdefault(names, []).append(data)
+    for (run, names), several in groupby(rows, itemgetter(0, 2)):  # by stretches: there may be millions of rows
+        of_run = list(several)
+        steps.setdefault(run, {}).setdefault(names, []).extend(row[1] for row in of_run)
+        blocks.setdefault(run, {}).setdefault(names, []).extend(row[3] for row in of_run)
     return {run: _curves(steps[run], blocks[run], wanted) for run in steps}
 
 

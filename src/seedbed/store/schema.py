@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from sqlalchemy import JSON, Boolean, Column, ForeignKey, Integer, LargeBinary, MetaData, String, Table, Text
 
 from seedbed.errors import StoreError
-from seedbed.records import Parameters, Placement, StoredPack, StoredRun
+from seedbed.records import Cost, Parameters, Placement, StoredPack, StoredRun
 from seedbed.settings import Settings
 
-SCHEMA = 2  # raised whenever an older program could no longer write correctly; 2: samples
+SCHEMA = 3  # raised whenever an older program could no longer write correctly; 2: samples; 3: costs
 APPLICATION_ID = int.from_bytes(b"seed", "big")  # bytes 68–71 of the file, so that a foreign database is recognised
 
 AnyRow: TypeAlias = Any  # sqlalchemy.Row; its type parameters differ between versions 2.0 and 2.1
@@ -97,6 +97,15 @@ checkpoints = Table(
     Column("bytes", Integer, nullable=False),
 )
 
+costs = Table(  # besides the seconds in `packs`
+    "costs",
+    tables,
+    Column("pack", ForeignKey("packs.id", ondelete="CASCADE"), primary_key=True),
+    Column("predicted", Integer),  # bytes
+    Column("counts", JSON, nullable=False, default=dict),
+    Column("steady", Integer),  # bytes
+    Column("peak", Integer),  # bytes
+)
 
 samples = Table(
     "samples",
@@ -126,7 +135,9 @@ def run_of(row: AnyRow) -> StoredRun:
     return StoredRun(row.id, row.seed, settings, parameters, row.status, row.step, row.pack, row.cause, row.best)
 
 
-def pack_of(row: AnyRow) -> StoredPack:
-    """The pack in a row of `packs`."""
+def pack_of(row: AnyRow, cost: AnyRow | None = None) -> StoredPack:
+    """The pack in a row of `packs`, with what is known of its cost from a row of `costs`."""
     placement, environment = Placement(**row.placement), tuple(row.environment)
-    return StoredPack(row.id, tuple(row.members), placement, row.step, row.seconds, environment)
+    spent = Cost(row.seconds) if cost is None else Cost(row.seconds, cost.counts, cost.steady, cost.peak)
+    predicted = None if cost is None else cost.predicted
+    return StoredPack(row.id, tuple(row.members), placement, row.step, spent, environment, predicted)

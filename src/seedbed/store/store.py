@@ -13,28 +13,27 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
 from seedbed.errors import DamagedCheckpoint, MissingData, UsageError
 from seedbed.records import (
     Arrays,
     Checkpoint,
     Curve,
-    Diverged,
-    Evaluated,
-    Finished,
+    Happening,
     Pack,
     Placement,
     Plan,
-    Sampled,
     Saved,
+    Standing,
     Status,
     StoredPack,
     StoredRun,
@@ -42,13 +41,14 @@ from seedbed.records import (
     StoredStudy,
 )
 from seedbed.store import changes, schema
-from seedbed.store.checkpoints import Identity, digest_of_value, read_arrays, write_arrays
+from seedbed.store.checkpoints import Identity, digest_of_value, read_arrays, take_slots, write_arrays
 from seedbed.store.database import Database
-from seedbed.store.files import locked
+from seedbed.store.files import is_locked, locked
 from seedbed.store.readings import ENDED, fold, sample_of, unfold
 from seedbed.store.schema import (
     AnyRow,
     checkpoints,
+    costs,
     pack_of,
     packs,
     readings,
@@ -108,13 +108,13 @@ class Store:
                     fresh = replace(pack, id=digest_of_value([run.id for run in free])[:16], runs=free)
                     changes.start_pack(connection, fresh, placement_of(fresh))
                     wanted[fresh.id] = None
-            stored = [connection.execute(select(packs).where(packs.c.id == pack_id)).one() for pack_id in wanted]
         self._tidy()
-        return [pack_of(row) for row in stored]
+        found = {pack.id: pack for pack in self._packs(packs.c.id.in_(wanted))}
+        return [found[pack_id] for pack_id in wanted]
 
     def lock(self, pack_id: str) -> AbstractContextManager[None]:
         """Hold a pack while training it; `Busy` when another process does. A killed process holds nothing."""
-        return locked(self.home / "locks" / f"{pack_id}.lock", f"pack {pack_id}")
+        return locked(self._lock_path(pack_id), f"pack {pack_id}")
 
     # ---- while training; the caller holds the pack's lock ----
 
@@ -128,7 +128,7 @@ class Store:
                 changes.note_environment(connection, pack_id, environment)
         return state
 
-    def record(self, pack_id: str, events: Sequence[Evaluated | Sampled | Diverged | Finished]) -> None:
+    def record(self, pack_id: str, events: Sequence[Happening]) -> None:
         """Commit what happened, in the order of training; the same again changes nothing, nor does an ended run."""
         with self._database.write() as connection:
             slots = changes.progress_by_slot(connection, pack_id)
@@ -136,6 +136,8 @@ class Store:
             folded = fold(events, slots)
             changes.write_readings(connection, pack_id, folded.numbers)
             changes.upsert(connection, samples, folded.samples)
+            if folded.cost is not None:
+                changes.write_cost(connection, pack_id, folded.cost)
             changes.write_progress(connection, [slots[slot] for slot in slots if slots[slot] != before[slot]])
 
     def save(self, pack_id: str, saved: Saved) -> None:
@@ -144,10 +146,10 @@ class Store:
         kept = "all recorded readings" + ("" if pack.step is None else f" and the state of step {pack.step:,}")
         weights = self._write_weights(pack, saved, kept)
         path = self._state_path(pack_id, saved.step)
-        state = write_arrays(path, saved.state, _state_of(pack, saved.step), kept)
+        state = write_arrays(path, saved.state, _state_of(pack_id, pack.members, saved.step), kept)
         with self._database.write() as connection:
             changes.upsert(connection, checkpoints, weights)
-            values = {"step": saved.step, "digest": state.digest, "seconds": dict(saved.seconds)}
+            values = {"step": saved.step, "digest": state.digest}
             connection.execute(update(packs).where(packs.c.id == pack_id).values(values))
             changes.settle(connection, pack_id)
             changes.choose_best(connection, pack_id, saved.step, {row["run"] for row in weights})
@@ -186,6 +188,41 @@ class Store:
                 raise ValueError(f"pack {pack_id} has runs that have not ended: {', '.join(going)}")
             changes.close_packs(connection, [pack_id])
         self._tidy()
+
+    def split(self, pack_id: str) -> list[StoredPack]:
+        """Two packs in the place of one that did not fit: half of its unended runs each, from where it was saved.
+
+        None where fewer than two runs have not ended; the pack then stays as it is.
+        """
+        [pack] = self._packs(packs.c.id == pack_id)
+        state = None if pack.step is None else self._state(self._pack(pack_id))
+        with self._database.write() as connection:
+            unsettled = select(runs.c.id).where(runs.c.pack == pack_id, ~runs.c.settled)
+            going = set(connection.execute(unsettled).scalars())
+            slots = [slot for slot, run in enumerate(pack.runs) if run in going]
+            if len(slots) < 2:
+                return []
+            middle = -(-len(slots) // 2)
+            parts = [self._start_part(connection, pack, some, state) for some in (slots[:middle], slots[middle:])]
+            changes.close_packs(connection, [pack_id])
+        self._tidy()
+        found = {part.id: part for part in self._packs(packs.c.id.in_(parts))}
+        return [found[part] for part in parts]
+
+    def _start_part(self, connection: Connection, pack: StoredPack, slots: Sequence[int], state: Arrays | None) -> str:
+        members, share = [pack.runs[slot] for slot in slots], len(slots) / len(pack.runs)
+        row: dict[str, Any] = {
+            "id": digest_of_value(members)[:16], "members": members, "placement": asdict(pack.placement),
+            "environment": list(pack.environment),
+            "seconds": {name: spent * share for name, spent in pack.cost.seconds.items()},
+        }  # fmt: skip
+        if state is not None and pack.step is not None:
+            path, identity = self._state_path(row["id"], pack.step), _state_of(row["id"], members, pack.step)
+            arrays = take_slots(state, slots, len(pack.runs))
+            row |= {"step": pack.step, "digest": write_arrays(path, arrays, identity, "the unsplit pack").digest}
+        predicted = None if pack.bytes is None else round(pack.bytes * share)
+        changes.start_part(connection, row, {"predicted": predicted, "counts": dict(pack.cost.counts)})
+        return str(row["id"])
 
     # ---- going back ----
 
@@ -235,27 +272,37 @@ class Store:
 
     def _tidy(self) -> None:
         """Give up states that no open pack needs, also those that a killed process left."""
-        found = list(self._states.iterdir()) if self._states.exists() else []
-        needed = {row.id for row in self._database.fetch(select(packs.c.id).where(packs.c.open))} if found else set()
-        for folder in found:
-            if folder.name not in needed:
-                shutil.rmtree(folder, ignore_errors=True)
+        if not self._states.exists():
+            return
+        with self._database.write() as connection:  # so that nobody is just splitting a pack: its parts come with files
+            needed = set(connection.execute(select(packs.c.id).where(packs.c.open)).scalars())
+            for folder in self._states.iterdir():
+                if folder.name not in needed:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     # ---- looking ----
 
     def studies(self) -> list[StoredStudy]:
         """All studies, the oldest first."""
         counts = (
-            select(studies, runs.c.status, func.count().label("n"))
+            select(studies, runs.c.status, runs.c.pack, func.count().label("n"))
             .join_from(studies, study_runs, study_runs.c.study == studies.c.name)
             .join(runs, study_runs.c.run == runs.c.id)
-            .group_by(studies.c.name, runs.c.status)
+            .group_by(studies.c.name, runs.c.status, runs.c.pack)
             .order_by(studies.c.created, studies.c.name, runs.c.status)
         )
         rows = self._database.fetch(counts)
         found = {row.name: row for row in rows}
-        statuses = {name: {row.status: row.n for row in rows if row.name == name} for name in found}
+        left = self._left()
+        statuses: dict[str, Counter[Status]] = {name: Counter() for name in found}
+        for row in rows:
+            statuses[row.name][_as_it_is(row.status, row.pack, left)] += row.n
         return [_study_of(row, statuses[name]) for name, row in found.items()]
+
+    def _left(self) -> set[str]:
+        """Packs whose runs are marked as running although nobody trains them: their process was killed."""
+        marked = self._database.fetch(select(runs.c.pack).where(runs.c.status == "running").distinct())
+        return {row.pack for row in marked if not is_locked(self._lock_path(row.pack))}
 
     def study(self, name: str) -> StoredStudy:
         """The study of this name."""
@@ -276,11 +323,25 @@ class Store:
         )
         if study is not None:
             statement = statement.where(studies.c.name == self.study(study).name)
-        return [run_of(row) for row in {row.id: row for row in self._database.fetch(statement)}.values()]
+        return self._runs_of({row.id: row for row in self._database.fetch(statement)}.values())
+
+    def _runs_of(self, rows: Iterable[AnyRow]) -> list[StoredRun]:
+        left = self._left()
+        return [replace(run, status=_as_it_is(run.status, run.pack, left)) for run in map(run_of, rows)]
+
+    def standings(self) -> dict[str, list[Standing]]:
+        """How far the runs of every study have come, in the study's order; cheap enough to ask every second."""
+        found: dict[str, list[Standing]] = {}
+        columns = (study_runs.c.study, runs.c.id, runs.c.status, runs.c.step, runs.c.pack)
+        ordered = select(*columns).join_from(study_runs, runs, study_runs.c.run == runs.c.id)
+        left = self._left()
+        for study, run, status, step, pack in self._database.fetch(ordered.order_by(study_runs.c.position)):
+            found.setdefault(study, []).append(Standing(run, _as_it_is(status, pack, left), step))
+        return found
 
     def run(self, prefix: str) -> StoredRun:
         """The run with this id, or the only one whose id starts so."""
-        return run_of(self._run(prefix))
+        return self._runs_of([self._run(prefix)])[0]
 
     def _run(self, prefix: str) -> AnyRow:
         statement = select(runs).where(runs.c.id.startswith(prefix, autoescape=True)).order_by(runs.c.id).limit(4)
@@ -309,9 +370,20 @@ class Store:
             .join_from(study_runs, runs, study_runs.c.run == runs.c.id)
             .where(study_runs.c.study == study)
         )
-        return [
-            pack_of(row) for row in self._database.fetch(select(packs).where(packs.c.id.in_(ids)).order_by(packs.c.id))
-        ]
+        return self._packs(packs.c.id.in_(ids))
+
+    def pack(self, pack_id: str) -> StoredPack:
+        """The pack of this id."""
+        self._pack(pack_id)
+        return self._packs(packs.c.id == pack_id)[0]
+
+    def _packs(self, wanted: ColumnElement[bool]) -> list[StoredPack]:
+        rows = self._database.fetch(select(packs).where(wanted).order_by(packs.c.id))
+        known = {}
+        if self._database.has(costs):  # else a store of an older seedbed that is only read
+            found = select(costs).join_from(costs, packs, costs.c.pack == packs.c.id).where(wanted)
+            known = {row.pack: row for row in self._database.fetch(found)}
+        return [pack_of(row, known.get(row.id)) for row in rows]
 
     def curves(self, run_ids: Sequence[str], names: Collection[str] | None = None) -> dict[str, dict[str, Curve]]:
         """Readings by run and name, all names or those given; a run without readings has no curves."""
@@ -361,6 +433,9 @@ class Store:
     def _states(self) -> Path:
         return self._folder / "packs"
 
+    def _lock_path(self, pack_id: str) -> Path:
+        return self.home / "locks" / f"{pack_id}.lock"
+
     def _state_path(self, pack_id: str, step: int) -> Path:
         return self._states / pack_id / f"{step:09d}.safetensors"
 
@@ -375,12 +450,17 @@ class Store:
 
     def _state(self, pack: AnyRow) -> Arrays:
         try:
-            return read_arrays(self._state_path(pack.id, pack.step), _state_of(pack, pack.step), pack.digest)
+            identity = _state_of(pack.id, pack.members, pack.step)
+            return read_arrays(self._state_path(pack.id, pack.step), identity, pack.digest)
         except DamagedCheckpoint as error:
             raise DamagedCheckpoint(
                 f"{error}; kept: all its readings and the weights of its runs; "
                 "the same command with --restart trains these runs again from step 0"
             ) from error
+
+
+def _as_it_is(status: Status, pack: str | None, left: Collection[str]) -> Status:
+    return "stopped" if status == "running" and pack in left else status
 
 
 def _study_of(row: AnyRow, statuses: Mapping[Status, int]) -> StoredStudy:
@@ -391,5 +471,5 @@ def _weights_of(run: AnyRow, step: int) -> Identity:
     return Identity("weights", run.id, step, digest_of_value({"seed": run.seed, "settings": run.settings}))
 
 
-def _state_of(pack: AnyRow, step: int) -> Identity:
-    return Identity("state", pack.id, step, digest_of_value(pack.members))
+def _state_of(pack_id: str, members: Sequence[str], step: int) -> Identity:
+    return Identity("state", pack_id, step, digest_of_value(members))

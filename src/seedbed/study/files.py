@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -33,6 +34,15 @@ def find_study(name_or_path: str) -> Path:
         raise refusal(where, "is a folder; expected a study file or the name of a shipped study")
     guess = did_you_mean(name_or_path, shipped)
     raise refusal(where, f"is neither a file nor a shipped study{guess}; shipped are {', '.join(shipped)}")
+
+
+def matching_studies(name: str) -> list[str]:
+    """The shipped studies that a name with a star stands for (`arithmetic/*`); any other name stands for itself."""
+    if "*" not in name:
+        return [name]
+    if found := [shipped for shipped in shipped_studies() if fnmatchcase(shipped, name)]:
+        return found
+    raise refusal(shortened(name), f"matches no shipped study; shipped are {', '.join(shipped_studies())}")
 
 
 @cache

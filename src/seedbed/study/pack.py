@@ -7,8 +7,8 @@ Runs share a pack when their shapes and their program are equal; dials that are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import ceil
 from typing import Final, TypeAlias
@@ -18,6 +18,7 @@ from seedbed.records import Pack, Run
 from seedbed.settings import Arithmetic, Settings, Value
 
 Runs: TypeAlias = tuple[Run, ...]
+ShapeKey: TypeAlias = tuple[Value, ...]
 
 # Dials that become tensors over runs, or only decide what a run starts from. The batch size and the training fraction
 # are here too: the smaller batch is padded with samples of weight 0, as far as MIN_USE allows.
@@ -41,6 +42,7 @@ class Room:
     max_bytes: int
     max_runs: int
     min_packs: int
+    stacked: Mapping[ShapeKey, int] = field(default_factory=dict)  # slots that pay, of shapes where that was measured
 
 
 def pack_runs(runs: Sequence[Run], room: Room) -> list[Pack]:
@@ -51,7 +53,7 @@ def pack_runs(runs: Sequence[Run], room: Room) -> list[Pack]:
     return [_pack(useful) for part in parts for useful in _useful(part)]
 
 
-def shape_key(settings: Settings) -> tuple[Value, ...]:
+def shape_key(settings: Settings) -> ShapeKey:
     """What runs of one pack have in common: every dial that is not per run, and the number of equations.
 
     The operator is per run, but `/` has fewer equations than the others, so it keeps to itself. A text follows from its
@@ -64,7 +66,7 @@ def shape_key(settings: Settings) -> tuple[Value, ...]:
 
 
 def _alike(runs: Sequence[Run]) -> list[Runs]:
-    groups: dict[tuple[Value, ...], list[Run]] = {}
+    groups: dict[ShapeKey, list[Run]] = {}
     for run in runs:
         groups.setdefault(shape_key(run.settings), []).append(run)
     return [tuple(group) for group in groups.values()]
@@ -73,7 +75,7 @@ def _alike(runs: Sequence[Run]) -> list[Runs]:
 def _fitting(runs: Runs, room: Room) -> Iterator[Runs]:
     """Groups that are small enough and waste little; a part of a group may waste what the whole did not."""
     for group in _useful(runs):
-        n_fit = max(1, min(room.max_runs, room.max_bytes // _bytes_each(group)))
+        n_fit = _most(group, room)
         if len(group) <= n_fit:
             yield group
         else:
@@ -96,6 +98,15 @@ def _useful(runs: Runs) -> list[Runs]:
             total = sizes[place]
         groups[-1].append(place)
     return [tuple(runs[place] for place in sorted(group)) for group in groups]
+
+
+def _most(group: Runs, room: Room) -> int:
+    """Runs of such a group that may share a pack: one where it must be alone, those that pay, or those that fit."""
+    settings = group[0].settings
+    if settings.train.alone:
+        return 1
+    n_fit = max(1, min(room.max_runs, room.max_bytes // _bytes_each(group)))
+    return room.stacked.get(shape_key(settings), n_fit)
 
 
 def _share_out(groups: Sequence[Runs], min_packs: int) -> list[int]:

@@ -32,10 +32,14 @@ MAX_NAME: Final = 100
 
 def read_study(path: Path, words: Sequence[str] = ()) -> Study:
     """The study in this file; StudyError with all its problems, and those of the words that go with it."""
-    text = read_text(path)
-    document = parse_toml(text, str(path))
+    return parse_study(read_text(path), str(path), words)
+
+
+def parse_study(text: str, path: str, words: Sequence[str] = ()) -> Study:
+    """The study of a file's text; the path names it in problems, and the study where the text does not."""
+    document = parse_toml(text, path)
     findings = Findings()
-    study = _Page(str(path), line_numbers(text), findings).read(document)
+    study = _Page(path, line_numbers(text), findings).read(document)
     if findings:
         expand_study(study, find_words(words, findings), findings)  # conflicts belong to the same pass
     findings.raise_if_any()

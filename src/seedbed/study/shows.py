@@ -119,6 +119,8 @@ class _Reader:
         entry = model.model_validate(options)
         if isinstance(entry, Question):
             self.check_needs(entry, key)
+        elif entry.kind == "attention" and not entry.text:
+            self.add(key, 'kind = "attention" needs text as well')
         return entry
 
     def check_options(self, model: type[Shown], options: Mapping[str, Value], key: str) -> None:
@@ -172,10 +174,14 @@ class _Reader:
         missing = [name for name in NEEDED.get(question.ask, ()) if getattr(question, name) is None]
         if question.ask == "which is better":
             missing = ["between or and_metric"] if question.between is question.and_metric is None else []
-        if question.ask in ("smallest", "largest") and all(getattr(question, name) is None for name in BOUNDS):
+        bounded = any(getattr(question, name) is not None for name in BOUNDS)
+        if question.ask in ("smallest", "largest") and not bounded:
             missing.append("at_least or at_most")
+        if question.ask == "does it hold" and not bounded and question.and_metric is None:
+            missing.append("and_metric, at_least or at_most")
         has_bound = any(getattr(question, name) is not None for name in AND_BOUNDS)
-        if question.and_metric is not None and not has_bound and question.ask != "which is better":
+        compared = question.ask in ("which is better", "does it hold")
+        if question.and_metric is not None and not has_bound and not compared:
             missing.append("and_at_least or and_at_most")
         if has_bound and question.and_metric is None:
             missing.append("and_metric")
@@ -222,5 +228,6 @@ _EXPECTED: Final = {
     "metrics": 'a list of readings such as ["train/loss", "val/loss"]',
     "alphas": "a list of shares of T such as [0.1, 0.5, 1.0]",
     "only": 'settings and values such as { model.kind = "gpt" }',
+    **dict.fromkeys(("layers", "heads"), "a list of whole numbers from 1, such as [1, 4]"),
     **dict.fromkeys((*BOUNDS, *AND_BOUNDS), _NUMBER),
 }

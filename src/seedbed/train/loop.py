@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -20,8 +20,21 @@ import torch
 from numpy.typing import NDArray
 
 from seedbed.errors import UsageError
-from seedbed.records import Arrays, Diverged, Evaluated, Event, Finished, Placement, Saved, Stepped, Stopped
+from seedbed.records import (
+    Arrays,
+    Cost,
+    Diverged,
+    Evaluated,
+    Event,
+    Finished,
+    Measured,
+    Placement,
+    Saved,
+    Stepped,
+    Stopped,
+)
 from seedbed.settings import Settings, Text
+from seedbed.train.meter import Meter
 from seedbed.train.readings import take_readings
 from seedbed.train.step import CAUSES, Trainer
 from seedbed.train.stopping import Stopping
@@ -35,24 +48,24 @@ def train_pack(
     seeds: Sequence[int],
     placement: Placement,
     resume: Arrays | None = None,
-    seconds: dict[str, float] | None = None,
+    spent: Cost | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
     """Trains runs of equal shape together; goes on from `resume` where given; ends early when `stop()` says so."""
     torch.set_num_threads(placement.threads)
     stream = torch.cuda.Stream() if placement.device == "cuda" else None
-    with torch.cuda.stream(stream):
+    meter = Meter(placement, spent)
+    with meter.spending("prepare"), torch.cuda.stream(stream):
         dtype = getattr(torch, placement.dtype)
         trainer = Trainer(settings, seeds, placement.device, dtype, placement.engine)
-    session = _Session(trainer, settings, seeds, stream)
-    session.seconds |= seconds or {}
-    if resume is not None:
-        session.restore(resume)
-    else:
+        session = _Session(trainer, settings, seeds, meter, stream)
+        if resume is not None:
+            session.restore(resume)
+    if resume is None:
         yield from session.record(session.live)
     while session.live:
         if stop():
-            yield session.save(())
+            yield from session.save(())
             yield Stopped(session.step)
             return
         session.advance()
@@ -62,7 +75,8 @@ def train_pack(
         ended = session.ended()
         yield from session.end(ended)
         if kept := session.due_for_saving(ended):
-            yield session.save(kept)
+            yield from session.save(kept)
+    yield Measured(session.step, meter.cost())
 
 
 @dataclass
@@ -72,9 +86,9 @@ class _Session:
     trainer: Trainer
     settings: Sequence[Settings]
     seeds: Sequence[int]
+    meter: Meter
     stream: torch.cuda.Stream | None = None  # of its own on a GPU, so that packs train side by side there
     step: int = 0
-    seconds: dict[str, float] = field(default_factory=lambda: {"compute": 0.0, "evaluate": 0.0})
 
     def __post_init__(self) -> None:
         self.dials = self.settings[0].train  # the calendar is the same for all runs of a pack
@@ -106,11 +120,9 @@ class _Session:
         self.live = [slot for slot in self.live if broken[slot] < 0 and self.trainer.totals[slot] > self.step]
 
     def advance(self) -> None:
-        start = time.perf_counter()
-        with torch.cuda.stream(self.stream):
+        with self.meter.spending("compute"), torch.cuda.stream(self.stream):
             self.trainer.advance()
         self.step += 1
-        self.seconds["compute"] += time.perf_counter() - start
 
     def due_for_record(self) -> list[int]:
         dials, step = self.dials, self.step
@@ -124,13 +136,11 @@ class _Session:
         if not slots:
             return
         self._wait_for_updates()
-        start = time.perf_counter()
-        with torch.cuda.stream(self.stream):
+        with self.meter.spending("evaluate"), torch.cuda.stream(self.stream):
             readings = take_readings(self.trainer)
             if self.step % self.dials.eval_every == 0:
                 self._tell_schedules(readings)
             values = torch.stack(list(readings.values()), dim=1).cpu().numpy()
-        self.seconds["evaluate"] += time.perf_counter() - start
         names = tuple(readings)
         yield Evaluated(self.step, tuple(slots), names, values[list(slots)])
         self._end_early(slots, names, values)
@@ -143,10 +153,8 @@ class _Session:
         if self.writer is None or self.step % self.dials.sample_every:
             return
         self._wait_for_updates()
-        start = time.perf_counter()
-        with torch.cuda.stream(self.stream), self.trainer.evaluated_weights():
+        with self.meter.spending("write"), torch.cuda.stream(self.stream), self.trainer.evaluated_weights():
             written = list(self.writer.write(self.trainer.model, self.step, self.live))
-        self.seconds["write"] = self.seconds.get("write", 0.0) + time.perf_counter() - start
         yield from written
 
     def _wait_for_updates(self) -> None:
@@ -154,7 +162,7 @@ class _Session:
         if self.stream is not None:
             start = time.perf_counter()
             self.stream.synchronize()
-            self.seconds["compute"] += time.perf_counter() - start
+            self.meter.book("compute", time.perf_counter() - start, times=0)
 
     def _tell_schedules(self, readings: dict[str, torch.Tensor]) -> None:
         watches = self.trainer.schedule.watches
@@ -168,7 +176,7 @@ class _Session:
         if self.stopping.patience:
             self.best = self.stopping.observe(slots, values[list(slots), names.index(self.stopping.metric)])
             ending += self.stopping.due(slots)
-        if self.dials.seconds is not None and self.seconds["compute"] >= self.dials.seconds:
+        if self.dials.seconds is not None and self.meter.seconds["compute"] >= self.dials.seconds:
             ending = list(slots)
         with torch.cuda.stream(self.stream):
             for slot in ending:
@@ -201,8 +209,11 @@ class _Session:
         others = self.live if self.step % self.dials.save_every == 0 else set(self.live).intersection(self.best)
         return done + sorted(others)
 
-    def save(self, kept: Sequence[int]) -> Saved:
-        with torch.cuda.stream(self.stream):
+    def save(self, kept: Sequence[int]) -> Iterator[Event]:
+        """Everything to go on from, after what it has cost to come here."""
+        self._wait_for_updates()
+        with self.meter.spending("save"), torch.cuda.stream(self.stream):
             state = {name: held.detach().cpu().numpy().copy() for name, held in self.trainer.state().items()}
             weights = self.trainer.kept(kept)
-        return Saved(self.step, state | dict(self.stopping.state()), weights, dict(self.seconds))
+        yield Measured(self.step, self.meter.cost())
+        yield Saved(self.step, state | dict(self.stopping.state()), weights)

@@ -1,0 +1,85 @@
+"""What this machine offers a study: its name, how large packs may be, and where each of them runs; no torch.
+
+machine = Machine.here()
+machine.room(stacked), machine.placement(pack, n_packs)
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seedbed.engines.local import find_device, n_cores
+from seedbed.records import Pack, Placement
+from seedbed.study.pack import Room, ShapeKey
+
+CPU_PACK = 24 * 2**20  # bytes; beyond the cache, stacking on a CPU gains nothing (docs/log.md)
+GPU_PACK = 16 * 2**30
+GPU_LANES = 6  # packs that share a GPU at a time, each on its own stream
+WORTH_COMPILING = 100_000  # model-steps of a pack that earn back some 15 s of compiling (docs/log.md)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A device, and how many packs train on it at a time."""
+
+    device: str
+    n_workers: int
+    engine: str | None = None  # None: chosen for each pack
+    workers_asked: bool = True  # else what packs started with counts when they go on
+
+    @classmethod
+    def here(cls, device: str | None = None, n_workers: int | None = None, engine: str | None = None) -> Machine:
+        """This machine, as found or as asked for; a GPU has one worker, a CPU one for each core."""
+        device = device or find_device()
+        found = n_workers or (n_cores() if device == "cpu" else 1)
+        return cls(device, found, engine, workers_asked=n_workers is not None)
+
+    @property
+    def n_lanes(self) -> int:
+        """Packs that one process trains in turn."""
+        return 1 if self.device == "cpu" else GPU_LANES
+
+    def room(self, stacked: Mapping[ShapeKey, int] | None = None) -> Room:
+        """Limits of packs; `stacked` are those of shapes for which it was measured how many runs pay."""
+        if self.device == "cpu":
+            return Room(max_bytes=CPU_PACK, max_runs=64, min_packs=self.n_workers, stacked=stacked or {})
+        return Room(max_bytes=GPU_PACK, max_runs=512, min_packs=1)
+
+    def placement(self, pack: Pack, n_packs: int) -> Placement:
+        """Single-threaded workers when there are packs for all of them; else a pack may use the idle cores."""
+        alone = pack.runs[0].settings.train.alone
+        side_by_side = 1 if alone else min(self.n_workers * self.n_lanes, max(1, n_packs))
+        threads = max(1, n_cores() // side_by_side) if self.device == "cpu" else 1
+        engine = self.engine or self._engine(pack)
+        return Placement(self.device, threads, engine, workers=side_by_side, alone=alone)
+
+    def _engine(self, pack: Pack) -> str:
+        """On a GPU the whole update is one graph, compiled first where the pack is long and wide enough to pay."""
+        if self.device == "cpu":
+            return "plain"
+        n_model_steps = sum(run.settings.n_steps(run.facts) for run in pack.runs)
+        return "compiled" if n_model_steps >= WORTH_COMPILING else "graph"
+
+
+def machine_name(device: str) -> str:
+    """The processor with its cores, and the GPU where that is used: rates of one are not those of another."""
+    name = f"{processor()} × {n_cores()}"
+    return name if device == "cpu" else f"{graphics()}, {name}"
+
+
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
+
+
+def graphics() -> str:
+    """The GPU's model as its driver tells it, without torch."""
+    for info in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("Model:"):
+                return line.partition(":")[2].strip()
+    return "GPU"

@@ -1,0 +1,130 @@
+"""A pack that does not fit goes on as two, and a run that nobody trains any more is not shown as running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seedbed.errors import Busy
+from seedbed.records import Cost, Finished, Measured, Saved, StoredPack
+from seedbed.store import Store
+from seedbed.store.files import is_locked
+from tests.faults.test_store_faults import fault_at
+from tests.store.toy import claim, evaluated, make_plan
+
+STATE = {"weights": np.arange(15.0).reshape(5, 3), "ends": np.arange(5), "step": np.array([4]), "scalar": np.array(7)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path) as store:
+        store.register(make_plan(5))
+        yield store
+
+
+def saved_pack(store: Store) -> str:
+    """Five runs, of which the second has ended, saved at step 4."""
+    [pack] = claim(store, make_plan(5).runs)
+    cost = Cost({"compute": 10.0}, {"compute": 3}, steady=500, peak=900)
+    store.record(pack, [evaluated(2, range(5), [0.5] * 5), Finished(1, 3), Measured(4, cost)])
+    store.save(pack, Saved(4, STATE, {}))
+    store.record(pack, [evaluated(5, [0, 2, 3, 4], [0.4] * 4)])
+    return pack
+
+
+def ids(*seeds: int) -> tuple[str, ...]:
+    return tuple(make_plan(5).runs[seed].id for seed in seeds)
+
+
+def test_each_half_goes_on_with_its_slots_of_the_saved_state(store: Store) -> None:
+    first, second = store.split(saved_pack(store))
+    assert (first.runs, second.runs) == (ids(0, 2), ids(3, 4))
+    for part, slots in ((first, [0, 2]), (second, [3, 4])):
+        found = store.resume(part.id)
+        assert found is not None
+        assert found[0] == 4
+        expected = {**STATE, "weights": STATE["weights"][slots], "ends": STATE["ends"][slots]}
+        assert {name: array.tolist() for name, array in found[1].items()} == {
+            name: array.tolist() for name, array in expected.items()
+        }
+        assert part.cost.seconds == {"compute": pytest.approx(4.0)}
+        assert part.bytes == 400
+    assert store.curves(ids(0))[ids(0)[0]]["val/loss"].steps.tolist() == [2]
+
+
+def test_an_ended_run_stays_where_it_ended_and_the_rest_is_found_again(store: Store) -> None:
+    old = saved_pack(store)
+    parts = store.split(old)
+    assert store.run(ids(1)[0]).pack == old
+    assert claim(store, make_plan(5).runs) == [part.id for part in parts]
+    assert {pack.id for pack in store.packs_of("toy")} == {old, *(part.id for part in parts)}
+
+
+def test_a_pack_that_was_never_saved_is_split_from_the_start(store: Store) -> None:
+    [pack] = claim(store, make_plan(5).runs)
+    first, second = store.split(pack)
+    assert (first.runs, second.runs) == (ids(0, 1, 2), ids(3, 4))
+    assert (first.step, store.resume(second.id)) == (None, None)
+    assert [one.id for one in store.packs_of("toy")] == sorted([first.id, second.id])
+
+
+def test_a_split_is_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Whichever operation on the disk fails, all five runs can go on from step 4."""
+    for n in range(1, 100):
+        with Store.open(tmp_path / str(n)) as store:
+            store.register(make_plan(5))
+            old = saved_pack(store)
+            with fault_at(n, _refuse) as done, suppress(Refused):
+                store.split(old)
+        with Store.open(tmp_path / str(n)) as store:
+            found = [store.pack(pack) for pack in claim(store, make_plan(5).runs)]
+            assert [_members(pack) for pack in found] in ([ids(0, 1, 2, 3, 4)], [ids(0, 2), ids(3, 4)])
+            assert [(store.resume(pack.id) or (None,))[0] for pack in found] == [4] * len(found)
+        if len(done) < n:
+            break
+    assert 6 < n < 100
+
+
+class Refused(Exception):
+    pass
+
+
+def _refuse(_: str) -> None:
+    raise Refused
+
+
+def _members(pack: StoredPack) -> tuple[str, ...]:
+    return pack.runs
+
+
+# ---- runs that nobody trains any more ----
+
+
+def test_a_run_is_running_as_long_as_somebody_holds_its_pack(store: Store) -> None:
+    [pack] = claim(store, make_plan(5).runs)
+    with store.lock(pack), Store.read(store.home) as reader:
+        store.resume(pack)
+        assert {run.status for run in reader.runs("toy")} == {"running"}
+        assert reader.study("toy").statuses == {"running": 5}
+    with Store.read(store.home) as reader:
+        assert {run.status for run in reader.runs("toy")} == {"stopped"}
+        assert reader.run(ids(0)[0]).status == "stopped"
+        assert reader.study("toy").statuses == {"stopped": 5}
+        assert {one.status for one in reader.standings()["toy"]} == {"stopped"}
+
+
+def test_asking_who_holds_a_lock_keeps_nobody_from_taking_it(tmp_path: Path, store: Store) -> None:
+    path = store.home / "locks" / "p.lock"
+    assert not is_locked(path)
+    assert not path.exists()
+    with store.lock("p"):
+        assert is_locked(path)
+        with pytest.raises(Busy), store.lock("p"):
+            pass
+    assert not is_locked(path)
+    with store.lock("p"):
+        pass
