@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from seedbed.generate.load import Loaded
+    from seedbed.generate.load import Given, Loaded
 
 __version__ = "0.1.0.dev0"
 
@@ -20,4 +21,30 @@ def load(run: str, home: str | os.PathLike[str] = "lab", step: int | Literal["la
     with Store.read(Path(home)) as store:
         found = store.run(run)
         kept = store.kept(found.id, step)
-        return Loaded(found, kept.step, store.load_weights(found.id, kept.step))
+        return Loaded(found, kept.step, store.load_weights(found.id, kept.step), _draw)
+
+
+def load_all(
+    names: str | Sequence[str], home: str | os.PathLike[str] = "lab", step: int | Literal["last", "best"] = "last"
+) -> list[Loaded]:
+    """Several trained runs: by their ids, or by the name of a study, which stands for its runs that have weights."""
+    from seedbed.errors import MissingData
+    from seedbed.store.store import Store
+
+    wanted = [names] if isinstance(names, str) else list(names)
+    ids: list[str] = []
+    with Store.read(Path(home)) as store:
+        studies = {study.name for study in store.studies()}
+        for name in wanted:
+            of_study = [run.id for run in store.runs(name) if store.checkpoints(run.id)] if name in studies else [name]
+            if not of_study:
+                raise MissingData(f"no run of {name} has weights yet; `seedbed run {name}` trains them")
+            ids += of_study
+    return [load(one, home, step) for one in ids]
+
+
+def _draw(loaded: Loaded, given: Given) -> str:
+    """Attention as HTML; charts stand below models in the order of parts, so it is handed in from here."""
+    from seedbed.report.notebook import attention_html
+
+    return attention_html(loaded, given)

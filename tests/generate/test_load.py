@@ -15,12 +15,15 @@ import seedbed
 from seedbed.cli import app
 from seedbed.data.facts import facts_of
 from seedbed.errors import MissingData, UsageError
+from seedbed.generate.load import Loaded
+from seedbed.generate.results import Piece
 from seedbed.models.build import build_pack
 from seedbed.models.count import count_parameters
 from seedbed.records import Finished, Pack, Placement, Plan, Run, Saved
 from seedbed.settings import Settings
 from seedbed.store import Store
 from seedbed.study.plan import run_id
+from tests.inside.made import label_dials, made_run
 
 SMALL = {"model.layers": 1, "model.dim": 8}
 TEXT = "my lord, she said: good night!\nשלום לך 😀\n" * 20
@@ -158,10 +161,53 @@ def test_a_step_without_weights_is_refused_with_those_there_are(home, letters):
 # ---- the verbs ----
 
 
-def test_sample_prints_the_prompt_and_every_text(home, letters):
+def test_sample_prints_the_prompt_and_every_text_under_its_heading(home, letters):
     out, _ = run_verb("sample", letters, "--home", home, "--prompt", "שלום", "--tokens", 20, "-n", 3, "--seed", 2)
     expected = seedbed.load(letters, home).sample("שלום", tokens=20, n=3, seed=2)
-    assert out == "\n\n".join(map(str, expected)) + "\n"
+    headed = [f"── run {letters}, text {i} of 3 ──\n{one}" for i, one in enumerate(expected, 1)]
+    assert out == "\n\n".join(headed) + "\n"
+
+
+def test_one_text_alone_has_no_heading(home, letters):
+    out, _ = run_verb("sample", letters, "--home", home, "--prompt", "my", "--tokens", 20)
+    assert out == f"{seedbed.load(letters, home).sample('my', tokens=20)[0]}\n"
+
+
+def test_what_is_copied_is_counted_and_told_in_json(home, letters, monkeypatch):
+    """A model that knows its text by heart, as its logits say: each character follows from where the prompt stands."""
+    by_heart = TEXT[:60]
+    pieces = [Piece(0, sign, 1, -0.5) for sign in by_heart + "zzz"]
+    monkeypatch.setattr(Loaded, "stream_by", lambda *_, **__: iter(pieces))
+    out, errors = run_verb("sample", letters, "--home", home, "--tokens", 63)
+    assert out == f"{by_heart}zzz\n"
+    assert "60 of 63 characters lie in stretches of 20 or more" in errors
+    words = ["sample", letters, "--home", str(home)]
+    assert "\x1b[4m" in CliRunner().invoke(app, words, color=True).stdout.split("zzz")[0]
+    [sample] = json.loads(run_verb("sample", letters, "--home", home, "--json")[0])["samples"]
+    assert sample["copied"] == [[0, 60]]
+    assert "characters lie" not in run_verb("sample", letters, "--home", home, "--no-copied")[1]
+
+
+def test_copied_stretches_are_there_in_python_too(home, letters, sums):
+    model = seedbed.load(letters, home)
+    assert [(span.start, span.end) for span in model.copied("xx" + TEXT[3:40] + "q")] == [(2, 39)]
+    assert model.sample("my", tokens=5, copied=True)[0].copied == ()
+    assert model.sample("my", tokens=5)[0].copied is None
+    with pytest.raises(UsageError, match="no training text"):
+        seedbed.load(sums, home).copied("2 + 3")
+
+
+def test_an_encoder_reads_its_text_padded_as_in_training(tmp_path):
+    loaded = made_run(label_dials(tmp_path))
+    found, n = loaded.attention("we the people."), len(loaded.encode("we the people."))
+    assert found.shape == (2, 2, 9, 9)
+    assert found.padding == (False,) * n + (True,) * (9 - n)
+    torch.testing.assert_close(found.sum(-1), torch.ones(2, 2, 9))
+    padded = torch.zeros(1, 1, 9, dtype=torch.int64)
+    padded[0, 0, :n] = torch.from_numpy(loaded.encode("we the people."))
+    assert torch.equal(loaded.logits("we the people."), loaded.model(padded)[0, 0])
+    with pytest.raises(UsageError, match="expected 1 to 9"):
+        loaded.attention("we the people. " * 4)
 
 
 def test_sample_as_json_carries_tokens_and_log_probabilities(home, letters):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -39,6 +41,46 @@ def test_cached_generation_equals_uncached_within_and_past_the_context(dials, ho
     tokens, logs = write_plainly(model, PROMPT, 25, seeds, n_samples, hop)
     assert written.tokens.tolist() == tokens.tolist()
     np.testing.assert_allclose(written.log_probabilities, logs, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("positions", ["alibi", "rotary", "none"])
+@pytest.mark.parametrize(("n_runs", "n_samples"), [(1, 1), (1, 3), (2, 2)])
+def test_a_decoder_whose_room_grows_remembers_all_it_has_read(positions, n_runs, n_samples):
+    """Past 32 and 64 tokens without a window; the prompt of 40 is longer than the first room."""
+    model = make_model(n_runs, positions=positions)
+    for n in (3, 40):
+        prompt = torch.randint(11, (1, 1, n), generator=torch.Generator().manual_seed(n))
+        decoder, drawn = decoder_of(model, n_runs, n_samples, 110), torch.randint(11, (n_runs, n_samples, 70))
+        with torch.inference_mode():
+            decoder.begin(prompt.expand(n_runs, -1, -1))
+            stepped = torch.stack([decoder.step(drawn[..., i]) for i in range(70)], dim=2)
+            whole = model.eval()(torch.cat([prompt.expand(n_runs, n_samples, -1), drawn], dim=-1))
+        torch.testing.assert_close(stepped, whole[:, :, n:], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("n_samples", [1, 3])
+def test_a_decoder_begun_again_has_forgotten_what_it_read(n_samples):
+    model = make_model()
+    first, again = (decoder_of(model, 1, n_samples, 9) for _ in range(2))
+    tokens = torch.full((1, n_samples), 5)
+    with torch.inference_mode():
+        again.begin(torch.tensor([[[7, 7, 7, 7]]]))
+        again.step(tokens)
+        for decoder in (first, again):
+            decoder.begin(PROMPT)
+        assert torch.equal(first.step(tokens), again.step(tokens))
+
+
+def test_in_single_precision_cached_logits_are_as_near_as_rounding_allows():
+    model = make_model(dtype=torch.float32, positions="alibi", norm="pre", final_norm=True)
+    exact = deepcopy(model).double()
+    for n_samples in (1, 4):
+        decoder = decoder_of(model, 1, n_samples, 30)
+        tokens = torch.randint(11, (1, 1, 30), generator=torch.Generator().manual_seed(1)).expand(1, n_samples, -1)
+        with torch.inference_mode():
+            decoder.begin(tokens[:, :1, :0])
+            stepped = torch.stack([decoder.step(tokens[..., i]) for i in range(30)], dim=2)
+        torch.testing.assert_close(stepped.double(), exact.eval()(tokens).detach(), rtol=0, atol=2e-4)
 
 
 def test_another_hop_past_the_context_gives_other_probabilities():
@@ -88,6 +130,7 @@ def test_tokens_come_one_by_one_and_leave_torch_as_it_was():
         assert next(stream).tokens.shape == (1, 1)
         assert torch.get_num_threads() == threads
         assert not torch.is_inference_mode_enabled()
+        assert torch.backends.mkldnn.enabled
 
 
 def test_a_prompt_longer_than_the_context_counts_by_its_end():

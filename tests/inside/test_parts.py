@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ import torch.nn.functional as F
 
 from seedbed.errors import UsageError
 from seedbed.inside.ablation import ablate, logit_lens, loss_of
-from seedbed.inside.circles import units_over_pairs
+from seedbed.inside.circles import over_pairs
 from seedbed.inside.heads import attention_on, gates_of
 from seedbed.inside.inputs import sample_inputs
 from seedbed.models.taps import tap_values
@@ -68,6 +70,17 @@ def test_removing_a_head_is_zeroing_its_columns_of_the_output_matrix():
     assert (np.abs(found.heads) > 1e-6).all()
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_without_a_layer_the_model_is_the_one_that_was_never_given_it(norm):
+    loaded = made_run(ARITHMETIC | {"model.norm": norm})
+    inputs = sample_inputs(loaded, 9)
+    found = ablate(loaded, inputs)
+    blocks = loaded.model.blocks
+    loaded.model.blocks = torch.nn.ModuleList([blocks[0], blocks[2]])
+    assert loss_of(loaded, inputs) - found.loss == pytest.approx(found.layers[1], abs=1e-6)
+    assert abs(found.layers[1]) > 1e-6
+
+
 def test_the_logit_lens_of_the_last_layer_is_the_loss_itself(tmp_path):
     for dials in (ARITHMETIC, ARITHMETIC | {"model.norm": "pre", "model.final_norm": True}, label_dials(tmp_path)):
         loaded = made_run(dials)
@@ -107,14 +120,41 @@ def test_attention_of_many_inputs_is_put_together_from_few_at_a_time(monkeypatch
 
 
 @pytest.mark.parametrize("dials", [ARITHMETIC, LSTM], ids=["gpt", "lstm"])
-def test_units_over_pairs_are_those_of_the_equation_at_its_equals_sign(dials):
+def test_what_is_told_over_pairs_is_what_the_equation_gives_at_its_equals_sign(dials):
     loaded = made_run(dials)
-    units = units_over_pairs(loaded)
+    pairs = over_pairs(loaded)
     name = "blocks.1.mlp.post" if dials is ARITHMETIC else "lstm.1.out"
-    expected = loaded.tap("7 + 4 =", name)[name][-1]
-    np.testing.assert_allclose(units[1][7, 4], expected.numpy(), atol=1e-5)
-    assert len(units) == loaded.run.settings.model.layers
+    told = loaded.tap("7 + 4 =", name, "logits")
+    np.testing.assert_allclose(pairs.units[1][7, 4], told[name][-1].numpy(), atol=1e-5)
+    np.testing.assert_allclose(pairs.logits[7, 4], told["logits"][-1].numpy(), atol=1e-5)
+    assert len(pairs.units) == loaded.run.settings.model.layers
+    assert (pairs.results[7, 4], pairs.results[3, 2]) == (0, 5)
 
 
-def test_units_over_pairs_are_left_out_where_numbers_do_not_add():
-    assert units_over_pairs(made_run(ARITHMETIC | {"task.operator": "*"})) == []
+def test_the_pairs_that_a_run_was_trained_on_are_those_that_are_not_held_out():
+    loaded = made_run(ARITHMETIC | {"task.orders": (2, 3)})
+    pairs, inputs = over_pairs(loaded), sample_inputs(loaded, 10_000)
+    short = inputs.tokens[(inputs.tokens == loaded.tokens.texts.index("+")).sum(1) == 1]
+    held_out = {(int(row[1]), int(row[3])) for row in short}
+    assert {(int(a), int(b)) for a, b in np.argwhere(~pairs.trained)} == held_out
+
+
+def test_pairs_are_left_out_where_numbers_do_not_add():
+    assert over_pairs(made_run(ARITHMETIC | {"task.operator": "*"})) is None
+
+
+def test_parts_of_words_know_their_word_and_the_first_and_last_of_a_sentence(tmp_path):
+    loaded = made_run(text_dials(tmp_path, "Hi you. Go on! No?\n") | {"task.val_fraction": 0.5})
+    inputs = sample_inputs(loaded, 3)
+    texts = np.array(loaded.tokens.texts)
+    for row, words in zip(inputs.tokens, inputs.words, strict=True):
+        told = ["".join(texts[row[words == word]]) for word in dict.fromkeys(words)]
+        assert told == re.findall(r"^\s+|\S+\s*", "".join(texts[row]))
+    first, last = (set("".join(texts[inputs.tokens[inputs.kinds[name]]])) for name in ("first words", "last words"))
+    assert first >= set("Go No")
+    assert "n" in last
+    assert "G" not in last
+
+
+def test_words_that_are_tokens_themselves_have_no_parts(tmp_path):
+    assert sample_inputs(made_run(text_dials(tmp_path, tokens="words")), 3).words is None

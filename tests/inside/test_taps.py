@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 import torch
 
 from seedbed.errors import UsageError
 from seedbed.models.build import build_pack
-from seedbed.models.taps import NO_TAPS, Taps, attention_patterns, tap_names, tap_values
+from seedbed.models.taps import NO_TAPS, Taps, attention_patterns, lens_name, place_named, tap_names, tap_values
 from seedbed.settings import DataFacts, Settings
 
 V, T = 19, 7
@@ -99,7 +101,7 @@ def test_patching_one_run_leaves_its_neighbours_as_they_were():
 
 def test_the_names_are_those_of_the_places_in_order():
     names = tap_names(made("pre")[0])
-    assert names[:2] == ["embed", "blocks.0.in"]
+    assert names[:3] == ["embed.tokens", "embed", "blocks.0.in"]
     assert names[-2:] == ["final_norm", "logits"]
     inner = [f"attention.{part}" for part in ("q", "k", "v", "pattern", "z", "out")]
     inner += ["mid", "mlp.pre", "mlp.post", "mlp.out", "out"]
@@ -107,11 +109,85 @@ def test_the_names_are_those_of_the_places_in_order():
     assert {f"lstm.1.{part}" for part in ("i", "f", "g", "o", "cell", "out")} <= set(tap_names(made("lstm")[0]))
 
 
+LENS_SHAPES = {  # TransformerLens' main demonstration: names, and shapes as its cache shows them
+    "hook_embed": "BTD", "ln_final.hook_normalized": "BTD",
+    **{f"blocks.1.{name}": "BTD" for name in ("hook_resid_pre", "hook_resid_mid", "hook_resid_post")},
+    **{f"blocks.1.{name}": "BTD" for name in ("hook_attn_out", "hook_mlp_out")},
+    **{f"blocks.1.attn.hook_{name}": "BTHK" for name in "qkvz"},
+    "blocks.1.attn.hook_pattern": "BHTT", "blocks.1.mlp.hook_pre": "BTF", "blocks.1.mlp.hook_post": "BTF",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "axes"), LENS_SHAPES.items())
+def test_a_name_of_transformer_lens_reads_one_place_of_the_same_shape(name, axes):
+    sizes = {"B": 4, "T": T, "D": 12, "H": 3, "K": 4, "F": 48}
+    [(place, value)] = tap_values(made("pre")[0], drawn(), name).items()
+    assert value[0].shape == tuple(sizes[axis] for axis in axes)
+    assert (place, lens_name(place)) == (place_named(name), name)
+
+
+def test_all_names_of_transformer_lens_are_told_apart():
+    names = [lens_name(place) for place in tap_names(made("pre")[0])]
+    known = [name for name in names if name is not None]
+    assert len(set(known)) == len(known) == len(LENS_SHAPES) + 12  # of the other block
+    assert set(LENS_SHAPES) <= set(known)
+
+
+def test_token_vectors_without_positions_are_the_rows_of_the_table():
+    model, _ = made("pre")
+    values = tap_values(model, drawn(), "hook_embed", "blocks.0.hook_resid_pre", "embed")
+    expected = torch.stack([table[tokens] for table, tokens in zip(model.embed.weight, drawn(), strict=True)])
+    assert torch.equal(values["embed.tokens"], expected)
+    assert torch.equal(values["embed"], values["blocks.0.in"])
+
+
+def test_names_of_transformer_lens_work_as_patterns_and_for_replacing():
+    model, _ = made("pre")
+    assert list(tap_values(model, drawn(), "*.hook_z")) == ["blocks.0.attention.z", "blocks.1.attention.z"]
+    by_lens, ours = (
+        tap_values(model, drawn(), "logits", replace={name: torch.zeros_like})["logits"]
+        for name in ("blocks.0.hook_mlp_out", "blocks.0.mlp.out")
+    )
+    assert torch.equal(by_lens, ours)
+    assert not torch.equal(ours, model(drawn()))
+
+
 def test_a_pattern_that_matches_nothing_is_refused_by_name():
     with pytest.raises(UsageError, match=r"blocks\.9\.out"):
         tap_values(made("pre")[0], drawn(), "blocks.9.out")
     with pytest.raises(UsageError, match=r"blocks\.0\.attn\.out"):
         tap_values(made("pre")[0], drawn(), "logits", replace={"blocks.0.attn.out": torch.zeros_like})
+
+
+def test_reading_every_tap_costs_at_most_twice_a_plain_pass():
+    """By the processor's clock and the best of several, so that neighbours on the machine do not count."""
+    dials = TEXT | {"model.norm": "pre", "model.dim": 192, "model.heads": 6}  # report A's, with two layers
+    facts = DataFacts(vocabulary=70, context=128, n_train=1, padding=0)
+    model, _ = build_pack([Settings.of(dials)], [0], torch.zeros(1, dtype=torch.int64), torch.float32, facts)
+    tokens, spent = torch.randint(70, (1, 4, 128)), {False: [], True: []}
+    for _ in range(7):
+        for reads in spent:
+            start = process_time()
+            with torch.inference_mode():
+                model.eval()(tokens, taps=Taps("*") if reads else NO_TAPS)
+            spent[reads].append(process_time() - start)
+    assert min(spent[True]) <= 2 * min(spent[False])
+
+
+def test_taps_that_want_nothing_look_at_no_name():
+    """Where nobody reads, a place costs one call: no pattern is compared, nothing is kept."""
+
+    class Untouchable(str):
+        __slots__ = ()
+
+        def __eq__(self, other):
+            raise AssertionError
+
+        __hash__ = str.__hash__
+
+    value = torch.ones(1)
+    assert NO_TAPS(Untouchable("embed"), value) is value
+    assert not NO_TAPS.wants(Untouchable("embed"))
 
 
 def test_the_model_goes_on_training_after_a_look_inside():

@@ -21,14 +21,15 @@ from torch import Tensor, nn
 
 from seedbed.errors import UsageError
 from seedbed.generate.lone import LoneDecoder
-from seedbed.generate.memory import blocks_of, places_of, remembered
+from seedbed.generate.memory import Angles, angles_at, blocks_of, distances_of, places_of, remembered, zeros
 from seedbed.models.gpt import GPT, Attention, Block
 from seedbed.models.layers import LayerNorm, Linear
 from seedbed.models.lstm import LSTM, Cell, Memory
-from seedbed.models.positions import rotate
+from seedbed.models.positions import turn
 from seedbed.models.taps import NO_TAPS
 
 Map: TypeAlias = Callable[[Tensor], Tensor]
+ROOM = 32  # places that a decoder's room grows by
 
 
 class Decoder(Protocol):
@@ -55,75 +56,94 @@ def decoder_of(model: nn.Module, n_runs: int, n_samples: int, capacity: int) -> 
 
 
 class GPTDecoder:
-    """Keys and values of all positions so far. Of one run, activations are (B, D); of several, (R, B, D)."""
+    """Keys and values of all positions so far. Of one run, activations are (B, D); of several, (R, B, D).
+
+    Keys and values of a head lie side by side in memory, with room for a few places more: a step reads the room to its
+    end and hides what is not written yet, since gaps between heads would stop the processor from reading ahead (three
+    times slower, docs/log.md). When the room is full they move to a larger one.
+    """
 
     def __init__(self, model: GPT, n_runs: int, n_samples: int, capacity: int) -> None:
-        self.model, self.n, self.shape = model, 0, (n_runs, n_samples)
-        self._layers = [_Layer(block, n_runs, n_samples, capacity) for block in blocks_of(model)]
+        self.model, self.n, self.shape, self.capacity = model, 0, (n_runs, n_samples), capacity
+        self._layers = [_Layer(block) for block in blocks_of(model)]
         self._places = places_of(model, capacity)
+        attention = next(blocks_of(model)).attention
+        self._frequencies, self._heads = attention.frequencies, attention.heads
+        self._bias = _biases(attention, capacity)
+        self._held = self._room(0)
 
     def begin(self, tokens: Int[Tensor, "R b T"]) -> None:
         self.n = tokens.shape[-1]
-        for layer, memory in zip(self._layers, remembered(self.model, tokens), strict=False):
-            for held, part in zip((layer.keys, layer.values), memory, strict=True):
-                held.view(*self.shape, -1, *held.shape[1:])[..., : self.n, :] = part.transpose(2, 3)
+        self._held = self._room(self.n)
+        for held, memory in zip(self._held, remembered(self.model, tokens), strict=False):
+            for kept, part in zip(held, memory, strict=True):
+                kept.view(*self.shape, *kept.shape[1:])[..., : self.n, :] = part.transpose(2, 3)
+
+    def _room(self, n: int) -> Float[Tensor, "L 2 RB H S K"]:
+        """Nothing yet, with room for n places and some more."""
+        size = min(self.capacity, -(-(n + 1) // ROOM) * ROOM)
+        attention, n_rows = next(blocks_of(self.model)).attention, self.shape[0] * self.shape[1]
+        shape = (len(self._layers), 2, n_rows, self._heads, size, attention.dim // self._heads)
+        return zeros(shape, like=attention.qkv.weight)
+
+    def _make_room(self) -> None:
+        if self.n == self._held.shape[-2]:
+            held = self._held
+            self._held = self._room(self.n)
+            self._held[..., : self.n, :] = held
 
     def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
+        self._make_room()
         x = self.model.embed(tokens[..., None])[..., 0, :]
         if self._places is not None:
             x = x + self._places[:, self.n, None]
         if len(x) == 1:
             x = x[0]
-        for layer in self._layers:
-            x = layer.step(x, self.n)
+        angles, bias = angles_at(self.n, self._frequencies, x.dtype), self._bias_now()
+        for layer, held in zip(self._layers, self._held, strict=True):
+            x = layer.step(x, held, self.n, bias, angles)
         self.n += 1
         x = x.view(*self.shape, 1, -1)
         if self.model.final_norm is not None:
             x = self.model.final_norm(x)
         return self.model.output(x)[..., 0, :]
 
+    def _bias_now(self) -> Float[Tensor, "RBH 1 S"]:
+        """What is added to the scores of a query at the next place."""
+        size, start = self._held.shape[-2], self.capacity - 1 - self.n
+        return self._bias[:, start : start + size].repeat(self._held.shape[2], 1)[:, None]
+
 
 class _Layer:
-    """One block with its keys and values, (R·B·H, capacity, K) each."""
+    """One block, as a function of what is remembered before it."""
 
-    def __init__(self, block: Block, n_runs: int, n_samples: int, capacity: int) -> None:
+    def __init__(self, block: Block) -> None:
         attention, mlp = block.attention, block.mlp
         self.heads, self.width = attention.heads, attention.dim // attention.heads
-        self._held = attention.qkv.weight.new_empty(2, n_runs * n_samples, self.heads, capacity, self.width)
-        self.keys, self.values = self._held.flatten(1, 2)
         self._norm_first, self._norm1, self._norm2 = block.norm_first, _norm(block.norm1), _norm(block.norm2)
         self._qkv, self._out = _affine(attention.qkv), _affine(attention.out)
         self._up, self._activation, self._down = _affine(mlp.up), mlp.activation, _affine(mlp.down)
-        self._bias, self._frequencies = _distances(attention, capacity), attention.frequencies
 
-    def step(self, x: Float[Tensor, "*R B D"], n: int) -> Float[Tensor, "*R B D"]:
-        """The stream after this block; the token stands at place n."""
+    def step(
+        self, x: Float[Tensor, "*R B D"], held: Float[Tensor, "2 RB H S K"], n: int, bias: Tensor, angles: Angles | None
+    ) -> Float[Tensor, "*R B D"]:
+        """The stream after this block; the token stands at place n, where its key and value are written."""
         if self._norm_first:
-            x = x + self._attend(self._norm1(x), n)
+            x = x + self._attend(self._norm1(x), held, n, bias, angles)
             return x + self._down(self._activation(self._up(self._norm2(x))))
-        x = self._norm1(x + self._attend(x, n))
+        x = self._norm1(x + self._attend(x, held, n, bias, angles))
         return self._norm2(x + self._down(self._activation(self._up(x))))
 
-    def _attend(self, x: Float[Tensor, "*R B D"], n: int) -> Float[Tensor, "*R B D"]:
+    def _attend(self, x: Tensor, held: Tensor, n: int, bias: Tensor, angles: Angles | None) -> Tensor:
         qkv = self._qkv(x).view(-1, 3, self.heads, self.width)
-        if self._frequencies is not None:
-            qkv = self._turned(qkv, n)
-        self._held[:, :, :, n] = qkv[:, 1:].transpose(0, 1)
-        query = (qkv[:, 0] * self.width**-0.5).view(-1, 1, self.width)
-        scores = torch.bmm(
-            query, self.keys[:, : n + 1].mT
-        )  # for one query faster than the fused kernel, a head at a time
-        if self._bias is not None:
-            scores = (scores.view(-1, self.heads, n + 1) + self._bias[:, -n - 1 :]).view(scores.shape)
-        mixed = torch.bmm(scores.softmax(-1), self.values[:, : n + 1])
-        return self._out(mixed.view(x.shape))
-
-    def _turned(self, qkv: Float[Tensor, "RB 3 H K"], n: int) -> Float[Tensor, "RB 3 H K"]:
-        """Queries and keys turned by their place, values as they are."""
-        assert self._frequencies is not None
-        where = torch.full((1,), n, device=qkv.device)
-        turned = rotate(qkv[:, :2].flatten(1, 2)[:, None], where, self._frequencies)
-        return torch.cat([turned[:, 0].unflatten(1, (2, -1)), qkv[:, 2:]], dim=1)
+        if angles is not None:
+            qkv[:, :2] = turn(qkv[:, :2], *angles)
+        held[:, :, :, n] = qkv[:, 1:].transpose(0, 1)
+        keys, values = held.flatten(1, 2)
+        query = qkv[:, 0].reshape(-1, 1, self.width)
+        # For one query two batched products are faster than the fused kernel, which goes head by head.
+        scores = torch.baddbmm(bias, query, keys.mT, alpha=self.width**-0.5)
+        return self._out(torch.bmm(scores.softmax(-1), values).view(x.shape))
 
 
 def _affine(part: Linear) -> Map:
@@ -145,12 +165,11 @@ def _norm(part: LayerNorm) -> Map:
     return lambda x: F.layer_norm(x, shape, gain, offset)
 
 
-def _distances(attention: Attention, capacity: int) -> Float[Tensor, "H S"] | None:
-    """ALiBi's bias of a query at the last place; the last n entries are the bias over n keys."""
-    if attention.slopes is None:
-        return None
-    back = torch.arange(capacity - 1, -1, -1, device=attention.slopes.device)
-    return (-attention.slopes[:, None] * back).to(attention.qkv.weight.dtype)
+def _biases(attention: Attention, capacity: int) -> Float[Tensor, "H S"]:
+    """What is added to scores by distance (ALiBi, or nothing), then −∞ for places that come after the query's."""
+    weight, distances = attention.qkv.weight, distances_of(attention.slopes, capacity)
+    before = weight.new_zeros(attention.heads, capacity) if distances is None else distances.to(weight.dtype)
+    return torch.cat([before, before.new_full(before.shape, float("-inf"))], dim=1)
 
 
 class LSTMDecoder:

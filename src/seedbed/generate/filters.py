@@ -38,7 +38,7 @@ class Filters:
 
 def probabilities(logits: Float[Tensor, "*n V"], filters: Filters) -> Float[Tensor, "*n V"]:
     """What the next token is drawn from; each row sums to 1, tokens that are filtered out have exactly 0."""
-    if filters.temperature > 0:
+    if filters.temperature not in (0, 1):
         logits = at_temperature(logits, torch.tensor(filters.temperature, dtype=logits.dtype))
     k = filters.top_k if filters.temperature > 0 else 1
     if 0 < k < logits.shape[-1]:

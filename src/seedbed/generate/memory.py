@@ -1,10 +1,12 @@
-"""What decoders have in common: a model's memory of a prompt, its blocks, and its vectors of places."""
+"""What decoders have in common: a model's memory of a prompt, its blocks, and how it tells places."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -13,6 +15,7 @@ from seedbed.models.gpt import GPT, Block
 from seedbed.models.lstm import LSTM, Memory
 from seedbed.models.positions import sinusoidal
 
+Angles: TypeAlias = tuple[Tensor, Tensor]  # cosines and sines
 WORTH_SHARING = 1 << 22  # multiplications of one product
 
 
@@ -44,14 +47,19 @@ def threads_for(model: nn.Module, n_rows: int) -> int:
 
 @contextmanager
 def inferring(n_threads: int) -> Iterator[None]:
-    """Without gradients and on this many threads, afterwards as it was."""
-    before = torch.get_num_threads()
+    """Without gradients and on this many threads, afterwards as it was.
+
+    And without oneDNN: setting up its GELU takes three times as long as torch's own takes for a token.
+    """
+    threads, had_onednn = torch.get_num_threads(), torch._C._get_mkldnn_enabled()
     torch.set_num_threads(n_threads)
+    torch._C._set_mkldnn_enabled(False)
     try:
         with torch.inference_mode():
             yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        torch._C._set_mkldnn_enabled(had_onednn)
 
 
 def blocks_of(model: GPT) -> Iterator[Block]:
@@ -67,3 +75,25 @@ def places_of(model: GPT, capacity: int) -> Float[Tensor, "#R S D"] | None:
     if model.waves is None:
         return None
     return sinusoidal(capacity, model.waves.shape[1], model.exponent).to(model.embed.weight)[None]
+
+
+def angles_at(n: int, frequencies: Float[Tensor, "K/2"] | None, dtype: torch.dtype) -> Angles | None:
+    """How far queries and keys at place n are turned, if the model tells positions so."""
+    if frequencies is None:
+        return None
+    angle = n * frequencies
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def distances_of(slopes: Float[Tensor, "H"] | None, capacity: int) -> Float[Tensor, "H S"] | None:
+    """ALiBi's bias of a query at the last place; the last n entries are the bias over n keys."""
+    if slopes is None:
+        return None
+    return -slopes[:, None] * torch.arange(capacity - 1, -1, -1, device=slopes.device)
+
+
+def zeros(shape: Sequence[int], like: Tensor) -> Tensor:
+    """A tensor of zeros; on the CPU in NumPy's huge pages, which batched products read a third faster (docs/log.md)."""
+    if like.device.type != "cpu":
+        return like.new_zeros(tuple(shape))
+    return torch.from_numpy(np.zeros(shape, dtype=like.new_empty(0).numpy().dtype))

@@ -149,17 +149,18 @@ def _uniforms(seeds: Sequence[int], n_samples: int, device: torch.device) -> Ite
 
 
 def _checked(model: nn.Module, context: int, prompt: Tensor, n_tokens: int, n_samples: int, hop: int | None) -> int:
-    """The hop that counts; 0: no window that moves."""
+    """The hop that counts."""
     if not 1 <= n_tokens <= MOST_TOKENS:
         raise UsageError(f"tokens = {n_tokens}: expected a whole number from 1 to {MOST_TOKENS:,}")
     if n_samples < 1:
         raise UsageError(f"{n_samples} samples: expected at least 1")
     if prompt.shape[-1] == 0:
         raise UsageError("the prompt has no token; a model needs one to begin with")
-    return _hop(model, context, hop)
+    return hop_of(model, context, hop)
 
 
-def _hop(model: nn.Module, context: int, hop: int | None) -> int:
+def hop_of(model: nn.Module, context: int, hop: int | None = None) -> int:
+    """The tokens that a window moves by; 0: no window that moves."""
     if not isinstance(model, GPT):
         if hop:
             raise UsageError(f"hop = {hop}: an LSTM carries its state and has no window; leave hop out")

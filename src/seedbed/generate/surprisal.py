@@ -23,6 +23,7 @@ from torch import nn
 from seedbed.data.text import Counts, Ids, StreamDecoder
 from seedbed.data.windows import Spans, sliding, take
 from seedbed.errors import UsageError
+from seedbed.generate.html import FULL, coloured, legend
 from seedbed.generate.memory import evaluating
 
 Floats = NDArray[np.float64]
@@ -54,7 +55,7 @@ class Span:
     bits: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Surprisal:
     """Losses are natural logarithms, one a token."""
 
@@ -98,6 +99,21 @@ class Surprisal:
     def spans(self, n: int = 10) -> list[Span]:
         """The n most surprising ones."""
         return sorted(self.words, key=lambda span: -span.bits)[:n]
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.ids):,} tokens, loss {self.mean_loss:.4f}, perplexity {self.perplexity:.3f}, "
+            f"{self.bits_per_character:.4f} bits per character, {self.bits_per_byte:.4f} per byte"
+        )
+
+    def __repr__(self) -> str:
+        return f"<surprisal of {self}>"
+
+    def _repr_html_(self) -> str:
+        bits = np.nan_to_num(self.losses) / log(2)
+        notes = ("the first token: no loss", *(f"{one:.1f} bits" for one in bits[1:]))
+        shown = coloured(zip(self.pieces, bits.tolist(), notes, strict=True))
+        return shown + legend(f"{self}. Coloured by surprise, strongest from {FULL:g} bits.")
 
 
 def surprisal(

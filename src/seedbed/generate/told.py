@@ -1,113 +1,131 @@
-"""What the verbs `sample` and `read` say: pieces as text while they come, and everything as JSON at the end."""
+"""What the verb `sample` says: texts while they come, and everything as JSON at the end.
+
+Several texts are drawn together and told one after the other: the first as it comes, the others as soon as it is done.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from math import exp, log
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from seedbed.data.prepared import prepare_text
+from seedbed.data.verbatim import COPIED
+from seedbed.generate.copied import Marks, Part, training_index
 from seedbed.generate.equations import Equations
-from seedbed.generate.load import Choice, Loaded, Piece, gathered
-from seedbed.generate.surprisal import Span, Surprisal
+from seedbed.generate.load import Loaded
+from seedbed.generate.results import Sample, Samples
+from seedbed.generate.together import alike, sample_together, stream_together
+from seedbed.settings import Text
+
+MANY = 1_000_000  # tokens of training text from which sorting it takes seconds
 
 
 class Told:
-    """A run about to write on from a prompt."""
+    """Runs about to write on from a prompt; `dials` are those of `Loaded.stream` after the prompt."""
 
-    def __init__(self, loaded: Loaded, prompt: str) -> None:
-        self.loaded, self.prompt = loaded, prompt
-        self._n_given = len(loaded.encode(prompt))
+    def __init__(
+        self, runs: Sequence[Loaded], prompt: str, *dials: Any, n: int = 1, copied: bool = True, **named: Any
+    ) -> None:
+        self.runs, self.prompt, self._n = runs, prompt, n
+        self._dials, self._named = dials, named | {"n": n}
+        self._indexed = [run.run.settings.task for run in runs if copied and isinstance(run.run.settings.task, Text)]
+        self._n_characters = self._n_copied = 0
 
     @property
     def notices(self) -> list[str]:
-        """What a person should know before reading on."""
-        context = self.loaded.context
-        if self._n_given <= context or isinstance(self.loaded.tokens, Equations):
-            return []
-        return [f"the prompt has {self._n_given:,} tokens; the model reads the last {context:,} of them, its context"]
+        """What a person should know before reading on, each once."""
+        return list(dict.fromkeys([*self._too_long(), *self._long_to_sort()]))
 
-    def pieces(self, tokens: int, *dials: Any) -> Iterator[Piece]:
-        return self.loaded.stream(self.prompt, tokens, *dials)
+    def _too_long(self) -> Iterator[str]:
+        for run in self.runs:
+            n = len(run.encode(self.prompt))
+            if n > run.context and not isinstance(run.tokens, Equations):
+                yield f"the prompt has {n:,} tokens; the model reads the last {run.context:,} of them, its context"
 
-    def as_text(self, pieces: Iterable[Piece]) -> Iterator[str]:
-        """The first sample as it comes, then the others; an equation with what else could have been its answer."""
-        others: dict[int, list[str]] = {}
-        yield self.prompt
-        for piece in pieces:
-            if piece.sample == 0:
-                yield piece.text
-            else:
-                others.setdefault(piece.sample, []).append(piece.text)
-        for texts in others.values():
-            yield f"\n\n{self.prompt}" + "".join(texts)
-        yield "\n"
-        if isinstance(self.loaded.tokens, Equations):
-            yield "likeliest next: " + _listed(self.loaded.choices(self.prompt)) + "\n"
+    def _long_to_sort(self) -> Iterator[str]:
+        for task in self._indexed:
+            n = int(prepare_text(task).parts["train"].spans.lengths.sum())
+            if n > MANY:
+                yield f"first sorting {n:,} tokens of training text, to mark what is copied; --no-copied skips it"
 
-    def as_json(self, pieces: Iterable[Piece]) -> dict[str, Any]:
-        by_sample: dict[int, list[Piece]] = {}
-        for piece in pieces:
-            by_sample.setdefault(piece.sample, []).append(piece)
-        samples = [gathered(self.prompt, by_sample[number]) for number in sorted(by_sample)]
-        return _head(self.loaded) | {
+    def as_text(self) -> Iterator[Part]:
+        """Text by text, in parts that are copied from the training text or not."""
+        for numbers in alike(self.runs):
+            yield from self._texts([self.runs[number] for number in numbers])
+
+    def _texts(self, group: Sequence[Loaded]) -> Iterator[Part]:
+        """The texts of runs of one shape."""
+        others: dict[tuple[int, int], list[str]] = {}
+
+        def of_the_first() -> Iterator[str]:
+            for piece in stream_together(group, self.prompt, *self._dials, **self._named):
+                if (piece.run, piece.sample) == (0, 0):
+                    yield piece.text
+                else:
+                    others.setdefault((piece.run, piece.sample), []).append(piece.text)
+
+        yield from self._text(group[0], 0, of_the_first())
+        for (run, number), texts in sorted(others.items()):
+            yield from self._text(group[run], number, texts)
+
+    def _text(self, run: Loaded, number: int, texts: Iterable[str]) -> Iterator[Part]:
+        """One text under its heading, if there are several; an equation with what else could have been its answer."""
+        if len(self.runs) * self._n > 1:
+            gap = "" if run is self.runs[0] and number == 0 else "\n"
+            yield Part(f"{gap}── run {run.run.id}, text {number + 1} of {self._n} ──\n", False)
+        yield Part(self.prompt, False)
+        yield from self._marked(run, texts)
+        yield Part("\n", False)
+        if isinstance(run.tokens, Equations):
+            yield Part(f"likeliest next: {run.choices(self.prompt)!r}\n", False)
+
+    def _marked(self, run: Loaded, texts: Iterable[str]) -> Iterator[Part]:
+        task = run.run.settings.task
+        if task not in self._indexed or not isinstance(task, Text):
+            yield from (Part(text, False) for text in texts)
+            return
+        marks = Marks(training_index(task))
+        for text in texts:
+            yield from marks.feed(text)
+        yield from marks.end()
+        self._n_characters += marks.n_characters
+        self._n_copied += marks.n_copied
+
+    @property
+    def legend(self) -> str | None:
+        """What the marks mean, once all is told."""
+        if not self._n_characters:
+            return None
+        return (
+            f"{self._n_copied:,} of {self._n_characters:,} characters lie in stretches of {COPIED} or more that stand "
+            "verbatim in the training text"
+        )
+
+    def as_json(self) -> Any:
+        """A document for the run, or a list of them for several."""
+        texts = sample_together(self.runs, self.prompt, *self._dials, **self._named)
+        documents = [self._document(run, samples) for run, samples in zip(self.runs, texts, strict=True)]
+        return documents[0] if len(documents) == 1 else documents
+
+    def _document(self, run: Loaded, samples: Samples) -> dict[str, Any]:
+        looks = run.run.settings.task in self._indexed
+        return {
+            "run": run.run.id,
+            "step": run.step,
             "prompt": self.prompt,
-            "prompt_tokens": self.loaded.prompt(self.prompt).tolist(),
-            "alternatives": [vars(choice) for choice in self.loaded.choices(self.prompt)],
-            "samples": [
-                {"text": one.text, "tokens": one.tokens, "log_probabilities": one.log_probabilities} for one in samples
-            ],
+            "prompt_tokens": run.prompt(self.prompt).tolist(),
+            "alternatives": [vars(choice) for choice in run.choices(self.prompt)],
+            "copied_from": COPIED if looks else None,  # characters
+            "samples": [_as_json(replace(one, copied=run.copied(one.text)) if looks else one) for one in samples],
         }
 
 
-def surprisal_as_json(loaded: Loaded, read: Surprisal, n_spans: int) -> dict[str, Any]:
-    """Every number of a text that was read."""
-    texts = loaded.tokens.texts
-    places = zip(read.ids, read.pieces, read.losses, read.alternatives, read.probabilities, strict=True)
-    return _head(loaded) | {
-        "n_tokens": len(read.ids),
-        "loss": read.mean_loss,
-        "perplexity": read.perplexity,
-        "bits_per_character": read.bits_per_character,
-        "bits_per_byte": read.bits_per_byte,
-        "spans": [vars(span) for span in read.spans(n_spans)],
-        "tokens": [
-            {
-                "token": token,
-                "text": piece,
-                "loss": None if first else loss,
-                "alternatives": [] if first else [[texts[i], share] for i, share in zip(likely, shares, strict=True)],
-            }
-            for first, (token, piece, loss, likely, shares) in zip(
-                [True] + [False] * (len(read.ids) - 1), places, strict=True
-            )
-        ],
+def _as_json(sample: Sample) -> dict[str, Any]:
+    copied = None if sample.copied is None else [[span.start, span.end] for span in sample.copied]
+    return {
+        "text": sample.text,
+        "tokens": sample.tokens,
+        "log_probabilities": sample.log_probabilities,
+        "copied": copied,
     }
-
-
-def surprisal_lines(loaded: Loaded, read: Surprisal, n_spans: int) -> Iterator[str]:
-    """The whole in one line, then the most surprising words with what the model expected instead."""
-    yield (
-        f"{len(read.ids):,} tokens, loss {read.mean_loss:.4f}, perplexity {read.perplexity:.3f}, "
-        f"{read.bits_per_character:.4f} bits per character, {read.bits_per_byte:.4f} per byte"
-    )
-    for span in read.spans(n_spans):
-        at, expected = _expected(loaded, read, span)
-        yield f"{span.bits:7.1f} bits  {span.text!r} (token {span.start + 1}); for {read.pieces[at]!r}: {expected}"
-
-
-def _expected(loaded: Loaded, read: Surprisal, span: Span) -> tuple[int, str]:
-    """The most surprising token of a span, and what was likelier there."""
-    at = max(range(span.start, span.end), key=lambda i: read.losses[i] if read.losses[i] == read.losses[i] else -1.0)
-    if at == 0:
-        return at, "nothing came before it"
-    pairs = zip(read.alternatives[at].tolist(), read.probabilities[at].tolist(), strict=True)
-    own = f"{exp(-read.losses[at]):.2%} (−log₂ = {read.losses[at] / log(2):.1f})"
-    return at, f"{own}; likelier: " + _listed([Choice(loaded.tokens.texts[i], i, share) for i, share in pairs][:3])
-
-
-def _listed(choices: Iterable[Choice]) -> str:
-    return ", ".join(f"{choice.text!r} {choice.probability:.1%}" for choice in choices)
-
-
-def _head(loaded: Loaded) -> dict[str, Any]:
-    return {"run": loaded.run.id, "step": loaded.step}
