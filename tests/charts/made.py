@@ -5,12 +5,17 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from seedbed.inside.looks import Look, Plane
+from seedbed.inside.maps import Maps
 from seedbed.measures.summary import RunCurves
 from seedbed.records import Curve, Parameters, Status, StoredRun
 from seedbed.settings import Settings, Value
+
+EQUATION = "BOS 3 + 4 ="
 
 
 def made_run(
@@ -33,6 +38,17 @@ def made_run(
     return RunCurves(run, dict(point), curves, {"compute": 5.0 + seed})
 
 
+def looked_into(run: RunCurves, text: str = EQUATION) -> RunCurves:
+    """The run with a look at two of its steps: even attention of this text, and seven numbers on a circle."""
+    pieces = tuple(text.split())
+    n, turn = len(pieces), 2 * np.pi * 3 * np.arange(7) / 7
+    even = np.broadcast_to(np.tri(n) / np.arange(1, n + 1)[:, None], (2, 2, n, n))
+    maps = Maps(run.run.id, 20, text, "attention", pieces, (False,) * n, even, (0, 1), (0, 1))
+    plane = Plane(3, 0.4, np.stack([np.cos(turn), np.sin(turn)], axis=1))
+    looks = (Look(run.run.id, step, "", "val", 9, {}, (maps,), (plane,)) for step in (10, 20))
+    return replace(run, looks=tuple(looks))
+
+
 def grid(seeds: Sequence[int] = (0, 1), n: int = 6) -> list[RunCurves]:
     """Two models × three batch sizes; loss falls faster for small batches, accuracy is 1 − loss / 4."""
     runs = []
@@ -48,7 +64,8 @@ def grid(seeds: Sequence[int] = (0, 1), n: int = 6) -> list[RunCurves]:
                     "norm": [10.0 + place for place in range(n)],
                 }
                 point = {"model.kind": kind, "train.batch_size": batch}
-                runs.append(made_run(point, seed, readings, parameters=1000 + 500 * (kind == "lstm")))
+                run = made_run(point, seed, readings, parameters=1000 + 500 * (kind == "lstm"))
+                runs.append(looked_into(run))
     return runs
 
 

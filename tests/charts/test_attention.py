@@ -11,13 +11,17 @@ import pytest
 import vl_convert
 
 from seedbed.charts.attention import MOST_CELLS, directed, draw_attention, gather_attention, preview_attention
+from seedbed.charts.catalogue import CATALOGUE
+from seedbed.charts.preview import preview
 from seedbed.charts.render import to_pdf, to_svg
 from seedbed.charts.specs import spec_of
 from seedbed.charts.theme import DARK, LIGHT
 from seedbed.errors import UsageError
+from seedbed.inside.looks import Look
 from seedbed.inside.maps import Maps
+from seedbed.shown import Figure
 
-from .made import pixels
+from .made import made_run, pixels
 
 
 def made_maps(pieces, layers=2, heads=3, **changed):
@@ -132,3 +136,31 @@ def test_the_terminal_shades_long_texts_and_puts_right_to_left_names_last():
     first = preview_attention(gather_attention([HEBREW])).splitlines()[6]
     assert first.endswith("ב")
     assert "100" in first
+
+
+# ---- as a figure of a study ----
+
+
+def looked_into(point, seed, *maps, refused=None):
+    look = Look("3f2a", 40, "", "val", 9, {}, tuple(maps), refused=refused or {})
+    return replace(made_run(point, seed, {"val/loss": [1.0]}), looks=(look,))
+
+
+def test_a_figure_shows_one_seed_of_each_point_and_the_layers_and_heads_that_are_there():
+    figure = Figure(kind="attention", text=EQUATION.text, layers=(2, 9), heads=(1, 3))
+    runs = [looked_into({"model.dim": dim}, seed, EQUATION) for dim in (8, 16) for seed in (0, 1)]
+    gathered = CATALOGUE["attention"].gather(figure, runs)
+    assert [panel.title for panel in gathered.panels] == ["layer 2, head 1", "layer 2, head 3"] * 2
+    assert ["dim=8" in grid.title for grid in gathered.grids] == [True, False]
+    assert "One seed a point" in gathered.notes[0]
+    np.testing.assert_array_equal(gathered.panels[1].weights, EQUATION.weights[1, 2])
+    assert "layer 2, head 3" in preview(gathered)
+
+
+def test_a_figure_without_maps_says_why():
+    figure = Figure(kind="attention", text="too long")
+    gathered = CATALOGUE["attention"].gather(figure, [looked_into({}, 0, refused={"too long": "it has 99 tokens"})])
+    assert gathered.empty
+    assert gathered.notes == ("Not drawn: it has 99 tokens.",)
+    unseen = CATALOGUE["attention"].gather(figure, [made_run({}, 0, {"val/loss": [1.0]})])
+    assert "seedbed report" in unseen.notes[0]

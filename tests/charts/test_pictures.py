@@ -14,7 +14,7 @@ from seedbed.charts.theme import DARK, LIGHT, Look
 from seedbed.measures.summary import RunCurves
 from seedbed.shown import Figure
 
-from .made import grid, made_run, pixels
+from .made import EQUATION, grid, made_run, pixels
 
 FOUR = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
 FIGURES = {
@@ -32,6 +32,8 @@ FIGURES = {
     "bars, log": Figure(kind="bars", metrics=("val/loss",), x="model.kind", y_scale="log"),
     "level": Figure(kind="level", metrics=("val/loss",), x="train.batch_size", column="model.kind", x_scale="log2"),
     "parallel": Figure(kind="parallel", metrics=("val/loss",)),
+    "attention": Figure(kind="attention", text=EQUATION, heads=(1,)),
+    "circle": Figure(kind="circle"),
 }
 
 

@@ -8,13 +8,13 @@ from seedbed.charts.catalogue import CATALOGUE
 from seedbed.charts.preview import preview
 from seedbed.shown import Figure
 
-from .made import grid, made_run
+from .made import EQUATION, grid, made_run
 
 
 @pytest.mark.parametrize("kind", CATALOGUE)
 def test_every_kind_has_a_text(kind: str) -> None:
     x = "train.batch_size" if kind != "curves" else "step"
-    figure = Figure.model_validate({"kind": kind, "metrics": ("val/loss",), "x": x})
+    figure = Figure.model_validate({"kind": kind, "metrics": ("val/loss",), "x": x, "text": EQUATION})
     text = preview(CATALOGUE[kind].gather(figure, grid()))
     assert len(text.splitlines()) > 4
     assert max(map(len, text.splitlines())) < 200

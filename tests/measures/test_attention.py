@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 from seedbed.measures.attention import (
     NUMBERS,
+    apart,
     distance,
     entropy,
+    even_weights,
     followers,
     head_numbers,
+    layers_apart,
     over_queries,
     received,
     share_on,
@@ -96,3 +99,48 @@ def test_shares_of_kinds_that_cover_all_tokens_sum_to_one(n_inputs, n_heads, n, 
 
 def test_every_number_is_explained():
     assert head_numbers(of_heads(np.eye(N)), TOKENS, SEEN).keys() == NUMBERS.keys()
+
+
+def test_where_a_query_looks_is_told_from_the_first_token_to_the_last_it_may_see():
+    first, last = np.zeros((N, N)), np.eye(N)
+    first[:, 0] = 1
+    found = head_numbers(of_heads(first, last, causal_uniform()), TOKENS, SEEN)
+    assert found["place"][0, 0] == pytest.approx([0, 1, 0.5])
+    both_ways = head_numbers(of_heads(np.full((N, N), 1 / N)), TOKENS, SEEN)
+    assert both_ways["place"].item() == pytest.approx(0.5)
+    assert both_ways["ahead"].item() == pytest.approx(2 / N)  # 4 + 3 + 2 + 1 of 25 cells
+
+
+def test_near_is_a_band_and_the_token_before_can_be_looked_at_most():
+    back = np.eye(N, k=-3) + np.diag([1.0, 1, 1, 0, 0])
+    before = 0.6 * np.eye(N, k=-1) + 0.4 * np.eye(N)
+    before[0] = np.eye(N)[0]
+    found = head_numbers(of_heads(back, before), TOKENS, SEEN)
+    assert found["near"][0, 0] == pytest.approx([3 / 5, 1])
+    assert found["most_previous"][0, 0] == pytest.approx([0, 1])
+
+
+def test_the_most_looked_at_token_is_one_for_all_queries():
+    column = np.full((N, N), 0.1 / (N - 1))
+    column[:, 3] = 0.9
+    found = head_numbers(of_heads(column, np.eye(N)), TOKENS, SEEN)
+    assert found["top"][0, 0] == pytest.approx([0.9, 1 / N])
+
+
+def test_heads_that_look_alike_are_not_apart_and_heads_that_share_nothing_are():
+    shifted = np.roll(np.eye(N), 1, axis=1)
+    assert apart(of_heads(np.eye(N), np.eye(N)))[0, 0].tolist() == [[0] * N] * 2
+    assert apart(of_heads(np.eye(N), np.eye(N), shifted))[0, 0, :, 0].tolist() == [0.5, 0.5, 1]
+    layers = np.stack([np.eye(N), shifted])[None, :, None]
+    assert layers_apart(layers, SEEN)[0].tolist() == [[0, 1], [1, 0]]
+
+
+def test_own_word_takes_all_parts_of_it():
+    words = np.array([[0, 0, 0, 1, 1]])
+    found = head_numbers(of_heads(causal_uniform()), TOKENS, SEEN, words)
+    assert found["own_word"].item() == pytest.approx((1 + 1 + 1 + 1 / 4 + 2 / 5) / 5)
+
+
+def test_even_weights_look_at_all_that_may_be_seen():
+    np.testing.assert_allclose(even_weights(SEEN, causal=True)[0, 0, 0], causal_uniform())
+    assert (even_weights(SEEN, causal=False) == 1 / N).all()

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.measures.copying import N_GRAMS, Span, TextIndex, copied, copying, copying_in_words, pieces
+from seedbed.data.verbatim import Span, TextIndex
+from seedbed.measures.copying import N_GRAMS, copied, copying, copying_in_words, pieces
 
 
 def longest_by_search(text: str, sample: str, start: int) -> int:

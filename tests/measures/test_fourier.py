@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seedbed.measures.fourier import neuron_shares, power, strongest, top_share
+from seedbed.measures.fourier import (
+    in_plane,
+    key_frequencies,
+    mean_loss,
+    n_frequencies,
+    neuron_shares,
+    part_on_circles,
+    power,
+    share_in,
+    strongest,
+    top_share,
+)
 
 P = 23
 
@@ -44,3 +55,57 @@ def test_a_neuron_of_one_circle_has_all_its_variance_there_and_a_mixed_one_is_sp
     assert shares[3, 0] == pytest.approx(1)
     assert shares[[3, 8], 1] == pytest.approx([0.5, 0.5])
     assert np.isnan(shares[:, 2]).all()
+
+
+def test_an_exact_circle_holds_all_power_and_noise_what_chance_gives():
+    exact = power(circle(5))
+    assert key_frequencies(exact) == [5]
+    assert (share_in(exact, [5]), n_frequencies(exact)) == (pytest.approx(1), pytest.approx(1))
+    noise = power(np.random.default_rng(1).standard_normal((P, 5_000)))
+    assert share_in(noise, [2, 5, 9]) == pytest.approx(3 / 11, rel=0.05)
+    assert n_frequencies(noise) == pytest.approx(11, rel=0.01)
+
+
+def test_progress_rises_while_numbers_move_from_noise_onto_a_circle():
+    noise = np.random.default_rng(2).standard_normal((P, 60))
+    ring = np.pad(circle(5, size=4.0), ((0, 0), (0, 58)))
+    shares = [power((1 - t) * noise + t * ring) for t in np.linspace(0, 1, 9)]
+    followed = [share_in(one, [5]) for one in shares]
+    assert followed == sorted(followed)
+    assert followed[0] < 0.3
+    assert followed[-1] == pytest.approx(1)
+    assert n_frequencies(shares[0]) > 5 > n_frequencies(shares[-1])
+
+
+def test_in_the_plane_of_their_frequency_numbers_stand_on_a_circle_in_turn():
+    mixing = np.linalg.qr(np.random.default_rng(3).standard_normal((6, 6)))[0]
+    vectors = np.hstack([circle(4, size=3.0), circle(7), circle(9)]) @ mixing + 2.0
+    places = in_plane(vectors, 4)
+    np.testing.assert_allclose(places, circle(4, size=3.0), atol=1e-12)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_part_on_circles_is_what_hangs_on_the_sum_through_its_frequencies(sign):
+    a, b, c = np.meshgrid(np.arange(P), np.arange(P), np.arange(P), indexing="ij")
+    w = 2 * np.pi / P
+    wanted = np.cos(3 * w * (a + sign * b - c)) + 0.5 * np.sin(6 * w * (a + sign * b) + c)
+    rest = 7.0 * c + np.cos(3 * w * a) + np.cos(3 * w * (a - sign * b)) + np.cos(5 * w * (a + sign * b - c))
+    np.testing.assert_allclose(part_on_circles(wanted + rest, [3, 6], sign), wanted, atol=1e-10)
+
+
+def test_restricted_loss_is_low_and_excluded_loss_high_only_where_circles_do_the_work():
+    a, b, c = np.meshgrid(np.arange(P), np.arange(P), np.arange(P), indexing="ij")
+    results, everywhere = (a + b)[..., 0] % P, np.ones((P, P), dtype=bool)
+    circles = sum(20 * np.cos(2 * np.pi * k * (a + b - c) / P) for k in (2, 3, 7))
+    learnt_by_heart = 20.0 * (c == ((a + b) % P)) * (np.random.default_rng(4).random((P, P, 1)) < 0.5)
+    losses = {}
+    for name, logits in (("circles", circles), ("by heart", learnt_by_heart)):
+        part = part_on_circles(logits, [2, 3, 7])
+        losses[name] = mean_loss(part, results, everywhere), mean_loss(logits - part, results, everywhere)
+    assert losses["circles"][0] < 0.01
+    assert losses["circles"][1] == pytest.approx(np.log(P))
+    assert losses["by heart"][0] > 1
+
+
+def test_a_loss_over_nothing_is_unknown():
+    assert np.isnan(mean_loss(np.zeros((2, 2, 3)), np.zeros((2, 2), dtype=np.int64), np.zeros((2, 2), dtype=bool)))

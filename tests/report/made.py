@@ -8,10 +8,24 @@ from pathlib import Path
 
 import numpy as np
 
-from seedbed.records import Diverged, Evaluated, Finished, Pack, Parameters, Placement, Plan, Run, Saved
+from seedbed.records import (
+    Cost,
+    Diverged,
+    Evaluated,
+    Finished,
+    Happening,
+    Measured,
+    Pack,
+    Parameters,
+    Placement,
+    Plan,
+    Run,
+    Saved,
+)
 from seedbed.settings import Settings, Value
 from seedbed.store.store import Store
 
+COST = Cost({"compute": 4.0, "evaluate": 1.0}, {"compute": 99, "evaluate": 3}, steady=8 * 2**20, peak=12 * 2**20)
 NAMES = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
 
 
@@ -43,7 +57,7 @@ def fill(
         (pack,) = store.claim([Pack("made", tuple(runs), 1)], lambda _: Placement())
         with store.lock(pack.id):
             store.resume(pack.id, {"torch": "2.13", "processor": "abacus"})
-            events: list[Evaluated | Diverged | Finished] = []
+            events: list[Happening] = []
             for step in steps:
                 losses = [3 - step / 50 + run.point["train.weight_decay"] + run.seed / 10 for run in runs]
                 for slot, value in (special or {}).items():
@@ -56,5 +70,6 @@ def fill(
                 pack.id, events + [Finished(slot, 100) for slot in range(len(runs)) if end and slot != diverges]
             )
             if end:
-                store.save(pack.id, Saved(100, {"x": np.zeros(1)}, {}, {"compute": 4.0}))
+                store.record(pack.id, [Measured(100, COST)])
+                store.save(pack.id, Saved(100, {"x": np.zeros(1)}, {}))
                 store.finish(pack.id)

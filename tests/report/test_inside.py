@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seedbed.cli import app
-from seedbed.report.inside import spread
+from seedbed.report.inside_tables import spread
 from seedbed.store.store import Store
 
 WORDS = [

@@ -20,6 +20,7 @@ from seedbed.report import page
 from seedbed.report.figures import command_of
 from seedbed.report.page import write_report
 from seedbed.shown import Figure
+from seedbed.store.store import Store
 
 from .made import fill
 
@@ -58,13 +59,13 @@ def test_a_report_goes_from_question_to_how_to_make_it_again(tmp_path: Path) -> 
     words = words_of(index.read_text(encoding="utf-8"))
     parts = [
         "Does it work?", "Answers", "Which weight decay is better?", "Figures Figure 1. Both weight decays",
-        "n = 2 seeds", "Tables", "L_val", "How to make it again",
+        "n = 2 seeds", "Tables", "L_val", "Cost of a run", "How to make it again",
         "seedbed run studies/toy.toml", "abacus", "Data", "Settings",
     ]  # fmt: skip
     places = [words.index(part) for part in parts]
     assert places == sorted(places)
     made = {path.relative_to(index.parent).as_posix() for path in index.parent.rglob("*") if path.is_file()}
-    tables = {f"tables/table-0{number}.{end}" for number in (1, 2, 3) for end in ("csv", "md", "tex")}
+    tables = {f"tables/table-0{number}.{end}" for number in (1, 2, 3, 4) for end in ("csv", "md", "tex")}
     figures = {f"figures/figure-01.{end}" for end in ("svg", "pdf", "png", "json")}
     assert made == {"index.html", "studies/toy.toml"} | figures | tables
 
@@ -166,7 +167,8 @@ def test_a_study_without_a_record_has_a_report_that_says_so(tmp_path: Path) -> N
 
 def test_a_running_study_is_reported_as_far_as_it_is(tmp_path: Path) -> None:
     fill(tmp_path, end=False)
-    words = words_of(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
+    with Store.read(tmp_path) as store, store.lock(store.packs_of("toy")[0].id):
+        words = words_of(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
     assert "4 running" in words
     assert "are still running" in words
 
@@ -205,7 +207,7 @@ def test_short_trainings_are_printed_record_by_record(tmp_path: Path) -> None:
     assert [row[0] for row in rows[1:]] == ["0", "50", "100"]
     assert rows[2][2] == "2.150 ± 0.050"  # 3 − 50/50 + 0.1 and 0.1 more for the second seed
     fill(tmp_path, "long", steps=range(0, 101, 2))
-    assert len(list((write_report(tmp_path, ["long"], []).parent / "tables").glob("*.csv"))) == 1
+    assert len(list((write_report(tmp_path, ["long"], []).parent / "tables").glob("*.csv"))) == 2
 
 
 def test_the_study_beside_the_page_is_the_one_that_was_run(tmp_path: Path) -> None:

@@ -63,17 +63,29 @@ class AttentionMaps:
     scale_title: str
     grids: tuple[Grid, ...]
     panels: tuple[Panel, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not self.panels
 
 
 def gather_attention(given: Sequence[Maps]) -> AttentionMaps:
     """The grids of these maps in their order, each named by what tells it from the others."""
+    title = ("Attention" if given[0].kind == "attention" else "Input gradients") + f" of run {given[0].run}"
+    return maps_under(title, given, [_grid_title(maps, given) for maps in given])
+
+
+def maps_under(title: str, given: Sequence[Maps], names: Sequence[str], notes: tuple[str, ...] = ()) -> AttentionMaps:
+    """These maps, each under a name of its own."""
     kinds = list(dict.fromkeys(maps.kind for maps in given))
-    grids = tuple(Grid(_grid_title(maps, given), maps.labels, maps.right_to_left, len(maps.heads)) for maps in given)
+    pairs = zip(given, names, strict=True)
     return AttentionMaps(
-        title=("Attention" if given[0].kind == "attention" else "Input gradients") + f" of run {given[0].run}",
+        title=title,
         scale_title=" or ".join("attention weight" if kind == "attention" else f"share of {kind}" for kind in kinds),
-        grids=grids,
+        grids=tuple(Grid(name, maps.labels, maps.right_to_left, len(maps.heads)) for maps, name in pairs),
         panels=tuple(panel for place, maps in enumerate(given) for panel in _panels(place, maps)),
+        notes=notes,
     )
 
 

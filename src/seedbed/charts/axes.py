@@ -95,10 +95,13 @@ def check_dials(runs: Sequence[RunCurves], names: Iterable[str | None]) -> None:
 
 
 def by_point(runs: Iterable[RunCurves]) -> list[list[RunCurves]]:
-    """Runs that differ in nothing but the seed, together; in order of first appearance."""
+    """Runs that differ in nothing but the seed, together; in order of first appearance.
+
+    Replays of a run (`alpha`) and the groups of a comparison (`group`) stay apart, though their settings are the same.
+    """
     points: dict[Hashable, list[RunCurves]] = {}
     for run in runs:
-        points.setdefault((run.run.settings, run.point.get("alpha")), []).append(run)
+        points.setdefault((run.run.settings, run.point.get("alpha"), run.point.get("group")), []).append(run)
     return list(points.values())
 
 

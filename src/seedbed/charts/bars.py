@@ -114,7 +114,8 @@ def _notes(figure: Figure, runs: Sequence[RunCurves], bars: Sequence[Bar]) -> tu
         if several
         else "One run has no interval."
     )
-    predicted = "Memory is predicted from the settings." if figure.value == "memory" else ""
+    guessed = figure.value == "memory" and any(run.steady is None for run in runs)
+    predicted = "Memory that was not measured is predicted from the settings." if guessed else ""
     return tuple(note for note in (n, said, predicted, *status_notes(runs)) if note)
 
 

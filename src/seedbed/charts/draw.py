@@ -30,8 +30,7 @@ LINE_COLUMNS: Final[dict[str, Column]] = {
 
 def draw_lines(lines: Lines) -> alt.ConcatChart:
     """Every panel with its lines, bands and ends; panels of one metric have the same axis."""
-    points, block = table_of({**POINT_COLUMNS, "x": "number" if lines.x.scale else "string"}, _points(lines))
-    named, more = table_of({**LINE_COLUMNS, "colour": _kind(lines)}, _names(lines), "lines")
+    (points, rows), (named, names) = _tables(lines)
     told = alt.LookupData(data=named, key="line", fields=[name for name in LINE_COLUMNS if name != "line"])
     base = alt.Chart(points).transform_lookup(lookup="line", from_=told)
     width = WIDTHS.get(lines.columns, 190)
@@ -40,11 +39,23 @@ def draw_lines(lines: Lines) -> alt.ConcatChart:
         *panels,
         columns=lines.columns,
         title=titled(lines.title),
-        datasets=block | more,
+        datasets=rows | names,
         spacing=_spacing(lines),
         bounds="flush",
     )
     return chart.resolve_scale(color="shared", strokeDash="shared", shape="shared")
+
+
+def blocks_of(lines: Lines) -> dict[str, str]:
+    """The data of a chart of lines alone: of all of it, what changes while runs train."""
+    (_, rows), (_, names) = _tables(lines)
+    return rows | names
+
+
+def _tables(lines: Lines) -> tuple[tuple[alt.NamedData, dict[str, str]], tuple[alt.NamedData, dict[str, str]]]:
+    """The points of all lines, and what is said once a line."""
+    points = table_of({**POINT_COLUMNS, "x": "number" if lines.x.scale else "string"}, _points(lines))
+    return points, table_of({**LINE_COLUMNS, "colour": _kind(lines)}, _names(lines), "lines")
 
 
 def _spacing(lines: Lines) -> dict[str, float]:

@@ -100,15 +100,14 @@ def thinned(values: Numbers, most: int = MOST_POINTS) -> NDArray[np.int64]:
     if len(values) <= most:
         return np.arange(len(values))
     kept = {0, len(values) - 1}
-    gaps = bool(np.isnan(values).any())
-    stretches = np.array_split(np.arange(1, len(values) - 1), max(1, (most - 2) // (3 if gaps else 2)))
-    for places in stretches:
-        inside = values[places]
-        missing = np.isnan(inside)
-        if not missing.all():
-            kept |= {int(places[np.nanargmin(inside)]), int(places[np.nanargmax(inside)])}
-        if missing.any():
-            kept.add(int(places[np.argmax(missing)]))
+    missing = np.isnan(values)
+    gaps = bool(missing.any())
+    lows, highs = (np.where(missing, end, values) for end in (np.inf, -np.inf))
+    for places in np.array_split(np.arange(1, len(values) - 1), max(1, (most - 2) // (3 if gaps else 2))):
+        first = int(places[0])
+        kept |= {first + int(lows[places].argmin()), first + int(highs[places].argmax())}
+        if gaps and missing[places].any():
+            kept.add(first + int(missing[places].argmax()))
     return np.array(sorted(kept))
 
 

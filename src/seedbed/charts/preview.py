@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from seedbed.charts.attention import AttentionMaps, preview_attention
 from seedbed.charts.bars import Bars
+from seedbed.charts.circle import Rings, preview_circle
 from seedbed.charts.level import Level
 from seedbed.charts.lines import Line, Lines, Panel
 from seedbed.charts.parallel import Parallel
@@ -28,7 +30,7 @@ _BRAILLE: Final = 0x2800
 def preview(gathered: Any) -> str:
     """The chart in plain text; one that has no such form says how to see it."""
     if gathered.empty:
-        return f"{gathered.title}\nnothing is recorded yet"
+        return "\n".join([gathered.title, "nothing is recorded yet", *gathered.notes])
     if isinstance(gathered, Lines):
         body = [_panel(gathered, place, panel) for place, panel in enumerate(gathered.panels)]
     elif isinstance(gathered, Bars):
@@ -36,6 +38,10 @@ def preview(gathered: Any) -> str:
     elif isinstance(gathered, Parallel):
         ranked = sorted(gathered.tracks, key=lambda track: track.value)
         body = [f"{gathered.value_title}\n" + bar_rows([(track.name, track.value) for track in ranked], 40)]
+    elif isinstance(gathered, Rings):
+        body = [preview_circle(gathered)]
+    elif isinstance(gathered, AttentionMaps):
+        return "\n\n".join([preview_attention(gathered), *gathered.notes])
     else:
         body = [_level(gathered)]
     return "\n\n".join([gathered.title, *body, "\n".join(gathered.notes)])

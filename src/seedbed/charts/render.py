@@ -26,6 +26,12 @@ def to_svg(spec: Mapping[str, Any]) -> str:
     return _with_ids(svg, names.__getitem__)
 
 
+def picture(spec: Mapping[str, Any], form: str) -> bytes:
+    """The chart as a file of this form: svg, png or pdf."""
+    writers: dict[str, Callable[[str], bytes]] = {"svg": str.encode, "png": to_png, "pdf": to_pdf}
+    return writers[form](to_svg(spec))
+
+
 def to_png(svg: str) -> bytes:
     return bytes(vl_convert.svg_to_png(svg, scale=PNG_SCALE))
 

@@ -36,6 +36,7 @@ class Ablation:
     heads: Floats  # (L, H) change without each head
     attention: Floats  # (L,) change without a layer's attention
     mlp: Floats  # (L,) change without a layer's MLP
+    layers: Floats  # (L,) change when a layer hands on what it gets
     lens: Floats  # (L,) loss when the output reads the stream after each layer
 
 
@@ -55,6 +56,7 @@ def ablate(loaded: Loaded, inputs: Inputs) -> Ablation:
         ),
         attention=np.array([change(f"blocks.{i}.attention.out", torch.zeros_like) for i in range(n_layers)]),
         mlp=np.array([change(f"blocks.{i}.mlp.out", torch.zeros_like) for i in range(n_layers)]),
+        layers=np.array([loss_of(loaded, inputs, _passing(i)) - whole for i in range(n_layers)]),
         lens=logit_lens(loaded, inputs),
     )
 
@@ -68,6 +70,17 @@ def _without(head: int) -> Callable[[Tensor], Tensor]:
         return z * kept[:, None]
 
     return zeroed
+
+
+def _passing(layer: int) -> Taps:
+    """A layer that hands on what it gets, as if it were not there."""
+    given: list[Tensor] = []
+
+    def kept(value: Tensor) -> Tensor:
+        given.append(value)
+        return value
+
+    return Taps(replace={f"blocks.{layer}.in": kept, f"blocks.{layer}.out": lambda _: given[-1]})
 
 
 def loss_of(loaded: Loaded, inputs: Inputs, taps: Taps = NO_TAPS) -> float:

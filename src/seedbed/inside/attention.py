@@ -58,8 +58,8 @@ def saliency(loaded: Loaded, tokens: Int[Tensor, "1 1 T"]) -> Floats:
 
     with torch.enable_grad():
         best = model(tokens, taps=Taps(replace={"embed": watched}))[0, 0].log_softmax(-1).amax(-1)
-        rows = [torch.autograd.grad(one, held[0], retain_graph=True)[0][0, 0].norm(dim=-1) for one in best]
-    norms: Float[Tensor, "T S"] = torch.stack(rows).double()
+        (found,) = torch.autograd.grad(best, held[0], torch.eye(len(best)), is_grads_batched=True)
+    norms: Float[Tensor, "T S"] = found[:, 0, 0].norm(dim=-1).double()
     total = norms.sum(-1, keepdim=True)
     # Where nothing is felt any more (a saturated softmax), every token the model has read counts the same.
     even = torch.ones_like(norms).tril()

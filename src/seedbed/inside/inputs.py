@@ -36,6 +36,7 @@ class Inputs:
     scored: Bools  # as targets: which count in the loss
     seen: Bools  # (B, T) tokens that are no padding
     kinds: Mapping[str, Bools]  # (B, T) each
+    words: Ints | None = None  # (B, T) which word a token is a part of; None where a token is a word
 
     @property
     def n(self) -> int:
@@ -82,7 +83,10 @@ def _windows(task: Text, n: int) -> Inputs:
     windows = consecutive(part.spans, task.length)
     rows, scored = take(part.ids, windows, _evenly(windows.n, n))
     seen = np.arange(task.length) < np.maximum(scored.sum(1, keepdims=True), 1)
-    return Inputs(name, rows[:, :-1], rows[:, 1:], scored, seen, _text_kinds(text.tokens.texts, rows[:, :-1], seen))
+    tokens, texts = rows[:, :-1], text.tokens.texts
+    words = None if task.tokens == "words" else words_of(texts, tokens)
+    kinds = _text_kinds(texts, tokens, seen) | _word_kinds(texts, tokens, seen, words)
+    return Inputs(name, tokens, rows[:, 1:], scored, seen, kinds, words)
 
 
 def _labelled(task: Labels, n: int) -> Inputs:
@@ -106,6 +110,30 @@ def _text_kinds(texts: tuple[str, ...], tokens: Ints, seen: Bools) -> dict[str, 
         "padding": ~seen,
     }  # fmt: skip
     return {name: where for name, where in kinds.items() if where.any()}
+
+
+def words_of(texts: tuple[str, ...], tokens: Ints) -> Ints:
+    """Which word of its row a token is a part of; white space goes with the word before it."""
+    begins = np.array([bool(text) and text[0].isspace() and bool(text.strip()) for text in texts])[tokens]
+    is_left = np.array([text[-1:].isspace() for text in texts])[tokens]
+    is_space = np.array([text[:1].isspace() for text in texts])[tokens]
+    starts = begins.copy()
+    starts[:, 1:] |= is_left[:, :-1] & ~is_space[:, 1:]
+    return starts.cumsum(1)
+
+
+def _word_kinds(texts: tuple[str, ...], tokens: Ints, seen: Bools, words: Ints | None) -> dict[str, Bools]:
+    """The whole first and last words of sentences, where tokens are parts of words."""
+    if words is None:
+        return {}
+    kinds = _text_kinds(texts, tokens, seen)
+    pairs = {"first words": "sentence starts", "last words": "sentence ends"}
+    return {name: _whole(kinds[at], words) & seen for name, at in pairs.items() if at in kinds}
+
+
+def _whole(marked: Bools, words: Ints) -> Bools:
+    """All tokens of the words in which something is marked."""
+    return ((words[:, :, None] == words[:, None, :]) & marked[:, None, :]).any(-1)  # type: ignore[no-any-return]
 
 
 def _after(ends: Bools, spaces: Bools) -> Bools:

@@ -8,7 +8,7 @@ How they are computed is left to `attention.py`, how they look to `charts`; this
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,7 @@ class Maps:
     weights: Floats  # (L, H, T, S)
     layers: tuple[int, ...]
     heads: tuple[int, ...]
+    by: str = "token"  # what a row is: a token, or a word of several
 
     def __post_init__(self) -> None:
         missed = np.abs(self.weights.sum(-1) - 1).max() if self.weights.size else 0.0
@@ -49,6 +50,19 @@ class Maps:
     def labels(self) -> tuple[str, ...]:
         """What an axis shows: white space as signs, padding and what has no text of its own by name."""
         return tuple("pad" if pad else _shown(piece) for piece, pad in zip(self.pieces, self.padding, strict=True))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What tells the pieces apart: their labels, the second of equal ones with its number; padding has none.
+
+        >>> Maps("", 0, "", "", ("a", "b", "a"), (False,) * 3, np.eye(3)[None, None], (0,), (0,)).names
+        ('a', 'b', 'a (2)')
+        """
+        found: list[str] = []
+        for place, label in enumerate(self.labels):
+            number = self.labels[:place].count(label) + 1
+            found += [] if self.padding[place] else [label if number == 1 else f"{label} ({number})"]
+        return tuple(found)
 
     @property
     def right_to_left(self) -> bool:
@@ -69,6 +83,12 @@ class Maps:
             heads=tuple(self.heads[i] for i in columns),
         )
 
+    def as_far(self, layers: Sequence[int], heads: Sequence[int]) -> Maps:
+        """The maps of these layers and heads, from 1, as far as the model has them; of all where it has none."""
+        chosen = ([one - 1 for one in asked if one - 1 in there] or None
+                  for asked, there in ((layers, self.layers), (heads, self.heads)))  # fmt: skip
+        return self.only(*chosen)
+
     def by_word(self) -> Maps:
         """Tokens gathered into words: a word looks as its tokens do on average, and gets what they get together."""
         starts = np.array(word_starts(self.pieces, self.padding))
@@ -77,15 +97,38 @@ class Maps:
         weights = np.add.reduceat(summed, starts, axis=-2) / sizes[:, None]
         words = tuple("".join(self.pieces[at : at + n]) for at, n in zip(starts, sizes, strict=True))
         stripped = tuple(word.strip() or word for word in words)
-        return replace(self, pieces=stripped, padding=tuple(self.padding[at] for at in starts), weights=weights)
+        padding = tuple(self.padding[at] for at in starts)
+        return replace(self, pieces=stripped, padding=padding, weights=weights, by="word")
+
+    @property
+    def received(self) -> Floats:
+        """What each piece gets from another that is no padding and may look at it, on average: (L, H, S)."""
+        asking = ~np.eye(len(self.pieces), dtype=bool) & ~np.array(self.padding)[:, None]
+        may = asking & (self.weights > 0)
+        n = may.sum(-2)
+        total = np.where(may, self.weights, 0).sum(-2)
+        return np.divide(total, n, out=np.zeros_like(total), where=n > 0)  # type: ignore[no-any-return]
 
     def as_json(self) -> dict[str, Any]:
         return {
             "run": self.run, "step": self.step, "text": self.text, "kind": self.kind, "tokens": list(self.pieces),
             "padding": list(self.padding), "right_to_left": self.right_to_left,
-            "layers": [layer + 1 for layer in self.layers], "heads": [head + 1 for head in self.heads],
+            "layers": [layer + 1 for layer in self.layers], "heads": [head + 1 for head in self.heads], "by": self.by,
             "weights": np.round(self.weights, 6).tolist(),
         }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Maps:
+        """The maps of `as_json`, each row checked again."""
+        kept = {name: document[name] for name in ("run", "step", "text", "kind", "by")}
+        return cls(
+            **kept,
+            pieces=tuple(document["tokens"]),
+            padding=tuple(document["padding"]),
+            weights=np.array(document["weights"]),
+            layers=tuple(layer - 1 for layer in document["layers"]),
+            heads=tuple(head - 1 for head in document["heads"]),
+        )
 
 
 def reads_from_right(sign: str) -> bool:

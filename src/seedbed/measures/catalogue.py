@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from seedbed.measures.attention import NUMBERS
 from seedbed.shown import METRIC
 
 Direction: TypeAlias = Literal["min", "max"]
@@ -46,6 +47,17 @@ QUANTITIES: dict[str, Entry] = {
             "new_words", "new words", "share", "share of words in samples that the training text does not have", None
         ),
         Entry("norm", "‖θ‖₂", "1", "length of the vector of all parameters, tables included", None),
+        Entry("circle_share", "circle share", "share", "power of the number table in its key frequencies", None),
+        Entry("circle_frequencies", "circles", "frequencies", "frequencies alike that would be as even", None),
+        Entry(
+            "circle_restricted_loss", "L restricted", "nats", "validation loss of the logits' key circles alone", None
+        ),
+        Entry("circle_excluded_loss", "L excluded", "nats", "training loss without the logits' key circles", None),
+        Entry(
+            "circle_units", "units on circles", "share", "variance of a hidden unit that one frequency explains", None
+        ),
+        Entry("circle_tuned_units", "tuned units", "share", "hidden units of which one frequency explains 0.85", None),
+        *(Entry(f"attention_{name}", name, one.unit, one.words, None) for name, one in NUMBERS.items()),
     )
 }
 
@@ -69,7 +81,7 @@ MEASURES: dict[str, Entry] = {
         Entry("compute", "C", "parameters × samples", "P·B·T: parameters without tables × batch × steps", "min"),
         Entry("flops", "FLOPs", "operations", "6 × parameters without tables × tokens trained on", "min"),
         Entry("seconds", "time", "s", "compute time of the run: its share of its pack's, evaluation left out", "min"),
-        Entry("memory", "memory", "MiB", "predicted memory of the run while training", "min"),
+        Entry("memory", "memory", "MiB", "memory between updates, as measured; predicted where it was not", "min"),
     )
 }
 

@@ -4,42 +4,23 @@
     report = copying(index, samples, held_out_text)
     copying_in_words(report)
 
-The index is a suffix array. From it comes, for every position of a sample, the longest run of characters from there on
-that stands verbatim in the training text; every other number follows: an n-gram was seen where that run is at least n.
-Held-out text is cut into pieces of the samples' length, since longer text has longer chance matches.
-
->>> index = TextIndex("to be or not to be")
->>> index.longest_from("not to go")
-array([7, 6, 5, 4, 3, 2, 1, 0, 1])
+Every number follows from how far a sample's text stands verbatim in the training text from each position on, which
+`data/verbatim.py` looks up. Held-out text is cut into pieces of the samples' length, since longer text has longer
+chance matches.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import isnan, nan
 
 import numpy as np
-from numpy.typing import NDArray
 
+from seedbed.data.verbatim import COPIED, WORD, Ints, Span, TextIndex, spans_in, verbatim_runs
 from seedbed.measures.words import number, percent
 
 N_GRAMS = tuple(range(4, 41))
-COPIED = 20  # characters; a shorter run is not called a copied span
-_WORD_BITS = 63
-_WORD = re.compile(r"\w+(?:['’]\w+)*")
-
-Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Span:
-    """Characters start … end − 1 of a sample, which stand verbatim in the training text."""
-
-    start: int
-    end: int
 
 
 @dataclass(frozen=True)
@@ -90,8 +71,7 @@ def pieces(text: str, length: int, n: int) -> list[str]:
 
 def copied(index: TextIndex, texts: Sequence[str]) -> Copied:
     """The numbers of these texts against the training text."""
-    runs = _split(index.longest_from("".join(texts)), texts)
-    runs = [np.minimum(run, np.arange(run.size, 0, -1)) for run in runs]  # a match does not reach into the next text
+    runs = verbatim_runs(index, texts)
     longest = [int(run.max(initial=0)) for run in runs]
     return Copied(
         n=len(texts),
@@ -99,12 +79,8 @@ def copied(index: TextIndex, texts: Sequence[str]) -> Copied:
         longest_of_all=max(longest, default=0),
         seen={n: _share_seen(runs, n) for n in N_GRAMS},
         new_words=_new_words(index, texts),
-        spans=tuple(tuple(_spans(run)) for run in runs),
+        spans=tuple(tuple(spans_in(run)) for run in runs),
     )
-
-
-def _split(values: Ints, texts: Sequence[str]) -> list[Ints]:
-    return np.split(values, np.cumsum([len(text) for text in texts])[:-1]) if texts else []
 
 
 def _share_seen(runs: Sequence[Ints], n: int) -> float:
@@ -113,145 +89,10 @@ def _share_seen(runs: Sequence[Ints], n: int) -> float:
     return sum(int((place >= n).sum()) for place in places) / total if total else nan
 
 
-def _spans(run: Ints) -> Iterator[Span]:
-    """The copied spans that no other one contains."""
-    ends = np.arange(run.size) + run
-    starts = np.flatnonzero((run >= COPIED) & (ends > np.concatenate([[0], ends[:-1]])))
-    for start in starts.tolist():
-        yield Span(start, int(ends[start]))
-
-
 def _new_words(index: TextIndex, texts: Sequence[str]) -> float:
     """A word that the end of its text may have cut is not judged."""
-    words = [word.group().casefold() for text in texts for word in _WORD.finditer(text) if word.end() < len(text)]
+    words = [word.group().casefold() for text in texts for word in WORD.finditer(text) if word.end() < len(text)]
     return sum(word not in index.words for word in words) / len(words) if words else nan
-
-
-class TextIndex:
-    """A text sorted by its suffixes, to look up what of another text stands in it."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        codes = _codepoints(text)
-        self._alphabet = np.unique(codes)
-        bits = max(1, int(self._alphabet.size + 1).bit_length())
-        self._bits, self._per_word = bits, _WORD_BITS // bits
-        self._words = self._packed(codes)
-        self._suffixes = _sort_suffixes(self._words[: len(text)], self._per_word)
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """Every word of the text, whatever its case."""
-        return frozenset(word.casefold() for word in _WORD.findall(self._text))
-
-    def longest_from(self, text: str) -> Ints:
-        """For every position of a text, how many characters from there on stand verbatim in the indexed one."""
-        codes = _codepoints(text)
-        if not codes.size or not self._suffixes.size:
-            return np.zeros(codes.size, dtype=np.int64)
-        words = self._packed(codes)
-        places = self._insert_places(words, codes.size)
-        above = self._suffixes[np.maximum(places - 1, 0)]
-        below = self._suffixes[np.minimum(places, self._suffixes.size - 1)]
-        at = np.arange(codes.size)
-        return np.maximum(self._common(words, at, above), self._common(words, at, below))
-
-    def _packed(self, codes: Ints) -> Ints:
-        """Each position's next characters as one number, so that one comparison compares them all in order.
-
-        Characters count from 1; 0 pads after the end, and a character that the indexed text lacks is above all others.
-        """
-        place = np.searchsorted(self._alphabet, codes)
-        known = self._alphabet[np.minimum(place, self._alphabet.size - 1)] == codes if self._alphabet.size else False
-        digits = np.where(known, place + 1, self._alphabet.size + 1).astype(np.int64)
-        padded = np.concatenate([digits, np.zeros(self._per_word, dtype=np.int64)])
-        words = np.zeros(codes.size + 1, dtype=np.int64)
-        for offset in range(self._per_word):
-            words = (words << self._bits) | padded[offset : offset + words.size]
-        return words
-
-    def _insert_places(self, words: Ints, n: int) -> Ints:
-        """Where each suffix of the other text would stand among ours: one binary search for all of them."""
-        low, high = np.zeros(n, dtype=np.int64), np.full(n, self._suffixes.size, dtype=np.int64)
-        at = np.arange(n)
-        for _ in range(int(self._suffixes.size).bit_length()):
-            middle = (low + high) // 2
-            open_ = low < high
-            ours_first = self._before(words, at, self._suffixes[np.minimum(middle, self._suffixes.size - 1)])
-            low = np.where(open_ & ours_first, middle + 1, low)
-            high = np.where(open_ & ~ours_first, middle, high)
-        return low
-
-    def _before(self, words: Ints, at: Ints, ours: Ints) -> NDArray[np.bool_]:
-        """Whether our suffix comes before theirs."""
-        result = np.zeros(at.size, dtype=bool)
-        left = np.arange(at.size)
-        here, there = at, ours
-        while left.size:
-            their, our = _word_at(words, here), _word_at(self._words, there)
-            result[left] = our < their
-            same = (our == their) & (there < self._suffixes.size) & (here < words.size - 1)
-            left, here, there = left[same], here[same] + self._per_word, there[same] + self._per_word
-        return result
-
-    def _common(self, words: Ints, at: Ints, ours: Ints) -> Ints:
-        """How many characters two suffixes have in common."""
-        lengths = np.zeros(at.size, dtype=np.int64)
-        left = np.arange(at.size)
-        here, there = at, ours
-        n_theirs, n_ours = words.size - 1, self._suffixes.size
-        while left.size:
-            differing = _word_at(words, here) ^ _word_at(self._words, there)
-            equal = np.zeros(left.size, dtype=np.int64)
-            for kept in range(1, self._per_word + 1):
-                equal += (differing >> (self._bits * (self._per_word - kept))) == 0
-            room = np.minimum(n_theirs - here, n_ours - there)
-            lengths[left] += np.minimum(equal, np.maximum(room, 0))
-            full = (equal == self._per_word) & (room > self._per_word)
-            left, here, there = left[full], here[full] + self._per_word, there[full] + self._per_word
-        return lengths
-
-
-def _word_at(words: Ints, places: Ints) -> Ints:
-    """The packed characters from each place on; nothing after the end."""
-    return words[np.minimum(places, words.size - 1)]
-
-
-def _codepoints(text: str) -> Ints:
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.int64)
-
-
-def _sort_suffixes(words: Ints, n_sorted: int) -> Ints:
-    """The suffix array by prefix doubling (Manber and Myers 1993); only suffixes not yet alone are sorted again."""
-    order = np.argsort(words, kind="stable")
-    ranks = _ranks(words[order], order)
-    while True:
-        ordered = ranks[order]
-        edges = np.flatnonzero(np.diff(ordered)) + 1
-        sizes = np.diff(np.concatenate([[0], edges, [order.size]]))
-        crowded = np.flatnonzero(np.repeat(sizes, sizes) > 1) if order.size else np.array([], dtype=np.int64)
-        if not crowded.size:
-            return order
-        members = order[crowded]
-        later = members + n_sorted
-        next_rank = np.where(later < order.size, ranks[np.minimum(later, order.size - 1)] + 1, 0)
-        keys = ranks[members] * (order.size + 1) + next_rank
-        within = np.argsort(keys, kind="stable")
-        order[crowded] = members[within]
-        ranks[order[crowded]] = _crowded_ranks(keys[within], crowded)
-        n_sorted *= 2
-
-
-def _ranks(ordered_words: Ints, order: Ints) -> Ints:
-    """Each suffix's rank: the place of the first one that is equal to it so far."""
-    ranks = np.empty(order.size, dtype=np.int64)
-    ranks[order] = _crowded_ranks(ordered_words, np.arange(order.size))
-    return ranks
-
-
-def _crowded_ranks(ordered_keys: Ints, places: Ints) -> Ints:
-    starts = np.concatenate([[True], ordered_keys[1:] != ordered_keys[:-1]])[: ordered_keys.size]
-    return np.maximum.accumulate(np.where(starts, places, 0))
 
 
 def copying_in_words(report: Copying, n: int = COPIED) -> str:

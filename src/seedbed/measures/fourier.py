@@ -6,6 +6,8 @@ via mechanistic interpretability"): the power of its table over the p numbers th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,3 +61,64 @@ def top_share(shares: Floats, k: int = 5) -> float:
 def strongest(shares: Floats, k: int = 5) -> list[int]:
     """The k strongest frequencies, strongest first."""
     return [int(place) + 1 for place in np.argsort(-shares, kind="stable")[:k]]
+
+
+def key_frequencies(shares: Floats) -> list[int]:
+    """The frequencies that hold more than they would if all held alike, strongest first.
+
+    >>> key_frequencies(np.array([0.05, 0.5, 0.1, 0.35]))
+    [2, 4]
+    """
+    return strongest(shares, int((shares > 1 / len(shares)).sum()))
+
+
+def share_in(shares: Floats, frequencies: Sequence[int]) -> float:
+    """What these frequencies hold together."""
+    return float(sum(shares[k - 1] for k in frequencies))
+
+
+def n_frequencies(shares: Floats) -> float:
+    """How many frequencies there would be if those that matter were alike: e to the entropy, from 1 to p // 2.
+
+    >>> round(n_frequencies(np.array([0.5, 0.0, 0.5, 0.0])), 6)
+    2.0
+    """
+    some = shares[shares > 0]
+    return float(np.exp(-(some * np.log(some)).sum())) if len(some) else float("nan")
+
+
+def in_plane(vectors: Floats, frequency: int) -> Floats:
+    """The p vectors seen in the plane of one frequency: (p, 2) coordinates around their mean.
+
+    The plane is spanned by Σ cos(wa) v_a and Σ sin(wa) v_a; numbers on a circle stand on it in turns of w = 2πk / p.
+    """
+    turn = 2 * np.pi * frequency * np.arange(len(vectors)) / len(vectors)
+    centred = vectors - vectors.mean(0)
+    axes, sizes = np.linalg.qr(np.stack([np.cos(turn) @ centred, np.sin(turn) @ centred], axis=1))
+    return centred @ axes * np.sign(np.diagonal(sizes))  # type: ignore[no-any-return]
+
+
+def part_on_circles(logits: Floats, frequencies: Sequence[int], sign: int = 1) -> Floats:
+    """What the logits (p, p, V) over all pairs owe to a ± b through these frequencies, and through nothing else.
+
+    It is their projection on cos(wk(a ± b)) and sin(wk(a ± b)): the mean over pairs of equal a ± b, filtered. Nanda et
+    al. (2023, section 5.1) keep this part alone (restricted loss) or take it out (excluded loss).
+    """
+    p = len(logits)
+    a, b = np.divmod(np.arange(p * p), p)
+    sums = ((a + sign * b) % p).reshape(p, p)
+    means = np.zeros((p, logits.shape[-1]))
+    np.add.at(means, sums, logits / p)
+    waves = np.fft.rfft(means, axis=0)
+    kept = np.zeros_like(waves)
+    kept[list(frequencies)] = waves[list(frequencies)]
+    return np.fft.irfft(kept, n=p, axis=0)[sums]  # type: ignore[no-any-return]
+
+
+def mean_loss(logits: Floats, answers: NDArray[np.int64], counted: NDArray[np.bool_]) -> float:
+    """Cross-entropy in nats of the right answers (p, p), over the pairs that count."""
+    if not counted.any():
+        return float("nan")
+    some, right = logits[counted], answers[counted]
+    high = some.max(-1)
+    return float(np.mean(np.log(np.exp(some - high[:, None]).sum(-1)) + high - some[np.arange(len(right)), right]))

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from seedbed.errors import StoreError
+from seedbed.inside.looks import Look
 from seedbed.measures.catalogue import table_order
 from seedbed.measures.compare import Spread, over_seeds
 from seedbed.measures.curves import at_best, direction, extremum, last
@@ -35,6 +36,8 @@ class RunCurves:
     point: Mapping[str, Value]
     curves: Mapping[str, Curve]
     seconds: Mapping[str, float] = field(default_factory=dict)  # its share of its pack's time: compute, evaluate
+    looks: tuple[Look, ...] = ()  # what was seen inside it, by step
+    steady: int | None = None  # bytes, its share of what its pack held between updates; None: not measured
 
     @property
     def counts(self) -> bool:

@@ -31,7 +31,7 @@ def run_value(run: RunCurves, metric: str, value: ValueName, t_max: float | None
     if value == "seconds":
         return run.seconds.get("compute", nan)
     if value == "memory":
-        return memory(run.run.settings)
+        return memory(run.run.settings) if run.steady is None else run.steady / 2**20
     curve, kind = run.curves.get(metric, NO_RECORDS), direction(metric)
     if value == "last" or (value == "best" and kind is None):
         return last(curve, t_max)

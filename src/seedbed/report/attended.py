@@ -73,8 +73,7 @@ def _numbers(maps: Sequence[Maps]) -> bytes:
 
 
 def _picture(maps: Sequence[Maps], form: str, look: str) -> bytes:
-    from seedbed.charts.render import to_pdf, to_png, to_svg
+    from seedbed.charts.render import picture
     from seedbed.charts.specs import spec_of
 
-    svg = to_svg(spec_of(draw_attention(gather_attention(maps)), LOOKS[look]))
-    return svg.encode() if form == ".svg" else to_png(svg) if form == ".png" else to_pdf(svg)
+    return picture(spec_of(draw_attention(gather_attention(maps)), LOOKS[look]), form.removeprefix("."))

@@ -11,8 +11,10 @@ from functools import cache
 import numpy as np
 
 from seedbed.data.prepared import TextPart, prepare_text
+from seedbed.data.verbatim import TextIndex
 from seedbed.errors import MissingData
-from seedbed.measures.copying import Copied, TextIndex, copied, copying
+from seedbed.generate.copied import training_index
+from seedbed.measures.copying import Copied, copied, copying
 from seedbed.records import Curve, StoredRun, StoredSample
 from seedbed.settings import Text
 from seedbed.store.store import Store
@@ -65,4 +67,4 @@ def _texts(task: Text) -> tuple[TextIndex, str]:
         return "\n".join(prepared.tokens.decode(piece) for piece in part.pieces())
 
     held_out = next((text_of(part) for name, part in prepared.parts.items() if name != "train"), "")
-    return TextIndex(text_of(prepared.parts["train"])), held_out
+    return training_index(task), held_out

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from seedbed.charts.axes import is_number, values_of
+from seedbed.charts.axes import chosen, is_number, values_of
 from seedbed.charts.catalogue import CATALOGUE
 from seedbed.charts.specs import spec_of, still
 from seedbed.charts.theme import LOOKS
@@ -48,15 +48,23 @@ class Shown:
 def show_figure(figure: Figure, runs: Sequence[RunCurves], study: str) -> Shown:
     """The figure drawn from these runs, or why it is empty."""
     kind = CATALOGUE[figure.kind]
-    command = command_of(figure, study)
+    command = attend_command(figure, runs) if figure.kind == "attention" else command_of(figure, study)
     try:
         gathered = kind.gather(figure, runs)
     except UsageError as error:  # a dial of another study: said in its place, the rest of the report goes on
         return Shown(figure.title or f"A figure of kind {figure.kind}", figure.report, (str(error),), command, None)
     if gathered.empty:
-        why = f"Nothing to draw: no run has a finite record of {', '.join(figure.metrics)} yet."
-        return Shown(gathered.title, figure.report, (why, *gathered.notes), command, None)
+        return Shown(gathered.title, figure.report, (f"{_nothing(figure)}.", *gathered.notes), command, None)
     return Shown(gathered.title, figure.report, gathered.notes, command, spec_of(kind.draw(gathered)))
+
+
+def _nothing(figure: Figure) -> str:
+    """Why a figure is empty."""
+    if figure.kind in ("attention", "circle"):
+        return (
+            "Nothing to draw: no run has maps of this text" if figure.text else "Nothing to draw: no number on circles"
+        )
+    return f"Nothing to draw: no run has a finite record of {', '.join(figure.metrics)} yet"
 
 
 def with_stopping(declared: Declared) -> tuple[Figure, ...]:
@@ -75,13 +83,22 @@ def _marked(figure: Figure, asked: Sequence[str]) -> Figure:
 def command_of(figure: Figure, study: str) -> str:
     """The `seedbed plot` command of a figure."""
     options = figure.model_dump(exclude_defaults=True, exclude={"report", "only", "title"})
-    words = ["seedbed", "plot", study, *(f"{name}={_filter(name, value)}" for name, value in figure.only.items())]
+    words = ["seedbed", "plot", study, *(f"{name}={filter_word(name, value)}" for name, value in figure.only.items())]
     for name, value in options.items():
         words += [f"--{name.replace('_', '-')}", _word(value)]
     return shlex.join(words)
 
 
-def _filter(name: str, value: Value) -> str:
+def attend_command(figure: Figure, runs: Sequence[RunCurves]) -> str:
+    """The `seedbed attend` command of a figure of attention, of the first run that it shows."""
+    run = next((run.run.id for run in chosen(runs, figure) if run.looks), "RUN")
+    words = ["seedbed", "attend", run, figure.text]
+    for name, value in (("--layer", figure.layers), ("--head", figure.heads)):
+        words += [name, _word(value)] if value else []
+    return shlex.join([*words, *(["--by", figure.by] if figure.by != "token" else []), "--out", "attention.svg"])
+
+
+def filter_word(name: str, value: Value) -> str:
     """The values that a run may have, with commas; a list that is one value (`task.orders`) in brackets."""
     one = isinstance(value, tuple) and name in all_dials() and check_value(name, value) is None
     return f"[{_word(value)}]" if one else _word(value)
@@ -104,11 +121,13 @@ def default_figures(runs: Sequence[RunCurves]) -> tuple[Figure, ...]:
     numbers = [name for name, values in varied.items() if all(map(is_number, values))]
     others = [name for name in varied if name != column]
     colour = numbers[0] if numbers else others[0] if others else None
-    figures = [Figure(metrics=metrics, column=column, colour=colour, colour_scale=_scale(varied.get(colour or "", [])))]
+    figures = [
+        Figure(metrics=metrics, column=column, colour=colour, colour_scale=scale_of(varied.get(colour or "", [])))
+    ]
     best = tuple(metric for metric in metrics if direction(metric))
     for name in numbers if best else ():
         colour = next((other for other in others if other != name), None)
-        scale = _scale(varied[name])
+        scale = scale_of(varied[name])
         figures.append(Figure(kind="against", x=name, metrics=best, column=column, colour=colour, x_scale=scale))
     if len(varied) > 2 and best:
         figures.append(Figure(kind="parallel", metrics=best[-1:]))
@@ -127,7 +146,7 @@ def _metrics(runs: Iterable[RunCurves]) -> tuple[str, ...]:
     return tuple(sorted(plain, key=lambda name: direction(name) is None)[:4])
 
 
-def _scale(values: Sequence[Value]) -> Any:
+def scale_of(values: Sequence[Value]) -> Any:
     """log₂ for powers of two, log for what spans orders of magnitude."""
     if not values or not all(is_number(value) and value > 0 for value in values):
         return "linear"
@@ -161,7 +180,7 @@ def asked_figure(
 
 def write_figure(figure: Figure, runs: Sequence[RunCurves], out: Path, look: str = "light") -> None:
     """One picture, of the form that the file's ending names: svg, png, pdf or the Vega-Lite json."""
-    from seedbed.charts.render import to_pdf, to_png, to_svg
+    from seedbed.charts.render import picture
 
     if look not in LOOKS:
         raise UsageError(f"--look {look}: expected {' or '.join(LOOKS)}")
@@ -169,10 +188,10 @@ def write_figure(figure: Figure, runs: Sequence[RunCurves], out: Path, look: str
         raise UsageError(f"--out {out}: expected a name that ends in .svg, .png, .pdf or .json")
     gathered = CATALOGUE[figure.kind].gather(figure, runs)
     if gathered.empty:
-        raise MissingData(f"nothing to draw: no run has a finite record of {', '.join(figure.metrics)} yet")
+        raise MissingData("; ".join([_nothing(figure), *gathered.notes]))
     spec = still(spec_of(CATALOGUE[figure.kind].draw(gathered), LOOKS[look]))
-    svg = to_svg(spec) if out.suffix != ".json" else json.dumps(spec, ensure_ascii=False)
-    content = {".png": to_png, ".pdf": to_pdf}.get(out.suffix, str.encode)(svg)
+    form = out.suffix.removeprefix(".")
+    content = json.dumps(spec, ensure_ascii=False).encode() if form == "json" else picture(spec, form)
     try:
         out.write_bytes(content)
     except OSError as error:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import floor
 
-from seedbed.errors import MissingData
+from seedbed.errors import MissingData, UsageError
 from seedbed.measures.curves import up_to
 from seedbed.measures.summary import RunCurves
-from seedbed.records import StoredRun
+from seedbed.records import Cost, StoredRun
 from seedbed.report.copied import copying_curves
+from seedbed.report.seen import look_curves, looks_of, metrics_inside
 from seedbed.settings import Value
 from seedbed.store.store import Store
+from seedbed.study.shows import shown_in
 from seedbed.study.words import matches, parse_words
 
 
@@ -24,36 +26,56 @@ def covered_runs(store: Store, study: str, words: Sequence[str] = ()) -> list[St
     return runs
 
 
+def differing_dials(runs: Sequence[StoredRun]) -> list[str]:
+    """The dials that do not have one value among these runs, by name."""
+    first: dict[str, Value] = {}
+    dials = [run.settings.dials() for run in runs]
+    return sorted({name for one in dials for name, value in one.items() if first.setdefault(name, value) != value})
+
+
 def points_of(store: Store, study: str, runs: Sequence[StoredRun]) -> list[dict[str, Value]]:
     """Each run's point: its values of the dials that the study varies, or that differ among these runs."""
+    axes = dict.fromkeys([*store.study(study).axes, *differing_dials(runs)])
     dials = [run.settings.dials() for run in runs]
-    first: dict[str, Value] = {}
-    differing = {name for one in dials for name, value in one.items() if first.setdefault(name, value) != value}
-    axes = list(dict.fromkeys([*store.study(study).axes, *sorted(differing)]))
     return [{name: one[name] for name in axes if name in one} for one in dials]
 
 
-def gather_curves(store: Store, study: str, words: Sequence[str] = (), t_max: str | None = None) -> list[RunCurves]:
-    """The covered runs with their points and curves, as if each had stopped at `t_max`."""
+def gather_curves(
+    store: Store, study: str, words: Sequence[str] = (), t_max: str | None = None, inside: Sequence[str] = ()
+) -> list[RunCurves]:
+    """The covered runs with their points and curves, as if each had stopped at `t_max`.
+
+    Of what was seen inside them, they have the readings that the study names, and those of `inside`.
+    """
     runs = covered_runs(store, study, words)
+    looks = {run.id: looks_of(store, run) for run in runs}
+    named = [*inside, *(metrics_inside(shown_in(store.study(study).text)) if any(looks.values()) else ())]
     curves = store.curves([run.id for run in runs])
-    seconds = _seconds_by_run(store, study)
+    costs = _costs_by_pack(store, study)
     gathered = []
     for run, point in zip(runs, points_of(store, study, runs), strict=True):
-        last = last_step(run, t_max)
-        every = curves.get(run.id, {}) | copying_curves(store, run)
+        last, cost = last_step(run, t_max), costs.get(run.pack, Cost())
+        every = curves.get(run.id, {}) | copying_curves(store, run) | look_curves(looks[run.id], named)
         kept = {name: up_to(curve, last) for name, curve in every.items()}
-        gathered.append(RunCurves(run, point, kept, seconds.get(run.id, {})))
+        gathered.append(RunCurves(run, point, kept, cost.seconds, looks[run.id], cost.steady))
     return gathered
 
 
-def _seconds_by_run(store: Store, study: str) -> dict[str, dict[str, float]]:
-    """What each run cost: its pack's time in equal shares, since runs of a pack train as one program."""
-    return {
-        run: {name: spent / len(pack.runs) for name, spent in pack.seconds.items()}
-        for pack in store.packs_of(study)
-        for run in pack.runs
-    }
+def _costs_by_pack(store: Store, study: str) -> dict[str | None, Cost]:
+    """What a run of each pack cost: an equal share, since runs of a pack train as one program."""
+    return {pack.id: pack.cost.share(len(pack.runs)) for pack in store.packs_of(study)}
+
+
+def check_t_max(t_max: str | None, option: str = "--t-max") -> None:
+    """Refuses what is neither a step nor a share of T."""
+    try:
+        good = t_max is None or (0 < float(t_max) <= 1 if "." in t_max else int(t_max) >= 0)
+    except ValueError:
+        good = False
+    if not good:
+        raise UsageError(
+            f"{option} {t_max}: expected a step such as 5000, or a share of T above 0 and up to 1.0 such as 0.3"
+        )
 
 
 def last_step(run: StoredRun, t_max: str | None) -> int | None:

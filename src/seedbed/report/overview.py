@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from seedbed.data.facts import facts_of
 from seedbed.errors import SeedbedError
 from seedbed.measures.curves import direction, extremum
-from seedbed.records import Curve, Pack, Plan, Run, StoredRun, StoredStudy
+from seedbed.records import Basis, Curve, Estimate, Pack, Plan, Run, StoredRun, StoredStudy
 from seedbed.report.gather import points_of
 from seedbed.report.tables import Table
 from seedbed.settings import Settings, Value
 from seedbed.store.store import Store
 
+BASES: Mapping[Basis, str] = {
+    "measured": "such packs were timed on this machine",
+    "similar": "from packs of the same shape that were timed on this machine",
+    "model": "from packs of other shapes that were timed on this machine",
+    "guess": "a guess: nothing like it was timed on this machine yet; --probe measures first",
+}
 
-def plan_as_json(plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str]) -> dict[str, Any]:
+
+def plan_as_json(
+    plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str], price: Estimate | None = None
+) -> dict[str, Any]:
     """`plan --json`."""
+    prices = {} if price is None else {name: asdict(one) for name, one in price.packs.items()}
+    costs = {} if price is None else {"seconds": price.seconds, "basis": price.basis}
     pack_of = {run.id: pack.id for pack in packs for run in pack.runs}
     return {
         "study": plan.study,
@@ -29,12 +41,18 @@ def plan_as_json(plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str])
             }
             for run in plan.runs
         ],
-        "packs": [{"id": pack.id, "runs": [run.id for run in pack.runs], "bytes": pack.bytes} for pack in packs],
+        "packs": [
+            {"id": pack.id, "runs": [run.id for run in pack.runs], "bytes": pack.bytes} | prices.get(pack.id, {})
+            for pack in packs
+        ],
+        **costs,
     }  # fmt: skip
 
 
-def plan_tables(plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str], device: str) -> list[Table]:
-    """The points of a plan with their sizes, and the packs they would train in."""
+def plan_tables(
+    plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str], device: str, price: Estimate | None = None
+) -> list[Table]:
+    """The points of a plan with their sizes, and the packs they would train in with their price."""
     points: dict[str, list[Run]] = {}
     for run in plan.runs:
         points.setdefault(point_in_words(run.point) or run.settings.model.kind, []).append(run)
@@ -47,14 +65,43 @@ def plan_tables(plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str], 
     seeds = sorted({run.seed for run in plan.runs})
     columns = ("point", "seeds", "steps", "parameters", "non-embedding", "state")
     title = f"{plan.study}: {len(points)} points, {len(plan.runs)} runs, seeds {_some(map(str, seeds))}"
-    return [Table(title, columns, tuple(rows)), _packs_table(packs, device)]
+    return [Table(title, columns, tuple(rows)), _packs_table(packs, device, price)]
 
 
-def _packs_table(packs: Sequence[Pack], device: str) -> Table:
-    rows = tuple((pack.id, str(len(pack.runs)), f"{pack.bytes / 2**20:,.0f} MiB") for pack in packs[:20])
+def _packs_table(packs: Sequence[Pack], device: str, price: Estimate | None) -> Table:
+    shown = packs[:20]
     notes = (f"and {len(packs) - 20} more",) if len(packs) > 20 else ()
     title = f"{len(packs)} {'pack' if len(packs) == 1 else 'packs'} on {device}"
-    return Table(title, ("pack", "runs", "predicted memory"), rows, notes)
+    if price is None:
+        plain = tuple((pack.id, str(len(pack.runs)), f"{pack.bytes / 2**20:,.0f} MiB") for pack in shown)
+        return Table(title, ("pack", "runs", "predicted memory"), plain, notes)
+    costs = [(pack, price.packs[pack.id]) for pack in shown]
+    rows = tuple(
+        (pack.id, str(len(pack.runs)), f"{cost.bytes / 2**20:,.0f} MiB", time_in_words(cost.seconds), cost.basis)
+        for pack, cost in costs
+    )
+    return Table(title, ("pack", "runs", "memory", "time", "known from"), rows, (*notes, _price_in_words(price)))
+
+
+def _price_in_words(price: Estimate) -> str:
+    if not price.seconds:
+        return "Everything is done already."
+    return f"`run` would take about {time_in_words(price.seconds)} from here ({BASES[price.basis]})."
+
+
+def time_in_words(seconds: float) -> str:
+    """A span with two digits or two units.
+
+    >>> [time_in_words(span) for span in (0.42, 7.3, 95, 4000, 200_000)]
+    ['0.4 s', '7 s', '1 min 35 s', '1 h 07 min', '2 d 08 h']
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 1 else f"{seconds:.0f} s"
+    minutes, left = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {left:02} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24:02} h"
 
 
 def studies_table(studies: Sequence[StoredStudy]) -> Table:
@@ -70,15 +117,21 @@ def studies_table(studies: Sequence[StoredStudy]) -> Table:
     return Table("studies", ("study", "runs", "state", "varies"), rows)
 
 
-def _progress(run: StoredRun) -> str:
-    """The step a run is at, and of how many, where that is known: a budget of seconds has no number of steps, and one
-    of epochs or tokens is known from the data alone, which may be elsewhere."""
+def steps_asked(run: StoredRun) -> int | None:
+    """Of how many steps a run is to be, where that is known: a budget of seconds has no number of steps, and one of
+    epochs or tokens is known from the data alone, which may be elsewhere."""
     train = run.settings.train
     try:
         facts = None if train.epochs is train.tokens is None else facts_of(run.settings.task)
     except SeedbedError:
-        return f"{run.step:,}"
-    return f"{run.step:,}" + ("" if train.seconds else f" of {run.settings.n_steps(facts):,}")
+        return None
+    return None if train.seconds else run.settings.n_steps(facts)
+
+
+def _progress(run: StoredRun) -> str:
+    """The step a run is at, and of how many."""
+    asked = steps_asked(run)
+    return f"{run.step:,}" + ("" if asked is None else f" of {asked:,}")
 
 
 def runs_table(store: Store, study: str, runs: Sequence[StoredRun]) -> Table:

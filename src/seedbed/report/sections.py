@@ -21,7 +21,9 @@ from seedbed.records import Status, StoredStudy
 from seedbed.report.by_step import step_tables
 from seedbed.report.figures import Shown, default_figures, show_figure, with_stopping
 from seedbed.report.gather import gather_curves
+from seedbed.report.look_tables import look_tables
 from seedbed.report.tables import Table, point_tables
+from seedbed.report.timing import cost_tables
 from seedbed.settings import Task, Value
 from seedbed.shown import Figure
 from seedbed.store.store import Store
@@ -54,24 +56,31 @@ def study_section(store: Store, name: str, words: Sequence[str]) -> Section:
     declared = shown_in(study.text)
     return Section(
         name=name,
-        question=_question(study),
-        state=_state(runs),
-        warnings=tuple(_warnings(runs)),
+        question=question_of(study),
+        state=state_of(runs),
+        warnings=tuple(warnings_of(runs)),
         answers=tuple(answer(question, runs) for question in declared.questions),
-        figures=tuple(show_figure(figure, runs, name) for figure in _figures(declared, runs)),
-        tables=(*point_tables(summarise(runs)), *step_tables(runs)),
-        again=_again([name], words),
+        figures=tuple(show_figure(figure, runs, name) for figure in figures_of(declared, runs)),
+        tables=(
+            *point_tables(summarise(runs)),
+            *step_tables(runs),
+            *look_tables(declared, runs),
+            *cost_tables(store, name, runs)[:1],
+        ),
+        again=commands_of([name], words),
         text=study.text,
-        facts=(_environment(store, [name]), _data(runs), _settings(runs)),
+        facts=(*facts_tables(store, [name], runs), *cost_tables(store, name, runs)[1:]),
     )
 
 
-def _question(study: StoredStudy) -> str:
+def question_of(study: StoredStudy) -> str:
+    """What the study asks, in its own words."""
     found = parse_toml(study.text, study.name).get("question", "")
     return str(found)
 
 
-def _figures(declared: Declared, runs: Sequence[RunCurves]) -> tuple[Figure, ...]:
+def figures_of(declared: Declared, runs: Sequence[RunCurves]) -> tuple[Figure, ...]:
+    """The study's own figures, or what suits its runs."""
     if declared.figures:
         return with_stopping(declared)
     return with_stopping(replace(declared, figures=default_figures(runs)))
@@ -80,14 +89,14 @@ def _figures(declared: Declared, runs: Sequence[RunCurves]) -> tuple[Figure, ...
 # ---- how it stands ----
 
 
-def _state(runs: Sequence[RunCurves]) -> str:
+def state_of(runs: Sequence[RunCurves]) -> str:
     """`36 runs: 30 finished, 6 running.`"""
     counts = Counter(run.run.status for run in runs)
     said = ", ".join(f"{counts[status]} {status}" for status in STATES if counts[status])
     return f"{len(runs)} run{'s' * (len(runs) != 1)}: {said}."
 
 
-def _warnings(runs: Sequence[RunCurves]) -> Iterator[str]:
+def warnings_of(runs: Sequence[RunCurves]) -> Iterator[str]:
     """What keeps a reader from trusting the numbers too much."""
     if not any(run.run.status == "finished" for run in runs):
         yield "No run has finished yet: everything below is what is recorded so far."
@@ -105,7 +114,8 @@ def _warnings(runs: Sequence[RunCurves]) -> Iterator[str]:
 # ---- how to make it again ----
 
 
-def _again(names: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
+def commands_of(names: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
+    """What to type to train and report the same again."""
     run = [shlex.join(["seedbed", "run", study_file(name), *words]) for name in names]
     return (*run, shlex.join(["seedbed", "report", *names, *words]))
 
@@ -113,6 +123,11 @@ def _again(names: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
 def study_file(name: str) -> str:
     """Where the study lies beside the page: words of the command line may have changed it since it was shipped."""
     return f"studies/{name.replace('/', '-')}.toml"
+
+
+def facts_tables(store: Store, names: Sequence[str], runs: Sequence[RunCurves]) -> tuple[Table, ...]:
+    """What the numbers depend on: versions and hardware, data, every setting."""
+    return (_environment(store, names), _data(runs), _settings(runs))
 
 
 def _environment(store: Store, names: Sequence[str]) -> Table:
@@ -171,12 +186,12 @@ def joint_section(store: Store, names: Sequence[str], words: Sequence[str]) -> S
     return Section(
         name=" and ".join(names),
         question=f"What is best over {len(names)} studies?",
-        state=_state(runs),
-        warnings=tuple(_warnings(runs)),
+        state=state_of(runs),
+        warnings=tuple(warnings_of(runs)),
         answers=(),
         figures=_best_figures(runs, ranked[:MOST_TOGETHER], names),
         tables=tuple(_orders(ranked, summaries, metric)),
-        again=_again(names, words),
+        again=commands_of(names, words),
         text="",
         facts=(),
     )

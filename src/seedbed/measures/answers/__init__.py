@@ -16,6 +16,7 @@ from typing import Any, Final
 from seedbed.measures.answers.better import which_is_better
 from seedbed.measures.answers.change import how_does_it_change
 from seedbed.measures.answers.found import Found
+from seedbed.measures.answers.holds import does_it_hold
 from seedbed.measures.answers.level import extreme_level
 from seedbed.measures.answers.marks import grokked, when_to_stop
 from seedbed.measures.answers.scales import which_scales_better
@@ -32,6 +33,7 @@ KINDS: Final[Mapping[str, Callable[[Question, Sequence[RunCurves]], Found]]] = {
     "which scales better": which_scales_better,
     "grokking": grokked,
     "stopping": when_to_stop,
+    "does it hold": does_it_hold,
 }
 
 

@@ -40,7 +40,7 @@ def compare_groups(groups: Mapping[str, Sequence[RunCurves]], subject: Subject) 
     balanced = balance(groups, subject.number)
     values = {name: by_seed for name in groups if (by_seed := balanced.by_seed(name))}
     empty = [name for name in groups if name not in values]
-    notes = (*balanced.notes(), *([f"no number for {listed(empty)}"] if empty else []), *_shared_time(subject))
+    notes = (*balanced.notes(), *([f"no number for {listed(empty)}"] if empty else []), *_shared_time(subject, groups))
     if len(values) < 2:
         return Found(f"There is no answer yet: {_lacking(empty, subject, len(groups))}.", {}, balanced.n, notes)
     pairs = compare_all(values)
@@ -64,9 +64,10 @@ def _lacking(empty: Sequence[str], subject: Subject, n_groups: int) -> str:
     )
 
 
-def _shared_time(subject: Subject) -> tuple[str, ...]:
+def _shared_time(subject: Subject, groups: Mapping[str, Sequence[RunCurves]]) -> tuple[str, ...]:
     told = "runs of one pack share its time equally, so their spread says little of its noise"
-    return (told,) if subject.value == "seconds" else ()
+    alone = all(run.run.settings.train.alone for runs in groups.values() for run in runs)
+    return (told,) if subject.value == "seconds" and not alone else ()
 
 
 def _attained(groups: Mapping[str, Sequence[RunCurves]], subject: Subject) -> str:

@@ -25,7 +25,7 @@ _NAMES: Mapping[ValueName, str] = {
     "delta_t": "Δt of {} (t_f of validation minus t_f of training)",
     "gap": "the gap of {} (validation against training)",
     "seconds": "compute time in seconds",
-    "memory": "predicted memory in MiB",
+    "memory": "memory in MiB",
 }
 
 

@@ -1,0 +1,98 @@
+"""Differences as a chart by value and as a picture; parallel coordinates that can be brushed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isnan
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seedbed.charts.differences import CLEAR, draw_differences, gather_differences
+from seedbed.charts.parallel import draw_parallel, gather_parallel
+from seedbed.charts.render import picture, to_svg
+from seedbed.charts.specs import spec_of, still
+from seedbed.charts.theme import DARK, LIGHT, Look
+from seedbed.measures.answers.better import compare_groups
+from seedbed.measures.answers.said import Subject
+from seedbed.measures.groups import group_by
+from seedbed.measures.summary import RunCurves
+from seedbed.shown import Figure
+
+from .made import grid, made_run, pixels
+
+LOSS = Subject("val/loss", "best")
+
+
+def heads_of(heads: int, values: list[float]) -> list[RunCurves]:
+    return [made_run({"model.heads": heads}, seed, {"val/loss": [9.0, one]}) for seed, one in enumerate(values)]
+
+
+def numbers(first: list[float], second: list[float]) -> Mapping[str, Any]:
+    """The comparison of two groups, by seed."""
+    groups = {f"heads = {heads}": heads_of(heads, values) for heads, values in ((2, first), (4, second))}
+    return compare_groups(groups, LOSS).numbers
+
+
+def test_a_pair_has_its_mean_difference_interval_and_seeds() -> None:
+    found = gather_differences(numbers([1.0, 2.0, 3.0], [1.5, 2.7, 3.3]), LOSS)
+    (pair,) = found.differences
+    assert (pair.pair, found.y_title) == ("2 − 4", "heads")
+    assert dict(pair.values) == pytest.approx({0: -0.5, 1: -0.7, 2: -0.3})
+    half = 4.302653 * 0.2 / np.sqrt(3)  # Student's t of two degrees of freedom, by table
+    assert (pair.effect, pair.low, pair.high) == pytest.approx((-0.5, -0.5 - half, -0.5 + half), abs=1e-6)
+    assert not pair.clear  # three seeds cannot tell at 5 %
+    assert "left of 0 the first is better" in found.x_title
+
+
+def test_eight_seeds_that_agree_are_told_apart() -> None:
+    (pair,) = gather_differences(
+        numbers([1.0 + i / 9 for i in range(8)], [2.0 + i / 10 for i in range(8)]), LOSS
+    ).differences
+    assert pair.clear
+    assert pair.test == "p = 0.0078, n = 8"  # 2 of 2⁸ signs
+
+
+def test_one_seed_has_no_interval_and_no_comparison_nothing_to_see() -> None:
+    found = gather_differences(numbers([1.0], [2.0]), LOSS)
+    assert isnan(found.differences[0].low)
+    assert "One seed has no interval." in found.notes
+    assert gather_differences({}, LOSS).empty
+
+
+def test_groups_of_several_dials_keep_their_names() -> None:
+    groups = {"GPT": grid()[:2], "layers = 3": grid()[2:4]}
+    (pair,) = gather_differences(compare_groups(groups, LOSS).numbers, LOSS).differences
+    assert pair.pair == "GPT − layers = 3"
+
+
+@pytest.mark.parametrize("look", [LIGHT, DARK])
+def test_differences_are_a_picture_with_something_on_it(look: Look) -> None:
+    groups = {str(value): runs for value, runs in group_by(grid(range(6)), "train.batch_size").items()}
+    spec = spec_of(draw_differences(gather_differences(compare_groups(groups, LOSS).numbers, LOSS)), look)
+    seen = pixels(picture(still(spec), "png"))[..., :3].astype(int)
+    assert (np.abs(seen - seen[2, 2]).sum(axis=-1) > 60).mean() > 0.01
+    assert CLEAR in to_svg(still(spec))
+
+
+# ---- brushing ----
+
+
+def test_only_a_live_chart_of_parallel_coordinates_can_be_brushed() -> None:
+    gathered = gather_parallel(Figure(kind="parallel", metrics=("val/loss",)), grid())
+    plain, live = (spec_of(draw_parallel(gathered, brushed=brushed)) for brushed in (False, True))
+    assert "params" not in plain
+    assert [param["name"] for param in live["params"]] == ["rail0", "rail1", "rail2"]
+    first = live["datasets"]["rows"].splitlines()
+    assert first[0].endswith("h0,h1,h2")
+    assert "<svg" in to_svg(live)
+
+
+def test_labels_of_a_rail_never_lie_upon_each_other() -> None:
+    runs = [
+        made_run({"train.lr": lr}, 0, {"val/loss": [loss]})
+        for lr, loss in ((0.1, 1.0), (0.2, 1.001), (0.3, 1.9), (0.4, 2.0))
+    ]
+    rail = gather_parallel(Figure(kind="parallel", metrics=("val/loss",)), runs).rails[-1]
+    assert [text for _, text in rail.labels] == ["1", "1.9", "2"]
