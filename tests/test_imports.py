@@ -14,12 +14,12 @@ import seedbed
 ROOT = Path(seedbed.__file__).parent
 PARTS = (
     "errors", "settings", "shown", "records", "draws", "data", "models", "study", "generate", "inside", "train",
-    "store", "measures", "charts", "report", "export", "engines", "pipeline", "progress", "web", "cli",
-    "__main__",
+    "store", "measures", "charts", "report", "export", "engines", "pricing", "recorder", "pipeline",
+    "progress", "web", "cli", "__main__",
 )  # fmt: skip
 ON_THE_DEVICE = {f"data/{name}batches.py" for name in ("", "equation_", "text_", "label_")} | {"data/samples.py"}
-KNOW_TORCH = {"draws.py", *ON_THE_DEVICE, "generate", "inside", "train", "export", "web"}
-NO_TORCH_IN_MODELS = {"models/__init__.py", "models/count.py"}
+KNOW_TORCH = {"draws.py", *ON_THE_DEVICE, "generate", "inside", "train", "export", "web/worker.py"}
+NO_TORCH_IN_MODELS = {"models/__init__.py", "models/count.py", "models/work.py"}
 
 
 def modules() -> list[Path]:
@@ -85,4 +85,16 @@ def test_reading_verbs_answer_without_torch(verb, tmp_path):
     )
     words = [sys.executable, "-c", code, *verb, *(["--home", str(tmp_path)] if len(verb) > 1 or verb == ["ls"] else [])]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_server_of_the_page_never_loads_torch(tmp_path):
+    """Models answer from a process of their own; the server itself stays small."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from seedbed.web.app import make_app; from seedbed.web.guard import Guard; from seedbed.web.lab import Lab\n"
+        "make_app(Lab(Path(sys.argv[1])), Guard.fresh('127.0.0.1', 8765))\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

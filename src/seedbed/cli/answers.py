@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ def answer(study: StoredArgument, words: Words = None, home: Home = DEFAULT_HOME
     from seedbed.report.answered import answers_as_json, answers_of
     from seedbed.store.store import Store
 
+    _look(home, [study], words or ())
     with Store.read(home) as store:
         answers = answers_of(store, study, words or ())
     if as_json:
@@ -69,6 +71,7 @@ def report(
     studies, words = [name for name in names if "=" not in name], [name for name in names if "=" in name]
     if not studies:
         raise UsageError("report needs the name of a stored study; `seedbed ls` shows them")
+    _look(home, studies, words)
     typer.echo(write_report(home, studies, words, out))
 
 
@@ -76,7 +79,7 @@ def report(
 @verb
 def plot(
     study: StoredArgument, words: Words = None, home: Home = DEFAULT_HOME,
-    kind: Annotated[str | None, typer.Option(help="curves, against, bars, level or parallel")] = None,
+    kind: Annotated[str | None, typer.Option(help="curves, against, bars, level, parallel or circle")] = None,
     metrics: Annotated[str | None, typer.Option(help="readings, with commas between them")] = None,
     value: Annotated[str | None, typer.Option(help="best, t_f, last, gap, delta_t, seconds or memory")] = None,
     x: Annotated[str | None, typer.Option(help="step, epoch, tokens, time, parameters, alpha, or a dial")] = None,
@@ -92,6 +95,7 @@ def plot(
     out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; without it: as text")] = None,
 ) -> None:  # fmt: skip
     """Draw one chart of a study: into a file, or as a preview in the terminal."""
+    from seedbed.inside.looks import is_inside
     from seedbed.report.figures import asked_figure, preview_figure, with_stopping, write_figure
     from seedbed.report.gather import gather_curves
     from seedbed.store.store import Store
@@ -103,13 +107,22 @@ def plot(
         "alphas": _numbers("--alphas", alphas), "stopping": stopping,
     }  # fmt: skip
     with Store.read(home) as store:
-        runs = gather_curves(store, study, words or ())
+        runs = gather_curves(store, study, words or (), inside=[*filter(is_inside, listed(metrics) or ())])
         asked = asked_figure(options, runs, with_stopping(shown_in(store.study(study).text)), figure)
     if out is None:
         typer.echo(preview_figure(asked, runs))
     else:
         write_figure(asked, runs, out, look)
         typer.echo(out)
+
+
+def _look(home: Path, studies: Sequence[str], words: Sequence[str]) -> None:
+    """Looks into runs where their studies ask for it and it was not done; only then torch is loaded."""
+    from seedbed.report.looks import keep_looks
+
+    for study in studies:
+        if made := keep_looks(home, study, words):
+            typer.echo(f"seedbed: looked into {study} ({made} checkpoints)", err=True)
 
 
 def _numbers(option: str, words: str | None) -> tuple[float, ...] | None:

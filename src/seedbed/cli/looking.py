@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,29 +21,34 @@ Step = Annotated[str, typer.Option(help="whose weights: last, best, or a step th
 @app.command(epilog='Example: seedbed sample 3f2a --prompt "my lord" --temperature 0.8')
 @verb
 def sample(
-    run: RunArgument, home: Home = DEFAULT_HOME, step: Step = "last",
+    runs: Annotated[list[str], typer.Argument(help="runs by id or the start of it, or the name of a stored study")],
+    home: Home = DEFAULT_HOME, step: Step = "last",
     prompt: Annotated[str, typer.Option(help="what the text begins with; empty: a new line, or BOS")] = "",
     tokens: Annotated[int, typer.Option(help="tokens to write")] = 500,
     temperature: Annotated[float, typer.Option(help="0: always the likeliest token; 1: as the model has it")] = 1.0,
     top_k: Annotated[int, typer.Option(help="only the k likeliest tokens; 0: all")] = 0,
     top_p: Annotated[float, typer.Option(help="only the likeliest tokens that together have this share")] = 1.0,
     seed: Annotated[int, typer.Option(help="of the draws; the same seed writes the same text")] = 0,
-    n: Annotated[int, typer.Option("-n", help="number of texts")] = 1,
+    n: Annotated[int, typer.Option("-n", help="number of texts of each run")] = 1,
     hop: Annotated[int | None, typer.Option(help="tokens the window moves by past the context; 0: reads on")] = None,
+    copied: Annotated[bool, typer.Option(help="mark what stands verbatim in the training text")] = True,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Let a run write on from a prompt; of arithmetic, answer an equation such as "12 + 8 =" with probabilities."""
+    """Let runs write on from a prompt; of arithmetic, answer an equation such as "12 + 8 =" with probabilities."""
+    from seedbed import load_all
     from seedbed.generate.told import Told
 
-    told = Told(_load(run, home, step), _typed(prompt))
+    dials = (tokens, temperature, top_k, top_p, seed)
+    told = Told(load_all(runs, home, _step(step)), _typed(prompt), *dials, hop=hop, n=n, copied=copied)
     for notice in told.notices:
         typer.echo(f"seedbed: {notice}", err=True)
-    pieces = told.pieces(tokens, temperature, top_k, top_p, seed, n, hop)
     if as_json:
-        print_json(told.as_json(pieces))
-    else:
-        for text in told.as_text(pieces):
-            typer.echo(text, nl=False)
+        print_json(told.as_json())
+        return
+    for part in told.as_text():
+        typer.echo(typer.style(part.text, fg="yellow", underline=True) if part.copied else part.text, nl=False)
+    if told.legend:
+        typer.echo(f"seedbed: {'underlined: ' if sys.stdout.isatty() else ''}{told.legend}", err=True)
 
 
 @app.command(epilog="Example: seedbed read 3f2a letter.txt")
@@ -55,7 +60,7 @@ def read(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Tell how surprising a text is to a run: bits per character and byte, and its most surprising words."""
-    from seedbed.generate.told import surprisal_as_json, surprisal_lines
+    from seedbed.generate.read import surprisal_as_json, surprisal_lines
 
     loaded = _load(run, home, step)
     read = loaded.surprisal(_text_of(file))
@@ -113,7 +118,8 @@ def heads(
 ) -> None:  # fmt: skip
     """Tell what heads look at, over seeds and real inputs; of an LSTM its gates; of arithmetic also its circles."""
     from seedbed.report.inside import look_into_points
-    from seedbed.report.inside_tables import inside_as_json, inside_tables
+    from seedbed.report.inside_json import inside_as_json
+    from seedbed.report.inside_tables import inside_tables
 
     points = look_into_points(home, study, words or (), inputs, ablation, step)
     if as_json:
@@ -126,11 +132,15 @@ def heads(
 def _load(run: str, home: Path, step: str) -> Loaded:
     from seedbed import load
 
-    if step in ("last", "best"):
-        return load(run, home, step)  # type: ignore[arg-type]
-    if not step.isdecimal():
-        raise UsageError(f"--step {step}: expected last, best, or a step such as 5000")
-    return load(run, home, int(step))
+    return load(run, home, _step(step))
+
+
+def _step(word: str) -> int | Literal["last", "best"]:
+    if word in ("last", "best"):
+        return word  # type: ignore[return-value]
+    if not word.isdecimal():
+        raise UsageError(f"--step {word}: expected last, best, or a step such as 5000")
+    return int(word)
 
 
 def _typed(prompt: str) -> str:

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ from seedbed.cli.common import (
     print_tables,
     verb,
 )
+from seedbed.engines.local import process_age
 from seedbed.errors import Busy, UsageError
 
 if TYPE_CHECKING:
@@ -62,27 +64,30 @@ def init(
 @verb
 def plan(
     study: StudyArgument, words: Words = None, home: Home = DEFAULT_HOME,
-    device: Device = None, workers: Workers = None,
+    device: Device = None, workers: Workers = None, engine: Engine = None,
+    measure: Annotated[bool, typer.Option("--probe", help="train each pack for a second first, to price it")] = False,
     as_json: Json = False, print_config: PrintConfig = False,
 ) -> None:  # fmt: skip
-    """Show a study's points, runs, packs and sizes, and what is done already; computes nothing."""
+    """Show a study's points, runs, packs, sizes and price, and what is done already; computes nothing but probes."""
     from seedbed.pipeline import packs_of
+    from seedbed.pricing import placed, price_study, probe, probe_undecided
+    from seedbed.report.overview import plan_as_json, plan_tables
 
     planned = _plan(study, words)
     if print_config:
         typer.echo(planned.text, nl=False)
         return
-    done = _stored_statuses(home)
-    machine = _machine(device, workers)
-    packs = packs_of(planned, machine)
+    standing = _stored_runs(home)
+    machine = _machine(device, workers, engine)
+    if measure:
+        probe_undecided(planned.runs, machine, lambda _: None, lambda: False)
+        probe(placed(packs_of([planned], machine), machine), machine, began=time.perf_counter() - process_age())
+    packs, done = packs_of([planned], machine), {name: run.status for name, run in standing.items()}
+    price = price_study(packs, machine, standing)
     if as_json:
-        from seedbed.report.overview import plan_as_json
-
-        print_json(plan_as_json(planned, packs, done))
+        print_json(plan_as_json(planned, packs, done, price))
     else:
-        from seedbed.report.overview import plan_tables
-
-        print_tables(plan_tables(planned, packs, done, machine.device))
+        print_tables(plan_tables(planned, packs, done, machine.device, price))
 
 
 @app.command(epilog="Example: seedbed run arithmetic/sanity train.steps=2001 seeds=5")
@@ -94,19 +99,25 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
     print_config: PrintConfig = False,
 ) -> None:  # fmt: skip
-    """Train every run of a study that is not done yet; the same command again goes on where it was."""
-    planned = _plan(study, words)
+    """Train every run of a study that is not done yet; the same command again goes on where it was.
+
+    Several studies, or shipped ones with a star (`"arithmetic/*"`), are trained side by side, and what they share once.
+    """
+    names, dials = _names_and_words(study, words)
+    plans = [_plan(name, dials) for name in names]
     if print_config:
-        typer.echo(planned.text, nl=False)
+        typer.echo("\n".join(planned.text for planned in plans), nl=False)
         return
-    from seedbed.pipeline import run_study
+    from seedbed.pipeline import run_studies
     from seedbed.progress import Watcher
 
     if restart:
-        _forget_unfinished(home, planned)
+        for planned in plans:
+            _forget_unfinished(home, planned)
     errors = console(stderr=True)
     with _stop_signals() as caught, Watcher(errors, quiet) as watcher:
-        outcome = run_study(planned, home, _machine(device, workers, engine), watcher, lambda: bool(caught))
+        began = time.perf_counter() - process_age()
+        outcome = run_studies(plans, home, _machine(device, workers, engine), watcher, lambda: bool(caught), began)
     again = shlex.join(
         ["seedbed", "run", study, *(words or ()), *([] if home == DEFAULT_HOME else ["--home", str(home)])]
     )
@@ -115,14 +126,12 @@ def run(
         raise typer.Exit(128 + caught[0])
     if outcome.busy:
         raise Busy("; ".join(outcome.busy) + f"; when it is done: {again}")
-    _show_study(home, planned.study, words or [], None)
-    typer.echo(
-        f"{_counts(outcome.counts)}; results in {home / 'store.db'}, more with: seedbed show {planned.study}", err=True
-    )
+    for planned in plans:
+        _show_study(home, planned.study, dials, None)
+    last = plans[-1].study
+    typer.echo(f"{_counts(outcome.counts)}; results in {home / 'store.db'}, more with: seedbed show {last}", err=True)
     if outcome.counts.get("failed"):
-        typer.echo(
-            f"some runs failed; see why with: seedbed ls {planned.study}; try them again with: {again}", err=True
-        )
+        typer.echo(f"some runs failed; see why with: seedbed ls {last}; try them again with: {again}", err=True)
         raise typer.Exit(1)
 
 
@@ -155,11 +164,17 @@ def show(
     study: Annotated[str, typer.Argument(help="the name of a stored study, or a run's id")],
     words: Words = None, home: Home = DEFAULT_HOME, as_json: Json = False,
     t_max: Annotated[str | None, typer.Option(help="as if stopped there: a step, or a share of T such as 0.3")] = None,
+    timing: Annotated[bool, typer.Option("--timing", help="what it cost instead: time by kind, and memory")] = False,
     form: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
 ) -> None:  # fmt: skip
     """Print the study's table: best loss and accuracy, when each was reached, mean ± std over seeds."""
-    _check_t_max(t_max)
-    _show_study(home, study, words or [], t_max, as_json, form)
+    from seedbed.report.gather import check_t_max
+
+    check_t_max(t_max)
+    if timing:
+        _show_timing(home, study, words or [], as_json, form)
+    else:
+        _show_study(home, study, words or [], t_max, as_json, form)
 
 
 @app.command(epilog="Example: seedbed rm quickstart train.weight_decay=0.1 --yes")
@@ -184,6 +199,14 @@ def rm(
     typer.echo(f"removed {len(removed)} runs{kept}")
 
 
+def _names_and_words(study: str, words: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """The studies that a command names, and its words of the form key=value."""
+    from seedbed.study.files import matching_studies
+
+    named = [study, *(word for word in words or () if "=" not in word)]
+    return [name for each in named for name in matching_studies(each)], [word for word in words or () if "=" in word]
+
+
 def _plan(study: str, words: Sequence[str] | None) -> Plan:
     from seedbed.study.plan import plan_named
 
@@ -204,14 +227,14 @@ def _machine(device: str | None, workers: int | None, engine: str | None = None)
     return Machine.here(device, workers, engine)
 
 
-def _stored_statuses(home: Path) -> dict[str, str]:
-    """Statuses by run id; empty where there is no store yet."""
+def _stored_runs(home: Path) -> dict[str, StoredRun]:
+    """Runs by id; empty where there is no store yet."""
     if not (home / "store.db").exists():
         return {}
     from seedbed.store.store import Store
 
     with Store.read(home) as store:
-        return {run.id: run.status for run in store.runs()}
+        return {run.id: run for run in store.runs()}
 
 
 def _forget_unfinished(home: Path, planned: Plan) -> None:
@@ -232,6 +255,7 @@ def _show_study(
     from seedbed.report.gather import gather_curves
     from seedbed.report.overview import run_as_json, run_tables
     from seedbed.report.tables import point_tables
+    from seedbed.report.timing import run_cost_table
     from seedbed.store.store import Store
 
     with Store.read(home) as store:
@@ -239,13 +263,29 @@ def _show_study(
             if as_json:
                 print_json(run_as_json(store, run))
             else:
-                print_tables(run_tables(store, run), form)
+                print_tables([*run_tables(store, run), *run_cost_table(store, run)], form)
             return
         summaries = summarise(gather_curves(store, study, words, t_max))
     if as_json:
         print_json(to_json(summaries))
     else:
         print_tables(point_tables(summaries), form)
+
+
+def _show_timing(home: Path, study: str, words: Sequence[str], as_json: bool, form: str) -> None:
+    from seedbed.report.gather import gather_curves
+    from seedbed.report.timing import cost_as_json, cost_tables, run_cost_as_json, run_cost_table
+    from seedbed.store.store import Store
+
+    with Store.read(home) as store:
+        run = None if study in {one.name for one in store.studies()} else _find_run(store, study)
+        runs = [] if run else gather_curves(store, study, words)
+        if as_json:
+            print_json(run_cost_as_json(store, run) if run else cost_as_json(store, study, runs))
+        elif tables := run_cost_table(store, run) if run else cost_tables(store, study, runs):
+            print_tables(tables, form)
+        else:
+            typer.echo(f"nothing was timed yet; train it with: seedbed run {study}", err=True)
 
 
 def _find_run(store: Any, prefix: str) -> StoredRun | None:
@@ -255,17 +295,6 @@ def _find_run(store: Any, prefix: str) -> StoredRun | None:
         return store.run(prefix)  # type: ignore[no-any-return]
     except (MissingData, UsageError):
         return None
-
-
-def _check_t_max(t_max: str | None) -> None:
-    try:
-        good = t_max is None or (0 < float(t_max) <= 1 if "." in t_max else int(t_max) >= 0)
-    except ValueError:
-        good = False
-    if not good:
-        raise UsageError(
-            f"--t-max {t_max}: expected a step such as 5000, or a share of T above 0 and up to 1.0 such as 0.3"
-        )
 
 
 def _counts(counts: Any) -> str:

@@ -1,0 +1,123 @@
+"""How long the page's model views take: attention of a 128-token text, and the first token that is written.
+
+    python benchmarks/page_models.py [--rounds 20]
+
+Report A's model (12 layers, width 192, 6 heads, 128 characters of context) with random weights, behind the real server
+and over HTTP. "Cold" is the very first question, which starts the worker and loads the model; the others find it warm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seedbed.data.facts import facts_of
+from seedbed.models.build import build_pack
+from seedbed.models.count import count_parameters
+from seedbed.records import Finished, Pack, Placement, Plan, Run, Saved
+from seedbed.settings import Settings
+from seedbed.store.store import Store
+from seedbed.study.plan import run_id
+from seedbed.web.app import make_app
+from seedbed.web.guard import Guard
+from seedbed.web.lab import Lab
+from seedbed.web.serving import Server
+
+TEXT = (
+    "To be, or not to be, that is the question: whether 'tis nobler in the mind "
+    "to suffer the slings and arrows of outrageous fortune"
+)
+DIALS = {
+    "task.kind": "text", "task.length": 128, "model.layers": 12, "model.dim": 192, "model.heads": 6,
+    "model.positions": "learned", "model.norm": "pre", "model.final_norm": True, "model.mlp_bias": True,
+}  # fmt: skip
+LIMITS = {"attention": 0.5, "first token": 0.3}  # seconds
+
+
+def store_model(home: Path) -> str:
+    """Report A's model at its start, kept as if it had been trained; its run's id."""
+    corpus = home / "play.txt"
+    corpus.write_text(f"{TEXT}\n" * 40, encoding="utf-8")
+    settings = Settings.of(DIALS | {"task.corpus": str(corpus)})
+    facts = facts_of(settings.task)
+    run = Run(run_id(settings, 0), 0, {}, settings, count_parameters(settings, facts), facts)
+    _, bank = build_pack([settings], [0], torch.zeros(1, dtype=torch.int64), torch.float32, facts)
+    with Store.open(home) as store:
+        store.register(Plan("report-a", "", (), (run,)))
+        (pack,) = store.claim([Pack("a", (run,), 1)], lambda _: Placement())
+        with store.lock(pack.id):
+            store.resume(pack.id)
+            store.save(pack.id, Saved(1, {"x": bank.weights.numpy()}, {0: bank.arrays(0)}))
+            store.record(pack.id, [Finished(0, 1)])
+            store.finish(pack.id)
+    return run.id
+
+
+class Asking:
+    """A program that asks the page."""
+
+    def __init__(self, port: int, guard: Guard) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        self._headers = {
+            "X-Seedbed-Token": guard.token, "Origin": f"http://127.0.0.1:{port}", "Content-Type": "application/json"
+        }  # fmt: skip
+
+    def post(self, path: str, body: dict[str, Any], until: bytes = b"") -> tuple[float, bytes]:
+        """Seconds until the whole answer is there, or until these bytes are; and what came."""
+        start = time.perf_counter()
+        self._connection.request("POST", path, json.dumps(body), self._headers)
+        answer = self._connection.getresponse()
+        found = b""
+        while (part := answer.read1(1 << 20)) and not (until and until in found + part):
+            found += part
+        taken = time.perf_counter() - start
+        found += part + answer.read()
+        assert answer.status == 200, found
+        return taken, found
+
+
+def measure(asking: Asking, run: str, rounds: int) -> dict[str, list[float]]:
+    attention = {"run": run, "text": TEXT}
+    writing = {"run": run, "given": TEXT[:20], "tokens": 100}
+    cold, _ = asking.post("/api/attention", attention)
+    taken: dict[str, list[float]] = {"cold": [cold], "attention": [], "first token": [], "100 tokens": []}
+    for _ in range(rounds):
+        taken["attention"].append(asking.post("/api/attention", attention)[0])
+        # The first event tells the prompt; the one after it is the first token that was written.
+        taken["first token"].append(asking.post("/api/write", writing, until=b'\ndata: {"token"')[0])
+        taken["100 tokens"].append(asking.post("/api/write", writing)[0])
+    return taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listening:
+        run = store_model(Path(folder))
+        port = listening.getsockname()[1]
+        guard = Guard.fresh("127.0.0.1", port)
+        server = Server(make_app(Lab(Path(folder)), guard))
+        serving = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        serving.start()
+        taken = measure(Asking(port, guard), run, options.rounds)
+        server.stop()
+        serving.join()
+    for name, seconds in taken.items():
+        limit = f", asked for {1000 * LIMITS[name]:.0f}" if name in LIMITS else ""
+        middle, most = 1000 * statistics.median(seconds), 1000 * max(seconds)
+        print(f"{name:12} median {middle:6.0f} ms, most {most:6.0f} ms of {len(seconds)}{limit}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The page of `seedbed serve`: what the store holds, watched, compared and looked into from a browser."""

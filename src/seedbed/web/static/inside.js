@@ -1,0 +1,326 @@
+// Inside: a text as tokens that show where they look, thumbnails of every head, one map large, over kept steps.
+
+import { el, find, get, post, say, view } from "/static/page.js";
+import { Maps, drawLarge, drawSmall } from "/static/maps.js";
+import { bar, chooser, percent, roving, short, tokenElement, visible } from "/static/models.js";
+
+const text = find("#text"), byWord = find("#by-word"), two = find("#two"), place = find("#sides");
+const MOST_KEPT = 12; // answers a side remembers, so that the slider goes back at once
+const MOST_NAMED = 6; // tokens a reading names
+let examples = 0;
+
+/** One run with everything that is shown of it. */
+class Side {
+  constructor(prefix, title) {
+    this.prefix = prefix;
+    this.title = title;
+    this.answers = new Map();
+    this.maps = null;
+    this.layer = Math.max(0, Number(view.get(`${prefix}layer`, 1)) - 1 || 0);
+    this.head = Math.max(0, Number(view.get(`${prefix}head`, 1)) - 1 || 0);
+    this.chosen = null;
+  }
+
+  async build() {
+    this.model = await chooser(this.prefix, this.title, () => this.changed());
+    if (this.model.nothing) return this.model.nothing;
+    this.note = el("p", { class: "faint note", "aria-live": "polite" });
+    this.tokens = el("div", { class: "tokens", dir: "auto", role: "group", "aria-label": "tokens of the text" });
+    this.reading = el("div", { class: "reading", "aria-live": "polite" });
+    this.grid = el("div", { class: "heads", role: "group", "aria-label": "layers and heads" });
+    this.canvas = el("canvas", { class: "map" });
+    this.caption = el("figcaption", {});
+    this.numbers = el("details", { class: "numbers" }, el("summary", {}, "What its parts do on held-out inputs, in numbers"));
+    this.element = el("section", { class: "side", "aria-label": this.title },
+      this.model.place, this.note,
+      el("div", { class: "halves" },
+        el("div", {}, this.tokens, this.reading, this.grid),
+        el("figure", { class: "large" }, this.canvas, this.caption)),
+      this.numbers);
+    this.listen();
+    return this.element;
+  }
+
+  listen() {
+    const at = (event) => event.target.closest(".token");
+    this.tokens.addEventListener("pointerover", (event) => at(event) && chooseToken(this, Number(at(event).dataset.at)));
+    this.tokens.addEventListener("focusin", (event) => at(event) && chooseToken(this, Number(at(event).dataset.at)));
+    roving(this.tokens);
+    roving(this.grid, { columns: () => this.maps?.heads ?? 1 });
+    this.grid.addEventListener("click", (event) => {
+      const button = event.target.closest("button");
+      if (button) this.chooseHead(Number(button.dataset.layer), Number(button.dataset.head));
+    });
+    this.canvas.addEventListener("pointermove", (event) => {
+      const found = this.locate?.(event);
+      if (found) { chooseToken(this, found[0]); this.point(...found); }
+    });
+    this.numbers.addEventListener("toggle", () => this.numbers.open && this.fillNumbers());
+  }
+
+  start() { return this.model.start(); }
+
+  // ---- asking ----
+
+  async changed() {
+    if (this.numbers.open) this.fillNumbers();
+    if (!text.value) await this.fillExample();
+    await this.look();
+  }
+
+  async fillExample() {
+    const { about, step } = this.model;
+    try {
+      text.value = (await get(`/api/models/${about.id}/example?step=${step}&n=${examples}`)).text;
+      view.set({ text: short(text.value) });
+    } catch (error) { say(error.message, "error"); }
+  }
+
+  async look() {
+    const { about, step } = this.model;
+    if (!about || !text.value) return;
+    const body = { run: about.id, step, text: text.value, by: byWord.checked ? "word" : "token" };
+    const key = JSON.stringify(body);
+    this.asking?.abort();
+    this.asking = new AbortController();
+    this.element.setAttribute("aria-busy", "true");
+    if (!this.maps) this.note.textContent = "asking the model …";
+    try {
+      const maps = this.answers.get(key) ?? new Maps(await post("/api/attention", body, { signal: this.asking.signal }));
+      this.answers.set(key, maps);
+      if (this.answers.size > MOST_KEPT) this.answers.delete(this.answers.keys().next().value);
+      this.show(maps);
+    } catch (error) {
+      if (error.name !== "AbortError") this.refuse(error.message);
+    }
+  }
+
+  refuse(sentence) {
+    this.maps = null;
+    this.element.setAttribute("aria-busy", "false");
+    this.element.classList.add("refused");
+    this.note.textContent = sentence;
+    this.note.classList.add("error");
+  }
+
+  // ---- showing ----
+
+  show(maps) {
+    const alike = this.maps && sameTokens(this.maps, maps);
+    this.maps = maps;
+    this.element.classList.remove("refused");
+    this.note.classList.remove("error");
+    this.layer = Math.min(this.layer, maps.layers - 1);
+    this.head = Math.min(this.head, maps.heads - 1);
+    this.note.textContent = noteOf(maps, this.model.about);
+    if (!alike) this.fillTokens();
+    this.fillGrid();
+    this.draw();
+    this.shade();
+    this.element.setAttribute("aria-busy", "false");
+  }
+
+  fillTokens() {
+    const { pieces, labels, padding } = this.maps;
+    this.chosen = Math.min(this.chosen ?? labels.length - 1, labels.length - 1);
+    const last = padding.indexOf(true) - 1;
+    if (padding[this.chosen]) this.chosen = Math.max(0, last);
+    this.tokens.replaceChildren(...labels.map((label, at) => {
+      const word = byWord.checked && at ? " " : "";
+      const made = tokenElement(padding[at] ? "" : pieces[at], label, { "data-at": at, "aria-label": label });
+      if (padding[at]) made.classList.add("pad");
+      if (at === this.chosen) made.tabIndex = 0;
+      return [word, made];
+    }).flat());
+  }
+
+  fillGrid() {
+    const { layers, heads } = this.maps, single = layers * heads === 1;
+    this.grid.hidden = single;
+    this.grid.style.setProperty("--heads", heads);
+    if (single) return;
+    const side = heads > 8 ? 48 : heads > 4 ? 64 : 96;
+    if (this.buttons.length !== layers * heads) this.grid.replaceChildren(...gridOf(layers, heads));
+    for (const button of this.buttons) {
+      const layer = Number(button.dataset.layer), head = Number(button.dataset.head);
+      button.setAttribute("aria-label", this.maps.name(layer, head));
+      button.title = this.maps.name(layer, head);
+      drawSmall(button.firstChild, this.maps, layer, head, side);
+    }
+    this.mark();
+  }
+
+  get buttons() { return this.grid.querySelectorAll("button"); }
+
+  mark() {
+    for (const button of this.buttons) {
+      const here = Number(button.dataset.layer) === this.layer && Number(button.dataset.head) === this.head;
+      button.setAttribute("aria-pressed", String(here));
+      button.tabIndex = here ? 0 : -1;
+    }
+  }
+
+  chooseHead(layer, head) {
+    this.layer = layer;
+    this.head = head;
+    view.set({ [`${this.prefix}layer`]: layer + 1, [`${this.prefix}head`]: head + 1 });
+    this.mark();
+    this.draw();
+    this.shade();
+  }
+
+  draw() {
+    if (!this.maps) return;
+    const room = Math.max(200, this.canvas.parentElement.clientWidth);
+    this.locate = drawLarge(this.canvas, this.maps, this.layer, this.head, room, this.chosen);
+    const name = this.maps.name(this.layer, this.head);
+    this.canvas.setAttribute("role", "img");
+    const read = this.maps.isAttention ? "rows look, columns are looked at" : "rows lean on columns";
+    this.canvas.setAttribute("aria-label", `${name}: ${read}`);
+    this.caption.textContent = `${name}: ${read}; shades follow √weight from 0 to 1`;
+  }
+
+  choose(at) {
+    if (!this.maps || at >= this.maps.n || at === this.chosen) return;
+    this.chosen = at;
+    this.draw();
+    this.shade();
+  }
+
+  point(query, source) {
+    const { labels } = this.maps, weight = this.maps.weight(this.layer, this.head, query, source);
+    this.canvas.title = `${labels[query]} → ${labels[source]}: ${percent(weight)}`;
+  }
+
+  /** The text itself: behind each token what the chosen one gives it, under it what it gives the chosen one. */
+  shade() {
+    if (!this.maps || this.chosen === null) return;
+    const { n } = this.maps, given = [], got = [];
+    for (let at = 0; at < n; at++) {
+      given.push(this.maps.weight(this.layer, this.head, this.chosen, at));
+      got.push(this.maps.weight(this.layer, this.head, at, this.chosen));
+    }
+    const most = Math.max(...given, 1e-9), mostGot = Math.max(...got, 1e-9);
+    for (const token of this.tokens.querySelectorAll(".token")) {
+      const at = Number(token.dataset.at);
+      token.style.setProperty("--to", (given[at] / most).toFixed(3));
+      token.style.setProperty("--from", (got[at] / mostGot).toFixed(3));
+      token.classList.toggle("here", at === this.chosen);
+      token.tabIndex = at === this.chosen ? 0 : -1;
+    }
+    const [looks, looked] = this.maps.isAttention ? ["looks at", "is looked at by"] : ["leans on", "is leant on by"];
+    this.reading.replaceChildren(this.listing(looks, "to", given), this.listing(looked, "from", got));
+  }
+
+  listing(words, kind, shares) {
+    const { labels, padding } = this.maps;
+    const rows = shares.map((share, at) => [share, at]).filter(([share]) => share > 0.0005)
+      .sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, MOST_NAMED);
+    const name = (at) => (padding[at] ? "pad" : visible(labels[at]));
+    return el("div", { class: kind },
+      el("p", {}, el("b", {}, el("bdi", {}, name(this.chosen))), ` (${this.chosen + 1}) ${words}`),
+      el("ol", {}, rows.map(([share, at]) => el("li", {},
+        el("bdi", {}, name(at)), el("span", { class: "faint" }, ` ${at + 1}`), bar(share), el("span", { class: "share" }, percent(share))))));
+  }
+
+  // ---- head numbers ----
+
+  async fillNumbers() {
+    const { about, step } = this.model, key = `${about.id}/${step}`;
+    if (this.numbered === key) return;
+    this.numbered = key;
+    const waiting = el("p", { class: "faint" }, "computing on held-out inputs …");
+    this.numbers.replaceChildren(this.numbers.firstElementChild, waiting);
+    try {
+      const { tables } = await get(`/api/heads/${about.id}?step=${step}`);
+      if (this.numbered === key) waiting.replaceWith(...tables.map((table, at) => this.table(table, !at)));
+    } catch (error) {
+      this.numbered = null;
+      waiting.replaceWith(el("p", { class: "error" }, error.message));
+    }
+  }
+
+  table({ title, columns, rows, notes, n_labels: labels }, isFirst) {
+    const kind = (at) => (at < labels ? "label" : null);
+    const ofHeads = columns[0] === "layer" && columns[1] === "head";
+    const isHead = (row) => ofHeads && Number(row[0]) > 0 && Number(row[1]) > 0; // not a summary of several
+    const cell = (row, words, at) => (at === 1 && isHead(row) ? this.opening(row) : el("td", { class: kind(at) }, words));
+    return el("details", { open: isFirst }, el("summary", {}, title),
+      el("div", { class: "scroll" }, el("table", {}, el("caption", { class: "unseen" }, title),
+        el("thead", {}, el("tr", {}, columns.map((name, at) => el("th", { class: kind(at), scope: "col" }, name)))),
+        el("tbody", {}, rows.map((row) => el("tr", {}, row.map((words, at) => cell(row, words, at))))))),
+      notes.map((note) => el("p", { class: "notes" }, note)));
+  }
+
+  opening([layer, head]) {
+    const open = () => this.chooseHead(Number(layer) - 1, Number(head) - 1);
+    return el("td", { class: "label" }, el("button", { type: "button", class: "plain link", onclick: open }, head));
+  }
+}
+
+/** Names of heads above, of layers before their row, and a button for each map. */
+function gridOf(layers, heads) {
+  const count = (n) => Array.from({ length: n }, (_, at) => at);
+  const name = (words) => el("span", { class: "faint", "aria-hidden": "true" }, words);
+  const button = (layer, head) => el("button", { type: "button", tabindex: -1, "data-layer": layer, "data-head": head },
+    el("canvas", { "aria-hidden": "true" }));
+  const rows = count(layers).map((layer) => [name(`layer ${layer + 1}`), ...count(heads).map((head) => button(layer, head))]);
+  return [name(""), ...count(heads).map((head) => name(`head ${head + 1}`)), ...rows.flat()];
+}
+
+function noteOf(maps, about) {
+  const pads = maps.padding.filter(Boolean).length;
+  const what = maps.isAttention
+    ? `${maps.layers} layers × ${maps.heads} heads`
+    : "an LSTM has no attention; instead: how much the likeliest next token hangs on each token before it (input gradients)";
+  const padded = pads ? `, ${pads} of them padding, which this model reads like any other` : "";
+  return `${about.task}, ${about.model}: ${what}; ${maps.n} ${byWord.checked ? "words" : "tokens"}${padded}`;
+}
+
+// ---- the page ----
+
+const sides = [];
+const sameTokens = (one, other) => one.pieces.join("\0") === other.pieces.join("\0") && one.n === other.n;
+
+/** The same token on both sides, where they have the same tokens. */
+function chooseToken(side, at) {
+  for (const one of sides) {
+    if (one === side || (one.maps && side.maps && sameTokens(one.maps, side.maps))) one.choose(at);
+  }
+}
+
+async function addSide(prefix, title) {
+  const side = new Side(prefix, title);
+  const element = await side.build();
+  place.append(element);
+  if (side.model.nothing) return;
+  sides.push(side);
+  place.dataset.sides = sides.length;
+  await side.start();
+  for (const one of sides) one.draw();
+}
+
+async function removeSecond() {
+  const side = sides.pop();
+  side.asking?.abort();
+  side.element.remove();
+  place.dataset.sides = 1;
+  view.set({ other_run: "", other_step: "", other_layer: "", other_head: "" });
+  sides[0].draw();
+}
+
+const lookAll = () => { view.set({ text: short(text.value), by: byWord.checked ? "word" : "" }); for (const side of sides) side.look(); };
+
+find("#asking").addEventListener("submit", (event) => { event.preventDefault(); lookAll(); });
+text.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) lookAll(); });
+byWord.addEventListener("change", lookAll);
+find("#example").addEventListener("click", async () => { examples += 1; await sides[0]?.fillExample(); lookAll(); });
+two.addEventListener("change", () => (two.checked ? addSide("other_", "second run") : removeSecond()));
+addEventListener("resize", () => { for (const side of sides) side.draw(); });
+document.addEventListener("themechange", () => { for (const side of sides) if (side.maps) { side.fillGrid(); side.draw(); } });
+
+text.value = view.get("text");
+byWord.checked = view.get("by") === "word";
+two.checked = Boolean(view.get("other_run"));
+await addSide("", "first run");
+if (two.checked) await addSide("other_", "second run");

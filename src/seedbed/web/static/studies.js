@@ -1,0 +1,92 @@
+// All studies, newest first; progress comes by a stream, each headline answer when its study is on the screen.
+
+import { el, find, get, stream, view, duration, number } from "/static/page.js";
+
+const place = find("#studies");
+const filter = find("#filter");
+const cards = new Map(); // name → { card, show }
+const ORDER = ["finished", "running", "stopped", "planned", "diverged", "failed"];
+
+const addressOf = (name) => `/study/${name.split("/").map(encodeURIComponent).join("/")}`;
+const inWords = (states) => ORDER.filter((state) => states[state]).map((state) =>
+  el("span", { class: "state", "data-state": state }, `${number(states[state])} ${state}`));
+
+function cardOf(study) {
+  const fill = el("i");
+  const track = el("div", { class: "track", role: "progressbar", "aria-label": `progress of ${study.name}`, "aria-valuemin": 0, "aria-valuemax": 100 }, fill);
+  const states = el("div", { class: "states" });
+  const left = el("span", { class: "faint left" });
+  const answer = el("p", { class: "headline", dir: "auto" });
+  const card = el("article", { class: "card", "data-name": study.name },
+    el("h2", {}, el("a", { href: addressOf(study.name) }, el("bdi", {}, study.name))),
+    study.question && el("p", { class: "question", dir: "auto" }, study.question),
+    el("div", { class: "standing" }, track, left), states, answer,
+    el("p", { class: "faint" }, `${number(study.runs)} run${study.runs === 1 ? "" : "s"}`,
+      study.varies.length ? ` · varies ${study.varies.join(", ")}` : "", ` · since ${study.created.slice(0, 16).replace("T", " ")} UTC`));
+  const show = (progress) => {
+    const share = progress.asked ? progress.done / progress.asked : 0;
+    fill.style.width = `${(100 * share).toFixed(1)}%`;
+    track.setAttribute("aria-valuenow", Math.round(100 * share));
+    track.dataset.state = progress.states.running ? "running" : "";
+    track.hidden = progress.asked === null;
+    left.textContent = progress.seconds_left !== null ? `${Math.floor(100 * share)} % · ${duration(progress.seconds_left)} left` : share < 1 && progress.asked ? `${Math.floor(100 * share)} %` : "";
+    states.replaceChildren(...inWords(progress.states));
+  };
+  show({ states: study.states, asked: null, seconds_left: null });
+  return { card, show, answer, study, read: 0, version: 0 };
+}
+
+async function readHeadline(entry) {
+  entry.read = entry.version || 1;
+  const found = await get(`/api/headline/${addressOf(entry.study.name).slice("/study/".length)}`);
+  entry.answer.replaceChildren(found.sentence && el("span", {}, found.sentence), found.warning && el("span", { class: "warning" }, ` (${found.warning})`));
+}
+
+const watcher = new IntersectionObserver((seen) => {
+  for (const one of seen) {
+    const entry = cards.get(one.target.dataset.name);
+    entry.visible = one.isIntersecting;
+    if (one.isIntersecting && entry.read !== (entry.version || 1)) readHeadline(entry);
+  }
+}, { rootMargin: "200px" });
+
+async function read() {
+  const { studies } = await get("/api/studies");
+  const names = new Set(studies.map((study) => study.name));
+  for (const [name, entry] of cards) if (!names.has(name)) { entry.card.remove(); cards.delete(name); }
+  for (const study of studies) if (!cards.has(study.name)) {
+    const entry = cardOf(study);
+    cards.set(study.name, entry);
+    place.append(entry.card);
+    watcher.observe(entry.card);
+  }
+  if (studies.length) find("#none")?.remove();
+  narrow();
+}
+
+function narrow() {
+  const wanted = filter.value.trim().toLowerCase();
+  for (const { card, study } of cards.values()) card.hidden = !`${study.name} ${study.question}`.toLowerCase().includes(wanted);
+}
+
+filter.value = view.get("find");
+filter.addEventListener("input", () => { view.set({ find: filter.value }); narrow(); });
+
+await read();
+place.dataset.ready = "true";
+let reading = null;
+stream("/api/live/studies", {
+  news: async (found) => {
+    if (Object.keys(found).some((name) => !cards.has(name)) || [...cards.keys()].some((name) => !(name in found))) {
+      await (reading ??= read().finally(() => { reading = null; }));
+    }
+    for (const [name, progress] of Object.entries(found)) {
+      const entry = cards.get(name);
+      if (!entry) continue;
+      entry.version = progress.version;
+      entry.show(progress);
+      if (entry.visible && !progress.states.running && entry.read !== entry.version) readHeadline(entry);
+    }
+  },
+  trouble: (sentence) => { if (cards.size) find("#said").textContent = sentence; },
+});

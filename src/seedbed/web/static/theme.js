@@ -1,0 +1,20 @@
+// The reader's theme, set before anything is painted; a plain script, since modules wait until the page is read.
+(() => {
+  const kept = (() => { try { return localStorage.getItem("seedbed-theme"); } catch { return null; } })();
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const root = document.documentElement;
+  root.dataset.choice = kept === "light" || kept === "dark" ? kept : "system";
+  const apply = () => {
+    const theme = root.dataset.choice === "system" ? (dark.matches ? "dark" : "light") : root.dataset.choice;
+    if (root.dataset.theme === theme) return;
+    root.dataset.theme = theme;
+    document.dispatchEvent(new CustomEvent("themechange", { detail: theme }));
+  };
+  apply();
+  dark.addEventListener("change", apply);
+  document.addEventListener("themechosen", (event) => {
+    root.dataset.choice = event.detail;
+    try { localStorage.setItem("seedbed-theme", event.detail); } catch { /* a browser that keeps nothing */ }
+    apply();
+  });
+})();

@@ -1,0 +1,1 @@
+"""One file a view, each with a `router`; `app.ROUTERS` lists them."""

@@ -1,0 +1,145 @@
+"""Inside, in a browser: texts of every kind of run show where they look, by pointer and by key, in both directions."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+import pytest
+from playwright.sync_api import Page, expect
+
+TEXTS = {
+    "english": ("my <b>it</b> is", 15), "hebrew": ("שלום לך ארץ", 11), "sums": ("3 + 5 = 1", 6),
+    "labels": ("day 2 was grey", 9), "lstm": ("good night", 10),
+}  # fmt: skip
+# How much of a canvas is drawn on, and where: the share of its left and of its right half.
+INKED = """(canvas) => {
+  const { width, height } = canvas, data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+  const halves = [0, 0];
+  for (let at = 3; at < data.length; at += 4) halves[((at >> 2) % width) * 2 < width ? 0 : 1] += data[at] / 255;
+  return halves.map((sum) => sum / (width * height / 2));
+}"""
+
+
+def place(kinds, name: str, **more: object) -> str:
+    return "/inside?" + urlencode({"run": kinds[name], "text": TEXTS[name][0]} | more, quote_via=quote)
+
+
+def tokens(page: Page, side: int = 0):
+    return page.locator(".side").nth(side).locator(".token")
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_text_of_every_kind_of_run_is_shown_token_by_token_with_its_maps(visit, kinds, name):
+    page = visit(kinds.home, place(kinds, name))
+    expect(tokens(page)).to_have_count(TEXTS[name][1])
+    assert sum(page.locator("canvas.map").evaluate(INKED)) > 0.02
+    expect(page.locator(".heads button")).to_have_count(0 if name == "lstm" else 4)
+    expect(page.locator(".note")).to_contain_text("input gradients" if name == "lstm" else "2 layers × 2 heads")
+    if name == "labels":
+        expect(page.locator(".token.pad")).to_have_count(5)
+        expect(page.locator(".note")).to_contain_text("9 tokens, 5 of them padding")
+
+
+def test_a_token_that_is_pointed_at_shades_what_it_looks_at_and_who_looks_at_it(visit, kinds):
+    page = visit(kinds.home, place(kinds, "english"))
+    tokens(page).nth(5).hover()
+    expect(tokens(page).nth(5)).to_have_class("token here")
+    shades = tokens(page).evaluate_all(
+        "(all) => all.map((one) => ['--to', '--from'].map((name) => Number(one.style.getPropertyValue(name))))"
+    )
+    assert max(to for to, _ in shades) == max(back for _, back in shades) == 1
+    assert all(to == 0 for to, _ in shades[6:])  # nobody looks ahead
+    assert all(back == 0 for _, back in shades[:5])
+    expect(page.locator(".reading .to li").first).to_contain_text("%")
+
+
+def test_keys_move_through_a_text_in_its_own_direction_and_through_the_heads(visit, kinds):
+    for name, forward in (("english", "ArrowRight"), ("hebrew", "ArrowLeft")):
+        page = visit(kinds.home, place(kinds, name))
+        tokens(page).nth(3).hover()
+        tokens(page).nth(3).focus()
+        page.keyboard.press(forward)
+        expect(tokens(page).nth(4)).to_be_focused()
+        expect(tokens(page).nth(4)).to_have_class("token here")
+    page.locator(".heads button").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("figcaption")).to_contain_text("layer 2, head 1")
+    assert "layer=2&head=1" in page.url
+
+
+def test_a_right_to_left_text_begins_at_the_right_and_so_does_its_map(visit, kinds):
+    page = visit(kinds.home, place(kinds, "hebrew"), dark=True)
+    expect(tokens(page)).to_have_count(11)
+    first, last = (tokens(page).nth(at).bounding_box()["x"] for at in (0, 10))
+    assert first > last
+    left, right = page.locator("canvas.map").evaluate(INKED)
+    assert right > left  # a causal map is a triangle at the side where the text begins
+    page.goto(page.url.split("/inside")[0] + place(kinds, "english"))
+    expect(tokens(page)).to_have_count(15)
+    left, right = page.locator("canvas.map").evaluate(INKED)
+    assert left > right
+
+
+def test_the_slider_goes_over_kept_steps_and_the_address_keeps_the_view(visit, kinds):
+    page = visit(kinds.home, place(kinds, "english"))
+    expect(page.locator("output.step")).to_have_text("step 60 (3 of 3, the best)")
+    before = page.locator(".reading").inner_text()
+    page.get_by_label("kept step").press("Home")
+    expect(page.locator("output.step")).to_have_text("step 20 (1 of 3)")
+    expect(page.locator(".reading")).not_to_have_text(before, use_inner_text=True)
+    assert "step=20" in page.url
+    page.reload()
+    expect(page.locator("output.step")).to_have_text("step 20 (1 of 3)")
+    expect(page.locator("#text")).to_have_value(TEXTS["english"][0])
+
+
+def test_two_runs_stand_side_by_side_and_choose_the_same_token(visit, kinds):
+    page = visit(kinds.home, place(kinds, "english", other_run=kinds["english"], other_step=20))
+    expect(tokens(page, 1)).to_have_count(15)
+    tokens(page, 0).nth(7).hover()
+    expect(tokens(page, 1).nth(7)).to_have_class("token here")
+    first, second = (page.locator(".side").nth(side).bounding_box() for side in (0, 1))
+    assert first["y"] == second["y"]
+    page.get_by_label("a second run beside it").uncheck()
+    expect(page.locator(".side")).to_have_count(1)
+    assert "other" not in page.url
+
+
+def test_words_are_gathered_and_head_numbers_open_their_head(visit, kinds):
+    page = visit(kinds.home, place(kinds, "english"))
+    page.get_by_label("gather by word").check()
+    expect(tokens(page)).to_have_count(3)
+    page.get_by_text("What its parts do").click()
+    page.get_by_role("table").first.get_by_role("row").nth(5).get_by_role("button").click()  # layer 2, head 2
+    expect(page.locator("figcaption")).to_contain_text("layer 2, head 2")
+
+
+def test_without_a_text_a_held_out_one_is_shown(visit, kinds):
+    page = visit(kinds.home, f"/inside?run={kinds['sums']}")
+    expect(tokens(page)).to_have_count(6)
+    page.get_by_role("button", name="A held-out text").click()
+    expect(page.locator("#text")).not_to_be_empty()
+
+
+def test_what_cannot_be_read_is_said_and_a_better_text_mends_it(visit, kinds):
+    page = visit(kinds.home, "/inside?" + urlencode({"run": kinds["english"], "text": "שלום"}))
+    expect(page.locator(".note.error")).to_contain_text("not among the 24 characters of the vocabulary")
+    page.locator("#text").fill("my lord")
+    page.get_by_role("button", name="Look", exact=True).click()
+    expect(tokens(page)).to_have_count(7)
+    expect(page.locator(".note.error")).to_have_count(0)
+    assert [one for one in page.troubles if "400" not in one] == []
+    page.troubles.clear()
+
+
+def test_an_empty_home_says_how_to_get_a_model(visit, tmp_path):
+    for view in ("/inside", "/playground"):
+        page = visit(tmp_path, view)
+        expect(page.locator(".empty")).to_contain_text("seedbed run quickstart")
+
+
+def test_a_small_screen_does_not_scroll_sideways(visit, kinds):
+    page = visit(kinds.home, place(kinds, "hebrew"), width=390)
+    expect(tokens(page)).to_have_count(11)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

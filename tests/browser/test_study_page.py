@@ -1,0 +1,348 @@
+"""Studies, a study and a run in a real browser: opened, acted on, and seen to answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+from seedbed.records import Evaluated, Finished, Pack, Parameters, Placement, Plan, Run, Sampled
+from seedbed.settings import Settings
+from seedbed.store.store import Store
+
+from ..report.made import fill
+from ..web.made import POEM
+from ..web.server import served
+from .conftest import ready, until
+
+Visit = Callable[..., Page]
+DRAWN = "#figure-1 .chart.drawn canvas"
+# The share of a canvas that is not its corner's colour: a chart that was drawn has lines, an empty one has none.
+INK = """(() => {
+  const canvas = document.querySelector("#figure-1 canvas"), { width, height } = canvas;
+  const pixels = canvas.getContext("2d", { willReadFrequently: true }).getImageData(0, 0, width, height).data;
+  let n = 0;
+  const differs = (i) => Math.abs(pixels[i] - pixels[0]) + Math.abs(pixels[i + 2] - pixels[2]) > 60;
+  for (let i = 0; i < pixels.length; i += 4) n += differs(i);
+  return n / (width * height);
+})()"""
+NAMELESS = """() => [...document.querySelectorAll("button, a, input, select, [role=img], [role=progressbar]")]
+  .filter((one) => !(one.textContent.trim() || one.getAttribute("aria-label") || one.labels?.length || one.title))
+  .map((one) => one.outerHTML)"""
+SHIFT = """() => { window.shift = 0; new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+}).observe({ type: "layout-shift", buffered: true }); }"""
+
+
+# ---- studies ----
+
+
+def test_studies_are_listed_with_progress_and_headline_and_found_by_name(visit: Visit, trained: Path) -> None:
+    page = ready(visit(trained))
+    card = page.locator("[data-name='tiny/rule']")
+    expect(card.locator(".headline")).to_contain_text("weight_decay")
+    expect(card.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "100")
+    expect(card).to_contain_text("4 finished")
+    page.get_by_label("Find").fill("hebrew")
+    expect(card).to_be_hidden()
+    expect(page.locator("[data-name='tiny/hebrew'] .question")).to_have_text("מה לומד מודל קטן משיר אחד?")
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('[data-name=\"tiny/hebrew\"] .question')).direction")
+        == "rtl"
+    )
+    page.reload()
+    expect(page.get_by_label("Find")).to_have_value("hebrew")
+    page.get_by_label("Find").fill("")
+    page.get_by_role("link", name="tiny/rule").click()
+    page.wait_for_url("**/study/tiny/rule")
+
+
+def test_an_empty_home_says_how_to_begin_and_shows_the_first_study_by_itself(visit: Visit, tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        page = ready(visit(server))
+        expect(page.locator("#none")).to_contain_text("seedbed run quickstart")
+        fill(tmp_path, "first")
+        expect(page.locator("[data-name='first']")).to_be_visible()
+        expect(page.locator("#none")).to_have_count(0)
+        page.close()
+
+
+# ---- a study ----
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_study_shows_its_answers_figures_points_and_tables(visit: Visit, trained: Path, dark: bool) -> None:
+    page = ready(visit(trained, "/study/tiny/rule", dark=dark))
+    page.wait_for_selector(DRAWN)
+    expect(page.locator(".answers .said").first).to_contain_text("equal on val/accuracy")
+    expect(page.locator("#state")).to_have_text("4 runs: 4 finished.")
+    assert page.locator("tr.point").count() == 2
+    expect(page.locator("#figure-1 figcaption")).to_contain_text("n = 2 seeds a line")
+    expect(page.locator("#tables table").first).to_be_visible()
+    assert page.evaluate(INK) > 0.004
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (
+        "rgb(22, 24, 28)" if dark else "rgb(255, 255, 255)"
+    )
+    page.troubles[:] = [one for one in page.troubles if "getImageData" not in one]  # type: ignore[attr-defined]
+
+
+def test_the_theme_switch_redraws_charts_and_is_remembered(visit: Visit, trained: Path) -> None:
+    page = ready(visit(trained, "/study/tiny/rule"))
+    page.wait_for_selector(DRAWN)
+    pixel = "document.querySelector('#figure-1 canvas').getContext('2d').getImageData(2, 2, 1, 1).data"
+    corner = f"[...{pixel}].slice(0, 3).join()"
+    page.get_by_label("Theme").select_option("dark")
+    until(page, f"{corner} === '22,24,28'")
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.get_by_label("Theme").select_option("system")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.troubles[:] = [one for one in page.troubles if "getImageData" not in one]  # type: ignore[attr-defined]
+
+
+def test_the_address_holds_the_view(visit: Visit, trained: Path) -> None:
+    page = ready(visit(trained, "/study/tiny/rule"))
+    page.get_by_label("Colour").select_option("none")
+    page.get_by_label("Columns").select_option("train.weight_decay")
+    page.get_by_label("Only runs with").select_option("seeds=0")
+    expect(page.locator("#state")).to_have_text("2 runs: 2 finished.")
+    shared = page.url.partition("/study/")[2]
+    assert shared == "tiny/rule?colour=none&column=train.weight_decay&only=seeds%3D%5B0%5D"
+    again = ready(visit(trained, f"/study/{shared}"))
+    expect(again.locator("#state")).to_have_text("2 runs: 2 finished.")
+    expect(again.get_by_label("Columns")).to_have_value("train.weight_decay")
+    expect(again.locator("#figure-1 .series")).to_be_visible()
+    page.get_by_role("button", name="remove the filter seeds=[0]").click()
+    expect(page.locator("#state")).to_have_text("4 runs: 4 finished.")
+    page.go_back()
+    expect(page.locator("#state")).to_have_text("2 runs: 2 finished.")
+    page.get_by_role("button", name="Reset view").click()
+    expect(page.locator("#state")).to_have_text("4 runs: 4 finished.")
+    assert page.url.endswith("/study/tiny/rule")
+
+
+def test_a_series_is_hidden_and_shown_again_without_moving_the_axes(visit: Visit, trained: Path) -> None:
+    page = ready(visit(trained, "/study/tiny/rule"))
+    page.wait_for_selector(DRAWN)
+    before = page.evaluate(INK), page.evaluate("document.querySelector('#figure-1 canvas').width")
+    button = page.locator("#figure-1 .series button").first
+    button.click()
+    until(page, f"{INK} < {before[0]} * 0.97")
+    expect(button).to_have_attribute("aria-pressed", "false")
+    assert "hide=0.1" in page.url
+    assert page.evaluate("document.querySelector('#figure-1 canvas').width") == before[1]
+    button.click()
+    until(page, f"Math.abs({INK} - {before[0]}) < 1e-4")
+    page.troubles[:] = [one for one in page.troubles if "getImageData" not in one]  # type: ignore[attr-defined]
+
+
+def test_points_are_sorted_searched_and_open_into_their_runs(visit: Visit, trained: Path) -> None:
+    page = ready(visit(trained, "/study/tiny/rule"))
+    table = page.locator(".points")
+    first = table.locator("tr.point td").nth(1)
+    page.get_by_role("button", name="weight decay").click()
+    page.get_by_role("button", name="weight decay").click()
+    expect(first).to_have_text("1")
+    expect(table.locator("th[data-key='train.weight_decay']")).to_have_attribute("aria-sort", "descending")
+    page.get_by_role("button", name="runs of train.weight_decay=0.1").click()
+    assert table.locator("tr.run").count() == 2
+    page.get_by_label("Find in the table").fill("weight_decay=0.1")
+    expect(page.locator("#count")).to_have_text("1 of 2 points")
+    page.reload()
+    ready(page)
+    assert table.locator("tr.run").count() == 2, "what was open is open again"
+    table.locator("tr.run a").first.click()
+    page.wait_for_url("**/run/*")
+
+
+def test_hovering_a_line_tells_its_point_as_text(visit: Visit, trained: Path) -> None:
+    page = ready(visit(trained, "/study/tiny/rule"))
+    page.wait_for_selector(DRAWN)
+    canvas = page.locator("#figure-1 canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box
+    for across in range(60, 240, 6):
+        for down in range(40, int(box["height"]) - 60, 12):
+            page.mouse.move(box["x"] + across, box["y"] + down)
+            if page.evaluate("document.querySelector('#tip') !== null"):
+                break
+        else:
+            continue
+        break
+    expect(page.locator("#tip")).to_contain_text("weight_decay=")
+    expect(page.locator("#tip")).to_contain_text("n 2")
+
+
+def test_everything_can_be_reached_and_used_by_keys(visit: Visit, trained: Path) -> None:
+    page = ready(visit(trained, "/study/tiny/rule"))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="runs of train.weight_decay=0.1").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("tr.run")).to_have_count(2)
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "runs of train.weight_decay=0.1", (
+        "focus stays"
+    )
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    nameless = page.evaluate(NAMELESS)
+    assert nameless == []
+
+
+@pytest.mark.parametrize("place", ["/", "/study/tiny/rule", "run"])
+def test_nothing_jumps_and_a_small_screen_scrolls_charts_and_not_the_page(
+    visit: Visit, trained: Path, place: str
+) -> None:
+    with Store.read(trained) as store:
+        run = store.runs("tiny/hebrew")[0].id
+    for width in (1200, 390):
+        page = visit(trained, f"/run/{run}" if place == "run" else place, width=width)
+        page.evaluate(SHIFT)
+        ready(page)
+        page.wait_for_timeout(400)
+        assert page.evaluate("window.shift") < 0.1, "Chromium's measure of what moved; up to 0.1 is good"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_print_is_light_and_without_controls(visit: Visit, trained: Path) -> None:
+    page = ready(visit(trained, "/study/tiny/rule", dark=True))
+    page.wait_for_selector(DRAWN)
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator("#controls").is_visible()
+    assert page.locator("#figure-1 canvas").is_visible()
+
+
+# ---- while it trains ----
+
+
+def _begin(home: Path) -> tuple[list[Run], str]:
+    runs = [Run(f"{seed}aa{seed}", seed, {}, Settings.of({"train.steps": 400}), Parameters(20, 10)) for seed in (0, 1)]
+    with Store.open(home) as store:
+        store.register(Plan("grows", 'name = "grows"\n[[figures]]\nmetrics = ["val/loss"]\n', (), tuple(runs)))
+        (pack,) = store.claim([Pack("made", tuple(runs), 1)], lambda _: Placement())
+        store.resume(pack.id)
+    return runs, pack.id
+
+
+def test_curves_grow_while_a_study_trains_at_most_two_seconds_behind(visit: Visit, tmp_path: Path) -> None:
+    _, pack = _begin(tmp_path)
+    ended, written = threading.Event(), {}
+
+    def train() -> None:
+        with Store.open(tmp_path) as store, store.lock(pack):
+            for step in range(0, 400, 10):
+                store.record(
+                    pack, [Evaluated(step, (0, 1), ("val/loss",), np.array([[3 - step / 200], [3.1 - step / 200]]))]
+                )
+                written[step] = time.monotonic()
+                if ended.wait(0.25):
+                    break
+
+    with served(tmp_path) as server:
+        trainer = threading.Thread(target=train)
+        trainer.start()
+        page = ready(visit(server, "/study/grows"))
+        last = "Math.max(...document.querySelector('#figure-1').figure.spec?.datasets.rows.map((row) => row.x) ?? [-1])"
+        seen, behind = -1, []
+        end = time.monotonic() + 9
+        while time.monotonic() < end:
+            if (now := page.evaluate(f"(() => {{ try {{ return {last}; }} catch {{ return -1; }} }})()")) > seen:
+                seen = now
+                newer = [at for step, at in written.items() if step > now]
+                behind.append(time.monotonic() - min(newer) if newer else 0.0)
+            time.sleep(0.05)
+        expect(page.locator("#left")).to_contain_text("left")
+        ended.set()
+        trainer.join()
+        page.close()
+    assert len(behind) >= 4, "the curves grew"
+    assert sorted(behind)[len(behind) // 2] <= 2.0, behind
+
+
+def test_a_killed_server_a_removed_study_and_a_finished_one_are_told(visit: Visit, tmp_path: Path) -> None:
+    fill(tmp_path, "going")
+    with served(tmp_path) as server:
+        page = ready(visit(server, "/study/going"))
+        with Store.open(tmp_path) as store:
+            store.remove("going", [run.id for run in store.runs("going")])
+        expect(page.locator("#said")).to_contain_text("not in the store any more")
+    expect(page.locator("#said")).to_contain_text("connection is lost")
+    page.troubles.clear()  # type: ignore[attr-defined] – the browser notes the lost connection in its console
+
+
+# ---- a run ----
+
+
+def test_a_run_shows_curves_settings_time_checkpoints_and_what_it_wrote(visit: Visit, trained: Path) -> None:
+    with Store.read(trained) as store:
+        run = store.runs("tiny/hebrew")[0].id
+    page = ready(visit(trained, f"/run/{run}"))
+    page.wait_for_selector(DRAWN)
+    expect(page.locator("#state")).to_contain_text("finished at step 60 of 60")
+    expect(page.locator("#settings")).to_contain_text("train.sample_every")
+    expect(page.locator("#time")).to_contain_text("1 run trained side by side on cpu")
+    assert page.locator("#kept tbody tr").count() == 2
+    expect(page.get_by_role("link", name="Look inside", exact=True)).to_have_attribute("href", f"/inside?run={run}")
+    slider = page.get_by_label("Training step")
+    last = page.locator(".written").inner_text()
+    slider.focus()
+    page.keyboard.press("Home")
+    expect(page.locator("#at")).to_have_text("20")
+    assert page.locator(".written").inner_text() != last
+    assert "step=20" in page.url
+
+
+def test_copied_spans_are_marked_in_what_a_run_wrote(visit: Visit, tmp_path: Path) -> None:
+    corpus = tmp_path / "poem.txt"
+    corpus.write_text(POEM, encoding="utf-8")
+    dials = {"task.kind": "text", "task.corpus": str(corpus), "task.length": 24, "train.sample_every": 10}
+    run = Run("writes", 0, {}, Settings.of(dials), Parameters(20, 10))
+    with Store.open(tmp_path) as store:
+        store.register(Plan("writes", 'name = "writes"\n', (), (run,)))
+        (pack,) = store.claim([Pack("made", (run,), 1)], lambda _: Placement())
+        with store.lock(pack.id):
+            store.resume(pack.id)
+            text = "אבגדה <b>x</b> " + POEM[100:130] + " זחט"
+            store.record(pack.id, [Sampled(0, 10, "", text, (1, 2), (-0.1, -0.2)), Finished(0, 10)])
+    page = ready(visit(tmp_path, "/run/writes"))
+    expect(page.locator(".written mark")).to_have_text(POEM[100:130].strip(), use_inner_text=False)
+    expect(page.locator(".written")).to_contain_text("<b>x</b>")
+    assert page.locator(".written b").count() == 0
+    assert page.evaluate("getComputedStyle(document.querySelector('.written')).direction") == "rtl"
+
+
+# ---- hostile strings ----
+
+EVIL = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>&quot;'\"`${window.pwned=1}"
+
+
+def test_hostile_names_and_texts_are_shown_and_never_run(visit: Visit, tmp_path: Path) -> None:
+    fill(
+        tmp_path,
+        EVIL,
+        question=EVIL,
+        diverges=0,
+        shown='[[figures]]\nmetrics = ["val/loss"]\ntitle = """<img src=x onerror=window.pwned=1>"""\n',
+    )
+    with Store.read(tmp_path) as store:
+        run = store.runs(EVIL)[0].id
+    page = ready(visit(tmp_path, "/"))
+    expect(page.locator(".card h2")).to_have_text(EVIL)
+    page.locator(".card h2 a").click()
+    ready(page)
+    page.wait_for_selector(DRAWN)
+    expect(page.locator("h1")).to_have_text(EVIL)
+    page.locator("tr.point button").first.click()
+    page.locator("tr.run a").first.click()
+    ready(page)
+    expect(page.locator("h1")).to_contain_text(run)
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("img:not([src='/static/icon.svg'])").count() == 0

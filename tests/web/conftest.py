@@ -1,0 +1,32 @@
+"""Clients of the page without a browser: one that is let in, over homes made once a session (tests/conftest.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from seedbed.web.app import make_app
+from seedbed.web.guard import Guard
+from seedbed.web.lab import Lab
+
+PORT = 8765
+
+
+def client_of(home: Path) -> TestClient:
+    """A client that the guard lets in; `client.app.guard` knows the token."""
+    guard = Guard.fresh("127.0.0.1", PORT)
+    headers = {"x-seedbed-token": guard.token, "origin": f"http://127.0.0.1:{PORT}"}
+    return TestClient(
+        make_app(Lab(home), guard), base_url=f"http://127.0.0.1:{PORT}", headers=headers, follow_redirects=False,
+        raise_server_exceptions=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def client(trained: Path) -> Iterator[TestClient]:
+    """A client of the home with trained runs."""
+    with client_of(trained) as opened:
+        yield opened

@@ -1,0 +1,133 @@
+"""Homes for the tests of the page: one with runs that were really trained, and one as large as a big study."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from seedbed.recorder import Recorder
+from seedbed.records import Cost, Evaluated, Finished, Measured, Pack, Parameters, Placement, Plan, Run, Saved
+from seedbed.settings import Settings, Value
+from seedbed.store.store import Store
+from seedbed.study.plan import plan_study
+from seedbed.study.read import parse_study
+from seedbed.train.loop import train_pack
+
+RULE = """
+name = "tiny/rule"
+question = "Does weight decay help a tiny model find the rule?"
+seeds = 2
+
+[base]
+task = { p = 7, train_fraction = 0.6 }
+model = { kind = "gpt", layers = 2, dim = 16, heads = 2 }
+train = { steps = 61, batch_size = 16, eval_first = 0, eval_every = 10, save_every = 20 }
+
+[grid]
+train.weight_decay = [0.1, 1.0]
+
+[[figures]]
+metrics = ["train/loss", "val/loss"]
+colour = "train.weight_decay"
+
+[[figures]]
+kind = "against"
+x = "train.weight_decay"
+metrics = ["val/accuracy"]
+
+[[questions]]
+ask = "which is better"
+metric = "val/accuracy"
+between = "train.weight_decay"
+"""
+HEBREW = """
+name = "tiny/hebrew"
+question = "מה לומד מודל קטן משיר אחד?"
+seeds = 1
+
+[base]
+task = {{ kind = "text", corpus = "{corpus}", tokens = "characters", length = 24, test_fraction = 0.1 }}
+model = {{ kind = "gpt", layers = 2, dim = 16, heads = 2 }}
+
+[base.train]
+steps = 60
+batch_size = 8
+lr = 0.01
+eval_first = 0
+eval_batches = 2
+eval_every = 20
+save_every = 30
+sample_every = 20
+sample_tokens = 60
+"""
+POEM = "הכניסיני תחת כנפך, והיי לי אם ואחות, ויהי חיקך מקלט ראשי, קן תפילותי הנידחות. " * 12
+
+
+def fill_trained(home: Path) -> None:
+    """`tiny/rule`: arithmetic, two weight decays × two seeds; `tiny/hebrew`: a text with samples over training."""
+    corpus = home / "poem.txt"
+    corpus.parent.mkdir(parents=True, exist_ok=True)
+    corpus.write_text(POEM, encoding="utf-8")
+    for text in (RULE, HEBREW.format(corpus=corpus)):
+        train(plan_study(parse_study(text, "made.toml")), home)
+
+
+def train(plan: Plan, home: Path) -> None:
+    """Trains a plan of equal shapes here, as one pack on one thread."""
+    with Store.open(home) as store:
+        store.register(plan)
+        (pack,) = store.claim([Pack("made", plan.runs, 1)], lambda _: Placement())
+        with store.lock(pack.id):
+            store.resume(pack.id, {"torch": "here"})
+            recorder = Recorder(store, pack.id)
+            for event in train_pack(
+                [run.settings for run in plan.runs], [run.seed for run in plan.runs], pack.placement
+            ):
+                recorder.take(event)
+            recorder.close()
+
+
+def fill_big(home: Path, n_runs: int = 1000, n_records: int = 200) -> None:
+    """`big`: 100 points of two dials × ten seeds, each run with as many records of four readings."""
+    seeds, layers = range(10), (1, 2, 3, 4)
+    rates = [round(1e-4 * 1.3**place, 7) for place in range(n_runs // (len(seeds) * len(layers)))]
+    points: list[dict[str, Value]] = [{"model.layers": one, "train.lr": rate} for one in layers for rate in rates]
+    runs = [run for point in points for run in _runs_of(point, seeds, n_records)]
+    steps = np.arange(n_records) * 10
+    values = _losses(runs, steps)
+    text = 'name = "big"\nquestion = "How do depth and learning rate go together?"\n'
+    with Store.open(home) as store:
+        store.register(Plan("big", text, ("model.layers", "train.lr"), tuple(runs)))
+        (pack,) = store.claim([Pack("made", tuple(runs), 1)], lambda _: Placement())
+        with store.lock(pack.id):
+            store.resume(pack.id, {"torch": "2.13", "processor": "abacus"})
+            names = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
+            slots = tuple(range(len(runs)))
+            store.record(
+                pack.id, [Evaluated(int(step), slots, names, values[place]) for place, step in enumerate(steps)]
+            )
+            last = int(steps[-1])
+            ended = [Finished(slot, last) for slot in slots]
+            store.record(pack.id, [*ended, Measured(last, Cost({"compute": 400.0}))])
+            store.save(pack.id, Saved(last, {"x": np.zeros(1)}, {}))
+            store.finish(pack.id)
+
+
+def _runs_of(point: dict[str, Value], seeds: Sequence[int], n_records: int) -> list[Run]:
+    settings = Settings.of({**point, "train.steps": 10 * n_records})
+    name = json.dumps(point, sort_keys=True)
+    return [
+        Run(f"{abs(hash(name)) % 16**12:012x}{seed:04x}", seed, point, settings, Parameters(2000, 1000))
+        for seed in seeds
+    ]
+
+
+def _losses(runs: Sequence[Run], steps: np.ndarray) -> np.ndarray:
+    """Curves that fall faster for deeper models and larger rates, with noise: (record, run, reading)."""
+    noise = np.random.default_rng(0).normal(scale=0.02, size=(len(steps), len(runs)))
+    pace = np.array([run.point["model.layers"] * run.point["train.lr"] for run in runs])
+    loss = 0.1 + 3 * np.exp(-steps[:, None] * pace) + np.abs(noise)
+    return np.stack([loss, loss + 0.3, 1 - loss / 4, 0.95 - loss / 4], axis=-1)

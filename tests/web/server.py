@@ -1,0 +1,49 @@
+"""The page's real server in a thread of the test, at a free port."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from seedbed.web.app import make_app
+from seedbed.web.guard import Guard
+from seedbed.web.lab import Lab
+from seedbed.web.serving import Server
+
+
+@dataclass(frozen=True)
+class Served:
+    """Where a server listens; `door` is the address that lets a browser in."""
+
+    base: str
+    token: str
+
+    @property
+    def door(self) -> str:
+        return f"{self.base}/?token={self.token}"
+
+
+@contextmanager
+def served(home: Path) -> Iterator[Served]:
+    """The page of this home, for as long as the block lasts."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        guard = Guard.fresh("127.0.0.1", port)
+        server = Server(make_app(Lab(home), guard))
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        end = time.monotonic() + 20
+        while not server.started:
+            assert thread.is_alive(), "the server did not start"
+            assert time.monotonic() < end, "the server took too long"
+            time.sleep(0.01)
+        try:
+            yield Served(f"http://127.0.0.1:{port}", guard.token)
+        finally:
+            server.stop()
+            thread.join(20)

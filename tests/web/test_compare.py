@@ -1,0 +1,247 @@
+"""Compare and downloads without a browser: the numbers of the command line, files that are what they say."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from seedbed.charts.differences import gather_differences
+from seedbed.measures.answers.better import compare_groups
+from seedbed.measures.answers.said import Subject
+from seedbed.report.answered import gather_groups
+from seedbed.report.compared import compare_named
+from seedbed.store.store import Store
+from seedbed.web.comparing import LETTERS, Comparing, compare_asked
+from seedbed.web.downloads import disposition
+from seedbed.web.lab import Lab
+
+from ..charts.made import pixels
+from ..report.made import fill
+from .conftest import client_of
+
+ADDRESS = {"a": "toy train.weight_decay=0.1", "b": "toy train.weight_decay=1.0", "metric": "val/loss"}
+SPLIT = {"a": "toy", "by": "train.weight_decay", "metric": "val/loss"}
+SHOWN = """
+[[figures]]
+metrics = ["train/loss", "val/loss"]
+title = "Losses"
+
+[[figures]]
+kind = "bars"
+x = "train.weight_decay"
+metrics = ["val/loss"]
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`toy`: three weight decays × seven seeds; `an other/toy`: one decay × three seeds; seeds differ by 0.1."""
+    home = tmp_path_factory.mktemp("compared")
+    fill(home, "toy", (0.1, 1.0, 3.0), range(7), shown=SHOWN, special={2: 0.2})
+    fill(home, "an other/toy", (0.5,), range(3))
+    return home
+
+
+@pytest.fixture(scope="module")
+def client(home: Path) -> Iterator[TestClient]:
+    with client_of(home) as opened:
+        yield opened
+
+
+# ---- comparing ----
+
+
+def test_the_sentence_and_the_numbers_are_those_of_the_command_line(client: TestClient, home: Path) -> None:
+    found = client.get("/api/compare", params=ADDRESS).json()
+    with Store.read(home) as store:
+        groups = gather_groups(store, ["toy", "train.weight_decay=0.1", "train.weight_decay=1.0"])
+    expected = compare_groups(groups, Subject("val/loss", "best"))
+    assert found["sentence"] == expected.sentence
+    assert "paired over 7 seeds" in found["sentence"]
+    (row,) = found["tables"][1]["rows"]
+    assert row[:4] == ["train.weight_decay=0.1", "train.weight_decay=1.0", "−1.06", "[−1.44, −0.673]"]
+
+
+def test_a_dial_splits_a_study_into_its_values(client: TestClient) -> None:
+    found = client.get("/api/compare", params=SPLIT).json()
+    assert [group["name"] for group in found["groups"]] == [f"weight_decay = {value}" for value in (0.1, 1.0, 3.0)]
+    assert len(found["tables"][1]["rows"]) == 3
+
+
+def test_studies_whose_names_have_blanks_and_runs_by_id_are_groups_too(home: Path) -> None:
+    with Store.read(home) as store:
+        run = store.runs("toy")[0].id
+    asked = Comparing.of({"a": "an other/toy", "b": "an other/toy train.weight_decay=0.5", "c": run})
+    found = compare_asked(Lab(home), asked)
+    assert [len(runs) for runs in found.groups.values()] == [3, 3, 1]
+
+
+def test_differences_are_each_seed_against_itself(home: Path) -> None:
+    found = compare_asked(Lab(home), Comparing.of(ADDRESS))
+    (pair,) = gather_differences(found.found.numbers, found.subject).differences
+    # The loss is weight decay + seed / 10 + a constant, so seeds differ by 0.9; seed 2 was made an exception.
+    values = dict(pair.values)
+    assert values.pop(2) == pytest.approx(0.7 - 2.7)
+    assert list(values.values()) == pytest.approx([-0.9] * 6)
+    assert pair.effect == pytest.approx((6 * -0.9 - 2.0) / 7)
+    assert pair.low < pair.effect < pair.high
+    assert pair.pair == "0.1 − 1.0"
+
+
+def test_one_seed_has_a_difference_and_no_interval(home: Path) -> None:
+    with Store.read(home) as store:
+        groups = gather_groups(store, ["toy", "train.weight_decay=0.1 seeds=[3]", "train.weight_decay=1.0 seeds=[3]"])
+        found = compare_named(groups, Subject("val/loss", "best"))
+    assert found.tables()[1].rows[0][2:] == ("−0.9", "–", "–", "–", "1", "by seed", "one seed")
+
+
+def test_runs_of_equal_settings_keep_their_own_curves(home: Path) -> None:
+    with Store.read(home) as store:
+        groups = gather_groups(store, ["toy", "train.weight_decay=0.1 seeds=[0]", "train.weight_decay=0.1 seeds=[1,3]"])
+        spec = compare_named(groups, Subject("val/loss", "best")).figures()["curves"].spec
+    assert spec is not None
+    lines = [row["name"] for row in csv.DictReader(io.StringIO(spec["datasets"]["lines"]))]
+    assert len(lines) == 4  # two groups, on training and on validation samples
+
+
+def test_points_are_offered_with_words_that_name_them(client: TestClient) -> None:
+    found = client.get("/api/compare/study", params={"name": "toy"}).json()
+    assert found["axes"] == ["train.weight_decay"]
+    assert [point["words"] for point in found["points"]] == [
+        f"train.weight_decay={value}" for value in ("0.1", "1", "3")
+    ]
+    assert [point["runs"] for point in found["points"]] == [7, 7, 7]
+    assert found["metrics"][:2] == ["val/accuracy", "val/loss"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ({}, 400, "nothing is chosen yet"),
+        ({"a": "toy"}, 400, "names one group"),
+        ({"a": "nothing", "b": "toy"}, 404, "neither a stored study, a run"),
+        ({"a": "toy", "by": "train.momentun"}, 404, "neither"),
+        ({"a": "toy", "b": "an other/toy", "by": "train.lr"}, 400, "splits one study"),
+        (ADDRESS | {"value": "worst"}, 400, "expected one of best"),
+        ({"a": "toy train.weight_decay=7", "b": "toy"}, 404, "no stored run"),
+        ({"a": "../toy", "b": "/etc/passwd"}, 404, "neither"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(client: TestClient, query: dict[str, str], status: int, said: str) -> None:
+    found = client.get("/api/compare", params=query)
+    assert found.status_code == status
+    assert said in found.json()["error"]
+
+
+def test_an_empty_home_says_how_to_begin(tmp_path: Path) -> None:
+    with client_of(tmp_path) as client:
+        assert "seedbed run quickstart" in client.get("/compare").text
+        assert client.get("/api/compare", params=ADDRESS).status_code == 404
+
+
+def test_an_address_has_as_many_groups_as_letters() -> None:
+    asked = Comparing.of({letter: f"study {letter}" for letter in "abcdefghijklmnop"})
+    assert len(asked.groups) == len(LETTERS)
+
+
+# ---- downloads ----
+
+
+@pytest.mark.parametrize(
+    "what", ["study/toy/figure/1", "study/toy/figure/2", "compare/differences", "compare/curves", "compare/parallel"]
+)
+@pytest.mark.parametrize(("form", "begins"), [("svg", b"<svg"), ("pdf", b"%PDF-"), ("png", b"\x89PNG")])
+def test_every_chart_is_had_as_a_picture(client: TestClient, what: str, form: str, begins: bytes) -> None:
+    found = client.get(f"/download/{what}.{form}", params=ADDRESS)
+    assert found.status_code == 200, found.text
+    assert found.content.startswith(begins)
+    assert found.headers["content-disposition"].startswith("attachment; ")
+    assert found.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_dark_picture_is_dark(client: TestClient) -> None:
+    corners = [
+        pixels(client.get("/download/study/toy/figure/1.png", params={"look": look}).content)[1, 1, :3].tolist()
+        for look in ("light", "dark")
+    ]
+    assert corners == [[255, 255, 255], [0x16, 0x18, 0x1C]]
+
+
+def test_a_picture_is_of_what_the_view_shows(client: TestClient) -> None:
+    plain = client.get("/download/study/toy/figure/1.svg").text
+    coloured = client.get("/download/study/toy/figure/1.svg", params={"colour": "train.weight_decay"}).text
+    assert "weight decay" in coloured
+    assert "weight decay" not in plain
+
+
+def test_tables_are_those_of_the_page_in_every_form(client: TestClient) -> None:
+    pairs = client.get("/api/compare", params=SPLIT).json()["tables"][1]
+    text = client.get("/download/compare/pairs.csv", params=SPLIT)
+    rows = list(csv.reader(io.StringIO(text.text)))
+    assert text.headers["content-type"] == "text/csv; charset=utf-8"
+    assert rows == [pairs["columns"], *pairs["rows"]]
+    assert r"\begin{tabular}" in client.get("/download/compare/means.tex", params=SPLIT).text
+    assert "| first |" in client.get("/download/compare/pairs.md", params=SPLIT).text
+    assert client.get("/download/study/toy/table/1.csv").text.startswith("metric,")
+
+
+def test_a_cell_that_a_spreadsheet_would_run_is_defused(tmp_path: Path) -> None:
+    fill(tmp_path, "=cmd|' /C calc'!A1")
+    fill(tmp_path, "toy")
+    with client_of(tmp_path) as client:
+        query = {"a": "=cmd|' /C calc'!A1", "b": "toy", "metric": "val/loss"}
+        found = client.get("/download/compare/means.csv", params=query)
+    cells = [cell for row in csv.reader(io.StringIO(found.text)) for cell in row]
+    assert "'=cmd|' /C calc'!A1" in cells
+    assert not any(re.match(r"[=+@]", cell) for cell in cells)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["study/toy/figure/9.svg", "study/toy/figure/0.svg", "study/none/figure/1.svg", "study/toy/table/9.csv",
+     "study/../../etc/passwd/figure/1.svg", "study/%2e%2e%2f%2e%2e/figure/1.svg", "compare/pairs.svg",
+     "compare/curves.csv"],
+)  # fmt: skip
+def test_what_is_not_there_is_not_found(client: TestClient, path: str) -> None:
+    assert client.get(f"/download/{path}", params=ADDRESS).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["study/toy/figure/1.exe", "study/toy/figure/x.svg", "compare/pairs.html", "study/toy/figure/1.svg?look=red"],
+)
+def test_what_makes_no_sense_is_refused(client: TestClient, path: str) -> None:
+    assert client.get(f"/download/{path}").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("arithmetic/sanity figure 1", "arithmetic-sanity-figure-1"),
+        ('x"; filename="evil.exe', "x-filename=-evil.exe"),
+        ("a\r\nset-cookie: b", "a-set-cookie-b"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("..", "seedbed"),
+        ("שיר", "seedbed"),
+    ],
+)
+def test_file_names_are_safe(name: str, safe: str) -> None:
+    header = disposition(name, "csv")
+    assert f'filename="{safe}.csv"' in header
+    assert header.isascii()
+    assert not set("\r\n/\\") & set(header)
+
+
+def test_numbers_leave_as_json_that_every_browser_reads(client: TestClient) -> None:
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    text = client.get("/api/compare", params=ADDRESS | {"value": "delta_t"}).text
+    json.loads(text, parse_constant=refuse)

@@ -1,0 +1,229 @@
+"""What the page says: errors as sentences, strings as text, nothing from outside the store, nothing asked elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+import seedbed.web
+from seedbed.store.store import Store
+
+from ..report.made import fill
+from .conftest import client_of
+from .routes import ROUTES, parameters, place
+
+WEB = Path(seedbed.web.__file__).parent
+SECRET = "what lies outside"
+CORPUS = (
+    "../secret.txt", "..\\secret.txt", "%2e%2e%2fsecret.txt", "..%2fsecret.txt", "%252e%252e%252fsecret.txt",
+    "%25252e%25252e%25252fsecret.txt", "%c0%ae%c0%ae%c0%afsecret.txt", "//etc/passwd", "/etc/passwd", "C:\\secret.txt",
+    "\\\\host\\share",
+    "file:///etc/passwd", "tiny%00/rule", "../home-secret/secret.txt", "x" * 4096, ".hidden", "....//secret.txt",
+    "store.db", "../home/store.db", "<script>alert(1)</script>", "{{7*7}}", "%s%n", "\u202etxt.exe",
+)  # fmt: skip
+# Routes that hand a question to the process with the models; its own tests hold them against bad names.
+BY_MODELS = ("/api/heads/",)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, Path]]:
+    """A home with a secret beside it, one folder with a name that begins alike, and a link that leads out."""
+    top = tmp_path_factory.mktemp("top")
+    home = top / "home"
+    fill(home, "tiny/rule")
+    for folder in (top, top / "home-secret", home):
+        folder.mkdir(exist_ok=True)
+        (folder / "secret.txt").write_text(SECRET)
+    (home / "reports").symlink_to(top)
+    with client_of(home) as client:
+        yield client, home
+
+
+def test_no_parameter_of_any_route_reaches_a_file(guarded: tuple[TestClient, Path]) -> None:
+    client, _ = guarded
+    asked = 0
+    for route in ROUTES:
+        if (
+            "GET" not in route.methods
+            or not parameters(route)
+            or "/live/" in route.path
+            or route.path.startswith(BY_MODELS)
+        ):
+            continue
+        for value in CORPUS:
+            answer = client.get(place(route, dict.fromkeys(parameters(route), value)))
+            assert answer.status_code in (400, 403, 404, 405, 422), (route.path, value, answer.status_code)
+            assert SECRET not in answer.text
+            assert "SQLite format" not in answer.text
+            assert "root:" not in answer.text
+            asked += 1
+    assert asked >= 7 * len(CORPUS)
+
+
+def test_a_hostile_query_is_an_error_in_a_sentence(guarded: tuple[TestClient, Path]) -> None:
+    client, _ = guarded
+    for query in (
+        "only=__class__%3D1",
+        "t_max=-1",
+        "t_max=NaN",
+        "t_max=1e999",
+        "x_scale=evil",
+        "only=a",
+        "number=0",
+        "number=x",
+        "only=train.lr%3D",
+    ):
+        for path in ("/api/figure/tiny/rule", "/api/points/tiny/rule"):
+            answer = client.get(f"{path}?{query}")
+            assert answer.status_code in (200, 400, 404), (path, query, answer.text)
+            if answer.status_code != 200:
+                assert len(answer.json()["error"].splitlines()) == 1
+                assert "Traceback" not in answer.text
+    words = "&".join("only=train.lr%3D1" for _ in range(41))
+    assert "at most 40" in client.get(f"/api/points/tiny/rule?{words}").json()["error"]
+
+
+# ---- what is shown as text ----
+
+EVIL = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>{{7*7}}\'"&\u202e'
+
+
+def test_names_and_questions_are_escaped_in_every_page(tmp_path: Path) -> None:
+    fill(tmp_path, EVIL, question=EVIL, diverges=0)
+    with client_of(tmp_path) as client, Store.read(tmp_path) as store:
+        run = store.runs(EVIL)[0].id
+        pages = [
+            client.get("/"),
+            client.get(f"/study/{_quoted(EVIL)}"),
+            client.get(f"/run/{_quoted(run)}"),
+            client.get(f"/study/{_quoted(EVIL)}x"),
+        ]
+    assert [page.status_code for page in pages] == [200, 200, 200, 404]
+    for page in pages:
+        assert "<img src=x" not in page.text
+        assert "<script>window" not in page.text
+        assert "49" not in page.text, "nothing in a name is run as a template"
+
+
+def _quoted(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="")
+
+
+def test_no_script_sets_markup_and_no_template_holds_a_script_or_style() -> None:
+    """Text is set as text everywhere; what the policy would block is not there to begin with."""
+    forbidden = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
+        r"|setAttribute\(\s*.style|srcdoc|javascript:"
+    )
+    for path in (WEB / "static").glob("*.js"):
+        assert not forbidden.search(path.read_text(encoding="utf-8")), path.name
+    for path in (WEB / "templates").glob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(
+            r"\son\w+\s*=|\sstyle\s*=|\|\s*safe|autoescape|<style|<script(?![^>]*\ssrc=|[^>]*application/json)", text
+        ), path.name
+    addresses = re.compile(r"https?://(?!www\.w3\.org/)")
+    for path in [*(WEB / "static").iterdir(), *(WEB / "templates").iterdir()]:
+        assert not addresses.search(path.read_text(encoding="utf-8")), f"{path.name} names an address outside"
+
+
+def test_numbers_that_json_has_no_word_for_leave_as_words(tmp_path: Path) -> None:
+    fill(tmp_path, "toy", special={0: float("nan"), 1: float("inf")})
+    with client_of(tmp_path) as client:
+        for part in ("study", "figure", "points", "tables", "answers"):
+            answer = client.get(f"/api/{part}/toy")
+            assert answer.status_code == 200
+            json.loads(answer.text, parse_constant=pytest.fail)
+
+
+# ---- nothing leaves ----
+
+
+def test_no_page_or_question_opens_a_connection(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(socket.socket, "connect", lambda _, address: asked.append(address))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments: asked.append(arguments))
+    run = client.get("/api/points/tiny/rule").json()["points"][0]["runs"][0]["id"]
+    places = [
+        "/",
+        "/study/tiny/rule",
+        f"/run/{run}",
+        "/api/studies",
+        "/api/headline/tiny/rule",
+        f"/api/run/{run}",
+        f"/api/run/{run}/figure",
+        f"/api/run/{run}/samples",
+        "/static/vega.js",
+        "/static/looks.js",
+    ]
+    places += [
+        f"/api/{part}/tiny/{study}"
+        for part in ("study", "figure", "points", "tables", "answers")
+        for study in ("rule", "hebrew")
+    ]
+    for one in places:
+        assert client.get(one).status_code == 200, one
+    assert asked == []
+
+
+# ---- what happened, in a sentence ----
+
+
+def test_an_empty_home_says_how_to_begin(tmp_path: Path) -> None:
+    with client_of(tmp_path) as client:
+        assert "seedbed run quickstart" in client.get("/").text
+        assert client.get("/api/studies").json() == {"studies": []}
+        missing = client.get("/study/quickstart")
+        assert missing.status_code == 404
+        assert "there is no store" in missing.text
+        assert 'aria-label="Views"' in missing.text, "the way on is on the page"
+
+
+def test_a_study_or_run_that_is_not_there_is_named_with_those_that_are(client: TestClient) -> None:
+    study, run = client.get("/study/nope"), client.get("/api/run/nope")
+    assert (study.status_code, run.status_code) == (404, 404)
+    assert "tiny/rule, tiny/hebrew" in study.text
+    assert run.json()["error"].startswith("there is no run 'nope'")
+
+
+def test_a_damaged_store_is_said_and_not_traced(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_bytes(b"not a database at all" * 20)
+    with client_of(tmp_path) as client:
+        answer = client.get("/api/studies")
+        assert answer.status_code == 503
+        assert "is not a database" in answer.json()["error"]
+        page = client.get("/study/x")
+        assert page.status_code == 503
+        assert "is not a database" in page.text
+
+
+def test_a_bug_is_said_without_its_insides(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("seedbed.web.views.studies._as_json", lambda _: 1 / 0)
+    client.app.state.lab._kept.clear()  # type: ignore[attr-defined]
+    answer = client.get("/api/studies")
+    assert answer.status_code == 500
+    assert "ZeroDivision" not in answer.text
+    assert "ZeroDivisionError" in capsys.readouterr().err, "the terminal has the trace"
+
+
+def test_static_files_are_checked_by_digest_and_the_chart_program_is_kept(client: TestClient) -> None:
+    first = client.get("/static/page.js")
+    assert first.headers["content-type"].startswith("text/javascript")
+    again = client.get("/static/page.js", headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    vega = client.get("/static/vega.js")
+    assert "immutable" in vega.headers["cache-control"]
+    assert len(vega.content) > 500_000
+    ranged = client.get("/static/vega.js", headers={"range": "bytes=" + ",".join(f"{i}-" for i in range(5000))})
+    assert ranged.status_code == 200, "ranges are not computed at all"

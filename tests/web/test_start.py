@@ -1,0 +1,252 @@
+"""The Start view without a browser: what may be asked, what a form holds, where problems are shown, what is started."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from seedbed.errors import Busy, OutOfResources
+from seedbed.settings import Settings
+from seedbed.study.plan import plan_named
+from seedbed.web.aside import Aside
+from seedbed.web.control import Control, Order
+from seedbed.web.form import form_asked, spelled
+from seedbed.web.planning import MOST_RUNS, Asked, Planned, Wrong, plan_asked
+from seedbed.web.standing import Job
+
+from ..report.made import fill
+from .conftest import client_of
+
+ORIGIN = "http://127.0.0.1:8765"
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with client_of(tmp_path_factory.mktemp("empty") / "lab") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("stored")
+    fill(home, "toy")
+    return home
+
+
+@pytest.fixture
+def never_spawned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would have been started."""
+    orders: list[Order] = []
+
+    def start(_: Control, order: Order) -> Job:
+        orders.append(order)
+        return Job("0" * 16, order.study, order.words, "", "running", "", "", (), len(order.runs))
+
+    monkeypatch.setattr(Control, "start", start)
+    return orders
+
+
+def problems(*words: str, study: str = "quickstart") -> list[Wrong]:
+    found = plan_asked(Path("nowhere"), Asked(study, "shipped", words))
+    assert not isinstance(found, Planned)
+    return list(found)
+
+
+# ---- the plan ----
+
+
+def test_the_plan_is_that_of_the_command_line(empty: TestClient) -> None:
+    words = ["train.weight_decay=0,1", "seeds=3"]
+    found = empty.get("/api/start/plan", params={"study": "quickstart", "word": words}).json()
+    plan = plan_named("quickstart", words)
+    assert (found["runs"], found["problems"]) == (len(plan.runs), [])
+    assert found["tables"][0]["title"] == "quickstart: 2 points, 6 runs, seeds 0, 1, 2"
+    assert [row[0] for row in found["tables"][0]["rows"]] == ["weight_decay=0.0", "weight_decay=1.0"]
+
+
+def test_what_is_done_already_is_in_the_plan(stored: Path) -> None:
+    found = plan_asked(stored, Asked("toy", "stored"))
+    assert isinstance(found, Planned)
+    assert found.order.text.startswith('name = "toy"')
+
+
+def test_a_study_that_is_done_says_that_starting_it_trains_nothing(trained: Path) -> None:
+    found = plan_asked(trained, Asked("tiny/rule", "stored"))
+    more = plan_asked(trained, Asked("tiny/rule", "stored", ("seeds=3",)))
+    assert isinstance(found, Planned)
+    assert isinstance(more, Planned)
+    assert found.warnings == ("All of these runs have ended already: starting them trains nothing.",)
+    assert more.warnings == ()
+
+
+def test_every_problem_stands_at_its_dial() -> None:
+    found = problems("train.lr=fast", "train.steps=0", "seeds=-1", "scale=huge")
+    assert {wrong.dial for wrong in found} == {"train.lr", "train.steps", "seeds"}  # the scale is asked for later
+    assert all("expected" in wrong.what for wrong in found)
+    assert problems("scale=huge")[0].dial == "scale"
+    assert problems("model.heads=3") == [Wrong("model.heads", "model.heads = 3 does not divide model.dim = 32")]
+
+
+def test_a_conflict_with_the_file_stands_at_the_dial_that_was_changed() -> None:
+    assert problems("model.dim=30") == [Wrong("model.dim", "model.heads = 4 does not divide model.dim = 30")]
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["--home=/tmp/other", "-h", "--restart", "--", "--device=cuda", "home=/tmp", "../../etc/passwd", "study.toml",
+     "model.layers", "=1", " ", "model.layers =1", "__class__=1", "train.prompt=a\nb", "train.prompt=\x1b[2J",
+     "train.lr=" + "1" * 3000],
+)  # fmt: skip
+def test_words_that_are_no_dials_are_refused_and_nothing_is_started(
+    empty: TestClient, never_spawned: list[Any], word: str
+) -> None:
+    found = empty.post("/api/start", json={"study": "quickstart", "words": [word]}).json()
+    assert len(found["problems"]) == 1
+    assert never_spawned == []
+
+
+@pytest.mark.parametrize(
+    "value", ["/etc/passwd", "../poem.txt", "shakespeare,/etc/passwd", "[/etc/passwd]", '"/etc/passwd"']
+)
+def test_a_file_of_the_server_cannot_be_named(value: str) -> None:
+    for word in (f"task.corpus={value}", f"model.embeddings={value}"):
+        (found,) = problems(word, study="characters/shakespeare")
+        assert found.dial == word.partition("=")[0]
+        assert "terminal" in found.what
+
+
+@pytest.mark.parametrize(
+    "study", ["../quickstart", "/etc/passwd", "quickstart.toml", "pyproject.toml", "", "a" * 5000, "x\x00y"]
+)
+@pytest.mark.parametrize("source", ["shipped", "stored"])
+def test_a_study_is_a_name_and_never_a_path(
+    empty: TestClient, never_spawned: list[Any], study: str, source: str
+) -> None:
+    for path in ("plan", "form"):
+        assert empty.get(f"/api/start/{path}", params={"study": study, "source": source}).status_code in (400, 404)
+    assert empty.post("/api/start", json={"study": study, "source": source}).status_code in (400, 404)
+    assert never_spawned == []
+
+
+def test_more_runs_than_a_page_starts_are_refused() -> None:
+    assert f"{MOST_RUNS:,} at most" in problems(f"seeds={MOST_RUNS + 1}")[0].what
+
+
+def test_a_corpus_that_is_not_here_is_named_and_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEEDBED_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (found,) = problems(study="characters/shakespeare")
+    assert found == Wrong(
+        "task.corpus", "shakespeare is not on this machine yet; get it with: seedbed data get shakespeare"
+    )
+
+
+# ---- the form ----
+
+
+def test_the_form_has_every_dial_of_the_kinds_at_hand_with_meaning_and_range() -> None:
+    form = form_asked(Path("nowhere"), Asked("quickstart", "shipped"))
+    fields = {field["name"]: field for group in form["groups"] for field in group["fields"]}
+    assert fields.keys() == {*Settings().dials(), "seeds"}  # quickstart has the first kinds of task and model
+    assert all(field["meaning"] and field["accepted"] for field in fields.values())
+    assert fields["task.operator"]["choices"] == ["+", "-", "*", "/"]
+    assert fields["train.lr"]["values"] == ["0.01"]
+    assert not fields["train.momentum"]["works"]  # of another optimizer
+
+
+def test_what_the_study_changes_comes_first() -> None:
+    first = form_asked(Path("nowhere"), Asked("quickstart", "shipped"))["groups"][0]["fields"]
+    names = [field["name"] for field in first]
+    assert names[0] == "seeds"
+    assert {"task.p", "model.dim", "train.weight_decay"} <= set(names)
+    assert "train.clip" not in names
+
+
+def test_another_kind_has_other_dials() -> None:
+    form = form_asked(Path("nowhere"), Asked("quickstart", "shipped", ("model.kind=lstm",)))
+    names = {field["name"] for group in form["groups"] for field in group["fields"]}
+    assert "model.gate_biases" in names
+    assert "model.heads" not in names
+
+
+def test_a_varied_dial_is_spelled_as_a_sweep_that_plans_to_the_same_runs() -> None:
+    form = form_asked(Path("nowhere"), Asked("arithmetic/sanity", "shipped"))
+    fields = {field["name"]: field for group in form["groups"] for field in group["fields"]}
+    assert fields["model.kind"]["varies"]
+    word = f"model.kind={','.join(fields['model.kind']['values'])}"
+    own, again = plan_named("arithmetic/sanity"), plan_named("arithmetic/sanity", [word])
+    assert {run.id for run in own.runs} == {run.id for run in again.runs}
+
+
+@pytest.mark.parametrize(
+    ("value", "word"), [((2, 3), "[2,3]"), (True, "true"), (1e-8, "1e-08"), (0.1, "0.1"), ("gpt", "gpt")]
+)
+def test_values_are_spelled_as_words(value: Any, word: str) -> None:
+    assert spelled(value) == word
+
+
+# ---- starting ----
+
+
+def test_what_is_started_is_what_was_planned(empty: TestClient, never_spawned: list[Order]) -> None:
+    words = ["train.steps=20", "seeds=2"]
+    found = empty.post("/api/start", json={"study": "quickstart", "words": words}).json()
+    assert found["job"]["n_runs"] == 2
+    (order,) = never_spawned
+    assert order.runs == tuple(run.id for run in plan_named("quickstart", words).runs)
+
+
+def test_a_post_of_another_origin_or_without_a_token_starts_nothing(
+    empty: TestClient, never_spawned: list[Any]
+) -> None:
+    body = {"study": "quickstart"}
+    refused = [
+        empty.post("/api/start", json=body, headers={"origin": "http://evil.test"}),
+        empty.post("/api/start", json=body, headers={"origin": "null"}),
+        empty.post("/api/start", json=body, headers={"x-seedbed-token": "no"}),
+        empty.post(
+            "/api/start", content="study=quickstart", headers={"content-type": "application/x-www-form-urlencoded"}
+        ),
+        empty.get("/api/start"),
+    ]
+    assert [response.status_code for response in refused] == [403, 403, 403, 415, 405]
+    assert never_spawned == []
+
+
+@pytest.mark.parametrize("id", ["..%2F..%2Fetc", "0" * 15, "zzzzzzzzzzzzzzzz", "%2e%2e", "0" * 4096])
+def test_an_id_that_is_not_known_is_refused(empty: TestClient, id: str) -> None:
+    assert empty.get(f"/api/start/log/{id}").status_code == 404
+    for what in ("pause", "resume", "stop", "forget"):
+        assert empty.post(f"/api/start/{id}/{what}", json={}).status_code == 404
+    assert empty.post(f"/api/start/{'0' * 16}/kill", json={}).status_code == 400
+
+
+def test_an_empty_home_lists_what_is_shipped(empty: TestClient) -> None:
+    found = empty.get("/api/start/studies").json()
+    assert found["shipped"][0]["name"] == "quickstart"
+    assert found["stored"] == []
+    assert empty.get("/api/start/jobs").json() == {"jobs": [], "more": 0}
+
+
+# ---- the process aside ----
+
+
+def test_work_aside_is_bounded_offline_and_comes_back_after_a_death() -> None:
+    aside = Aside(patience=4.0)
+    try:
+        process = aside.ask(os.getpid)
+        assert process != os.getpid()
+        assert aside.ask(os.getenv, "SEEDBED_OFFLINE") == "1"
+        with pytest.raises(OutOfResources, match="was killed"):
+            aside.ask(os._exit, 9)
+        with pytest.raises(Busy, match="longer than"):
+            aside.ask(time.sleep, 60)
+        assert aside.ask(os.getpid) not in (process, os.getpid())
+    finally:
+        aside.close()
