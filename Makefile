@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SEEDBED_DATA ?= $(abspath $(wildcard ../shared/data))
 export SEEDBED_DATA
 
-.PHONY: demo test check slow bench clean
+.PHONY: demo test check slow bench bench-quick clean
 
 demo: $(VENV)/installed
 	$(BIN)/seedbed run quickstart --home $(or $(SEEDBED_HOME),lab)
@@ -24,7 +24,10 @@ slow: $(VENV)/installed-dev
 	$(BIN)/pytest -m slow
 
 bench: $(VENV)/installed-dev
-	$(BIN)/python benchmarks/stacking.py
+	$(BIN)/python benchmarks/bench.py
+
+bench-quick: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/bench.py --quick
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
