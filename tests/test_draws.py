@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from seedbed.draws import bits, device_keys, generator, uniform
+from seedbed.draws import _halves_at, bits, device_keys, generator, halves, uniform
 
 CPU = torch.device("cpu")
 STEP = torch.tensor([5])
@@ -50,3 +50,26 @@ def test_host_streams_differ_by_name_and_repeat():
     first, again, other = (generator(1, name).standard_normal(8) for name in ("init/a", "init/a", "init/b"))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+def test_halves_are_the_low_and_high_halves_of_the_words_in_turn():
+    keys = device_keys([7, 9], "x", CPU)
+    words = bits(keys, STEP, 6).numpy().view(np.uint32).astype(np.int64)
+    expected = np.stack([words & 0xFFFF, words >> 16], axis=-1).reshape(2, 12)
+    signed = np.where(expected < 2**15, expected, expected - 2**16)
+    assert halves(keys, STEP, 11).tolist() == signed[:, :11].tolist()
+    assert halves(keys, STEP, 5, start=2).tolist() == signed[:, 4:9].tolist()
+
+
+def test_halves_made_one_by_one_as_on_a_gpu_are_the_stored_ones():
+    keys = device_keys([7, 9, 11], "x", CPU)
+    place = torch.arange(6, 6 + 501, dtype=torch.int32)
+    assert _halves_at(keys, STEP, place).tolist() == halves(keys, STEP, 501, start=3).tolist()
+
+
+def test_drawing_leaves_keys_and_counter_alone():
+    keys, counter = device_keys([7], "x", CPU), torch.tensor([5], dtype=torch.int32)
+    before = keys.clone()
+    bits(keys, counter, 10)
+    assert torch.equal(keys, before)
+    assert counter.tolist() == [5]

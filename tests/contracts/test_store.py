@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from seedbed.errors import Busy, MissingData, UsageError
-from seedbed.records import Diverged, Evaluated, Finished, Pack, Placement
+from seedbed.records import Cost, Diverged, Evaluated, Finished, Happening, Measured, Pack, Placement
 from seedbed.settings import Settings
 from seedbed.store import Store
-from tests.store.toy import PLACEMENT, Happening, claim, evaluated, make_pack, make_plan, make_run, saved, train
+from tests.store.toy import PLACEMENT, claim, evaluated, make_pack, make_plan, make_run, saved, train
 
 
 def values(store: Store, run_id: str, name: str = "val/loss") -> dict[int, float]:
@@ -172,14 +172,24 @@ class StoreContract:
             "mask": np.array([True, False]),
         }
         store.save(pack_id, saved(2))
-        store.save(pack_id, type(saved(4))(4, state, {}, {"compute": 2.5}))
+        store.save(pack_id, type(saved(4))(4, state, {}))
         found = store.resume(pack_id)
         assert found is not None
         assert found[0] == 4
         assert {name: (array.dtype, array.tolist()) for name, array in found[1].items()} == {
             name: (array.dtype, array.tolist()) for name, array in state.items()
         }
-        assert store.packs_of("toy")[0].seconds == {"compute": 2.5}
+
+    def test_what_a_pack_costs_is_what_was_told_last(self, store: Store) -> None:
+        store.register(make_plan(2))
+        [pack_id] = claim(store, make_plan(2).runs)
+        assert (store.packs_of("toy")[0].cost, store.packs_of("toy")[0].bytes) == (Cost(), 1_000)
+        last = Cost({"compute": 2.5, "save": 0.5}, {"compute": 10, "save": 1}, steady=300, peak=700)
+        store.record(pack_id, [Measured(1, Cost({"compute": 1.0})), evaluated(2, [0], [0.5]), Measured(2, last)])
+        store.save(pack_id, saved(2))
+        assert (store.packs_of("toy")[0].cost, store.packs_of("toy")[0].bytes) == (last, 1_000)
+        assert last.each("compute") == 0.25
+        assert last.each("evaluate") is None
 
     def test_resume_drops_what_came_after_the_save(self, store: Store) -> None:
         store.register(make_plan(3))
@@ -209,7 +219,7 @@ class StoreContract:
         [pack_id] = claim(store, make_plan(2).runs)
         store.record(pack_id, [evaluated(0, [0, 1], [1.0, 2.0]), Finished(0, 0), Diverged(1, 0, "NaN")])
         assert store.resume(pack_id) is None
-        assert [(run.status, run.cause) for run in store.runs("toy")] == [("running", None)] * 2
+        assert [(run.status, run.cause) for run in store.members(pack_id)] == [("running", None)] * 2
         assert values(store, make_run(0).id) == {}
 
     def test_best_is_the_saved_step_with_the_lowest_finite_loss(self, store: Store) -> None:
@@ -249,7 +259,7 @@ class StoreContract:
         ]
         assert claim(store, make_plan(2).runs) == [pack_id]
         store.resume(pack_id)
-        assert [(run.status, run.cause) for run in store.runs("toy")] == [("finished", None), ("running", None)]
+        assert [(run.status, run.cause) for run in store.members(pack_id)] == [("finished", None), ("running", None)]
 
     def test_finish_needs_all_runs_to_have_ended(self, store: Store) -> None:
         store.register(make_plan(2))
