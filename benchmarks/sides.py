@@ -93,12 +93,19 @@ def _serve(pipe: Connection, plan: Plan) -> None:
     except Exception as error:  # told to the parent, who raises it
         pipe.send(error)
         return
-    while n := pipe.recv():
+    while n := _next(pipe):
         begin = time.process_time()
         for _ in range(n):
             step()
         _wait(plan.device)
         pipe.send(time.process_time() - begin)
+
+
+def _next(pipe: Connection) -> int:
+    try:
+        return pipe.recv()
+    except EOFError:  # the parent is gone
+        return 0
 
 
 def _step(plan: Plan) -> Callable[[], object]:

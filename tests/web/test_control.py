@@ -263,3 +263,23 @@ def test_a_log_is_shown_from_its_end_without_control_signs(tmp_path: Path) -> No
     tail = Control(tmp_path).log(id)
     assert len(tail) < 70_000
     assert tail.endswith("\n[2Jthe end \ufffd\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities belong to threads on Linux only")
+def test_the_server_steps_behind_training_and_what_it_starts_does_not(tmp_path):
+    code = (
+        "import os, sys, threading\n"
+        "from pathlib import Path\n"
+        "from seedbed.web.processes import spawn, step_back\n"
+        "before = os.getpriority(os.PRIO_PROCESS, 0)\n"
+        "step_back()\n"
+        "seen = []\n"
+        "threading.Thread(target=lambda: seen.append(os.getpriority(os.PRIO_PROCESS, 0))).start()\n"
+        "told = [sys.executable, '-c', 'import os; print(os.getpriority(os.PRIO_PROCESS, 0))']\n"
+        "spawn(told, Path('log')).wait()\n"
+        "print(before, os.getpriority(os.PRIO_PROCESS, 0), seen[0], Path('log').read_text())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    before, server, thread, study = map(int, done.stdout.split())
+    assert server == thread == min(19, before + 10)
+    assert study == before

@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,8 @@ from seedbed.web.offline import outer_environment
 
 PROC: Final = Path("/proc")
 ENDED: Final = "ZX"  # states of a process that is gone but for its exit code
+BEHIND: Final = 10  # steps of priority that the server stands behind training
+_STARTS_STUDIES: Final = ThreadPoolExecutor(1)
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,19 @@ class Mark:
     began: str
 
 
+def step_back() -> None:
+    """Lets training go first: every thread from here on has a low priority, but for the one that starts studies."""
+    _STARTS_STUDIES.submit(int).result()  # it exists now, with the priority that the server began with
+    if sys.platform == "linux":  # where a priority belongs to a thread, and what a thread starts inherits it
+        os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + BEHIND))
+
+
 def spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """The command as a process that stays when this one ends; no shell, no input, all it says goes into the log."""
+    return _STARTS_STUDIES.submit(_spawn, command, log).result()
+
+
+def _spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     environment = outer_environment() | {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
     with log.open("ab") as out:
         return subprocess.Popen(

@@ -20,6 +20,7 @@ from seedbed.web.app import Page, make_app
 from seedbed.web.guard import Guard, is_loopback
 from seedbed.web.lab import Lab
 from seedbed.web.offline import forbid_network
+from seedbed.web.processes import step_back
 
 LAST_WORDS: Final = 3  # seconds that answers under way may take once the server is asked to end
 EVERY_ADDRESS: Final = ("", "0.0.0.0", "::", "[::]")
@@ -30,6 +31,7 @@ def serve(home: Path, host: str, port: int, browser: bool) -> None:
     with _listen(host, port) as listening:
         guard = Guard.fresh(host, listening.getsockname()[1])
         forbid_network()
+        step_back()
         app = make_app(Lab(home), guard)
         _announce(home, host, guard)
         if browser:
