@@ -41,12 +41,20 @@ def main() -> None:
     chosen = [one for one in scenarios(words.device, words.quick) if words.only in one.name]
     report["checks"] = [row for one in chosen for row in check(one, words.device)]
     rounds, seconds = words.rounds, 0.02 if words.quick else 0.6
-    report["comparisons"] = [compare(one, rounds, seconds) for _ in range(words.repeats) for one in chosen]
-    report["growth"] = [grow(one, rounds, seconds / 4) for one in growths(words.device, words.quick) if not words.only]
-    report["load_after"] = os.getloadavg()
-    words.out.parent.mkdir(parents=True, exist_ok=True)
-    words.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    for one in chosen * words.repeats:
+        report["comparisons"].append(compare(one, rounds, seconds))
+        write(report, words.out)
+    for growth in growths(words.device, words.quick) if not words.only else ():
+        report["growth"].append(grow(growth, rounds, seconds / 4))
+    write(report, words.out)
     print(f"\nwrote {words.out}; load {report['load_before'][0]:.1f} before, {report['load_after'][0]:.1f} after")
+
+
+def write(report: dict[str, Any], out: Path) -> None:
+    """Keeps what is known so far, so that a run that is broken off has told something."""
+    report["load_after"] = os.getloadavg()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def parse() -> argparse.Namespace:
@@ -60,7 +68,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, help="how often the whole is done")
     parser.add_argument("--out", type=Path, help="where the figures go; benchmarks/results/ without it")
     words = parser.parse_args()
-    words.rounds = words.rounds or (2 if words.quick else 5)
+    words.rounds = words.rounds or (2 if words.quick else 4)
     words.repeats = words.repeats or (1 if words.quick else 2)
     words.out = words.out or RESULTS / f"bench-{words.device}{'-quick' if words.quick else ''}.json"
     return words
@@ -76,6 +84,8 @@ def about(words: argparse.Namespace) -> dict[str, Any]:
         "versions": {name: _version(name) for name in ("seedbed", "torch", "numpy", "transformers")}
         | {"python": platform.python_version()},
         "load_before": os.getloadavg(),
+        "comparisons": [],
+        "growth": [],
     }
 
 
