@@ -17,6 +17,7 @@ from starlette.datastructures import QueryParams
 
 from seedbed.charts.axes import is_number, values_of
 from seedbed.errors import MissingData, UsageError
+from seedbed.measures.answers import Answer, answer, question_in_words
 from seedbed.measures.summary import RunCurves, summarise
 from seedbed.report.by_step import step_tables
 from seedbed.report.figures import Shown, scale_of, show_figure
@@ -24,7 +25,7 @@ from seedbed.report.gather import check_t_max, gather_curves
 from seedbed.report.sections import figures_of
 from seedbed.report.tables import Table, point_tables
 from seedbed.shown import Figure
-from seedbed.study.shows import shown_in
+from seedbed.study.shows import Declared, shown_in
 from seedbed.web.lab import Lab
 
 NONE: Final = "none"  # in the query: without one, also where the study's figure has one
@@ -70,11 +71,15 @@ def runs_of(lab: Lab, study: str, chosen: Chosen) -> list[RunCurves]:
     return lab.kept(key, lambda store: gather_curves(store, study, chosen.words, chosen.t_max))
 
 
+def declared(lab: Lab, study: str) -> Declared:
+    """What the study's file says is shown."""
+    return lab.kept(("declared", study), lambda store: shown_in(store.study(study).text))
+
+
 def figures(lab: Lab, study: str, chosen: Chosen) -> tuple[Figure, ...]:
     """The study's figures as they are asked for, not drawn yet."""
     runs = runs_of(lab, study, chosen)
-    declared = lab.kept(("declared", study), lambda store: shown_in(store.study(study).text))
-    return tuple(_changed(figure, chosen, runs) for figure in figures_of(declared, runs))
+    return tuple(_changed(figure, chosen, runs) for figure in figures_of(declared(lab, study), runs))
 
 
 def _changed(figure: Figure, chosen: Chosen, runs: Sequence[RunCurves]) -> Figure:
@@ -98,6 +103,18 @@ def figure(lab: Lab, study: str, chosen: Chosen, number: int) -> Shown:
         raise MissingData(f"study {study} has figures 1 to {len(known)}, and no figure {number}")
     runs = runs_of(lab, study, chosen)
     return lab.derived(("figure", study, chosen, number), runs, lambda: show_figure(known[number - 1], runs, study))
+
+
+def answers(lab: Lab, study: str, chosen: Chosen) -> list[dict[str, Any]]:
+    """Every question of the study's file, answered from the runs that are asked for."""
+    runs = runs_of(lab, study, chosen)
+    key = ("answers", study, chosen.words, chosen.t_max)
+    return lab.derived(key, runs, lambda: [_answer(answer(asked, runs)) for asked in declared(lab, study).questions])
+
+
+def _answer(found: Answer) -> dict[str, Any]:
+    asked = found.question.text or question_in_words(found.question)
+    return {"asked": asked, "sentence": found.sentence, "warning": found.warning, "n": found.n}
 
 
 def tables(lab: Lab, study: str, chosen: Chosen) -> tuple[Table, ...]:

@@ -9,7 +9,9 @@ import socket
 import sys
 import webbrowser
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 from typing import Final
 
@@ -34,6 +36,7 @@ def serve(home: Path, host: str, port: int, browser: bool) -> None:
         step_back()
         app = make_app(Lab(home), guard)
         _announce(home, host, guard)
+        Thread(target=import_module, args=("seedbed.charts.draw",), daemon=True).start()  # half a second of work
         if browser:
             webbrowser.open(guard.address)
         with suppress(KeyboardInterrupt):  # the way to end it, which uvicorn hands on after its own end

@@ -106,10 +106,11 @@ export class Figure {
     return this.visible ? this.read() : null;
   }
 
-  async read() {
+  /** Reads and draws it; what was asked for already may be given. */
+  async read(asked = this.fetch(this.number)) {
     this.fresh = true;
     this.readAt = Date.now();
-    const found = await this.fetch(this.number).catch((error) => { this.fresh = false; say(error.message, "error"); return null; });
+    const found = await asked.catch((error) => { this.fresh = false; say(error.message, "error"); return null; });
     if (found) await this.show(found);
   }
 

@@ -134,8 +134,8 @@ export const view = {
 let program;
 const drawn = new Map(); // place → what is drawn there
 
-/** The chart program, loaded once when the first chart is drawn. */
-function embedder() {
+/** The chart program, loaded once: when the first chart is drawn, or before, where a page knows that one will be. */
+export function embedder() {
   program ??= new Promise((done, failed) => {
     document.head.append(el("script", {
       src: vega, onload: () => done(window.vegaEmbed), onerror: () => failed(new Error("the chart program did not load")),

@@ -1,6 +1,6 @@
 // A study: its answers, figures and points as the address asks for them; they grow while it trains.
 
-import { duration, el, find, get, say, stream, view } from "/static/page.js";
+import { duration, el, embedder, find, get, say, stream, view } from "/static/page.js";
 import { Figure } from "/static/figure.js";
 import { showPoints } from "/static/points.js";
 import { tableOf } from "/static/tables.js";
@@ -8,7 +8,8 @@ import { tableOf } from "/static/tables.js";
 const name = find("#study").dataset.name;
 const path = name.split("/").map(encodeURIComponent).join("/");
 const CHANNELS = ["colour", "column", "row"];
-const FIELDS = [...CHANNELS, "x_scale", "y_scale", "t_max"];
+const OF_FIGURES = [...CHANNELS, "x_scale", "y_scale"]; // what changes no number
+const FIELDS = [...OF_FIGURES, "t_max"];
 const SLOW = 30_000; // milliseconds between two readings of all there is while training; curves grow all the time
 const controls = find("#controls");
 const figures = [];
@@ -105,12 +106,14 @@ async function read(parts) {
   reading = (async () => {
     try {
       const first = find("#body").hidden;
+      const ahead = first && Promise.allSettled([ask("figure", { number: 1 }), embedder()]); // while words are on their way
       if (parts.words) {
         const [told, answers] = [await ask("study"), await ask("answers")];
         showWords(told);
         showAnswers(answers);
       }
-      if (first) await figures[0]?.read(); else await Promise.all(figures.map((figure) => figure.refresh()));
+      if (first) await figures[0]?.read(ahead.then(([found]) => found.value ?? Promise.reject(found.reason)));
+      else for (const figure of figures) await figure.refresh(); // one by one: the first is seen while others are made
       find("#body").hidden = false; // what is seen first comes first, and at once, so that nothing moves while it is read
       if (parts.words) {
         showPoints(await ask("points"));
@@ -128,12 +131,12 @@ async function read(parts) {
   return reading;
 }
 
-function change(changes) {
+async function change(changes) {
   view.set(changes, { push: true });
   showChosen();
-  follow();
   for (const figure of figures) figure.forget();
-  read({ words: true });
+  await read({ words: !Object.keys(changes).every((field) => OF_FIGURES.includes(field)) });
+  follow();
 }
 
 controls.addEventListener("change", (event) => {

@@ -5,11 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from seedbed.measures.answers import Answer, question_in_words
 from seedbed.records import StoredStudy
-from seedbed.report.answered import answers_of
 from seedbed.report.sections import question_of
-from seedbed.store.store import Store
+from seedbed.web.chosen import Chosen, answers
 from seedbed.web.lab import TheLab
 from seedbed.web.pages import page, sent
 
@@ -41,12 +39,5 @@ def _as_json(study: StoredStudy) -> dict[str, object]:
 @router.get("/api/headline/{name:path}")
 def headline(lab: TheLab, name: str) -> Response:
     """The first question of a study's file and its answer; empty where it asks nothing."""
-    return sent(lab.kept(("headline", name), lambda store: _headline(store, name)))
-
-
-def _headline(store: Store, name: str) -> dict[str, str]:
-    first: Answer | None = next(iter(answers_of(store, name)), None)
-    if first is None:
-        return {"asked": "", "sentence": "", "warning": ""}
-    asked = first.question.text or question_in_words(first.question)
-    return {"asked": asked, "sentence": first.sentence, "warning": first.warning}
+    first = next(iter(answers(lab, name, Chosen())), None)
+    return sent(first or {"asked": "", "sentence": "", "warning": ""})

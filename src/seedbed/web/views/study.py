@@ -13,15 +13,13 @@ from fastapi.responses import Response
 
 from seedbed.charts.axes import values_of
 from seedbed.charts.labels import dial_in_words, spelled
-from seedbed.measures.answers import Answer, answer, question_in_words
 from seedbed.measures.summary import RunCurves
 from seedbed.report.figures import Shown, filter_word
 from seedbed.report.sections import commands_of, facts_tables, question_of, state_of, warnings_of
 from seedbed.report.tables import Table
 from seedbed.settings import Value
 from seedbed.store.store import Store
-from seedbed.study.shows import shown_in
-from seedbed.web.chosen import Chosen, chosen_in, figure, figures, runs_of, tables
+from seedbed.web.chosen import Chosen, answers, chosen_in, figure, figures, runs_of, tables
 from seedbed.web.lab import Lab, TheLab
 from seedbed.web.pages import page, sent
 from seedbed.web.points import points_as_json
@@ -71,17 +69,7 @@ def _dial(name: str, values: Sequence[Value]) -> dict[str, Any]:
 @router.get("/api/answers/{name:path}")
 def tell_answers(request: Request, lab: TheLab, name: str) -> Response:
     """Every question of the study's file, answered from the runs that are asked for."""
-    chosen = chosen_in(request.query_params)
-    runs = runs_of(lab, name, chosen)
-    questions = lab.kept(("declared", name), lambda store: shown_in(store.study(name).text)).questions
-    key = ("answers", name, chosen.words, chosen.t_max)
-    found = lab.derived(key, runs, lambda: [_answer(answer(question, runs)) for question in questions])
-    return sent({"answers": found})
-
-
-def _answer(found: Answer) -> dict[str, Any]:
-    asked = found.question.text or question_in_words(found.question)
-    return {"asked": asked, "sentence": found.sentence, "warning": found.warning, "n": found.n}
+    return sent({"answers": answers(lab, name, chosen_in(request.query_params))})
 
 
 @router.get("/api/figure/{name:path}")
