@@ -191,7 +191,7 @@ def test_an_empty_home_says_how_to_begin(tmp_path: Path) -> None:
 def test_a_study_or_run_that_is_not_there_is_named_with_those_that_are(client: TestClient) -> None:
     study, run = client.get("/study/nope"), client.get("/api/run/nope")
     assert (study.status_code, run.status_code) == (404, 404)
-    assert "tiny/rule, tiny/hebrew" in study.text
+    assert all(name in study.text for name in ("tiny/rule", "tiny/hebrew"))
     assert run.json()["error"].startswith("there is no run 'nope'")
 
 
