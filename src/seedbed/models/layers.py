@@ -80,7 +80,7 @@ def fuses_attention(x: Float[Tensor, "R B T D"], heads: int) -> bool:
     """Whether `fused_attention` takes this input: on a GPU, neither very short nor long."""
     if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64 and x.shape[2] > SHORT):
         return False
-    from seedbed.models.kernels import fits
+    from seedbed.models.kernels.attention import fits
 
     return fits(x.shape[2], x.shape[3] // heads)
 
@@ -89,7 +89,7 @@ def fused_attention(
     qkv: Linear, x: Float[Tensor, "R B T D"], heads: int, causal: bool, slopes: Float[Tensor, "H"] | None
 ) -> Float[Tensor, "R B T D"]:
     """Self-attention by a kernel of our own, which adds the bias of the map before it and ALiBi's on the way."""
-    from seedbed.models.kernels import short_attention
+    from seedbed.models.kernels.attention import short_attention
 
     slopes = None if slopes is None else slopes.float()
     return short_attention(linear(x, qkv.weight, None), qkv.bias, slopes, heads, causal)
@@ -99,7 +99,7 @@ def gelu_of(up: Linear, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T E"]
     """GELU of an affine map; on a GPU the bias is added on the way."""
     if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64 and up.bias is not None):
         return F.gelu(up(x))
-    from seedbed.models.kernels import biased_gelu
+    from seedbed.models.kernels.gelu import biased_gelu
 
     mapped = linear(x, up.weight, None)
     return biased_gelu(mapped.flatten(1, 2), up.bias).view_as(mapped)
