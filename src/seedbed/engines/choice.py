@@ -2,6 +2,7 @@
 
 The cores are busy already, so stacking pays for some shapes and not for others; and a pack that may use idle cores is
 not always faster with them. Each such choice has two candidates, and the usual one counts until both were timed here.
+What is short is always done the usual way, so that the same study gives the same bytes whatever was timed before.
 """
 
 from __future__ import annotations
@@ -17,20 +18,24 @@ from seedbed.study.pack import ShapeKey, pack_runs, shape_key
 
 Placed: TypeAlias = tuple[Pack, Placement]
 CLEARLY = 0.95  # the unusual way must take less than this share of the usual one's time
-LONG = 100.0  # seconds of a shape that a probe of some 5 s is worth
+LONG = 100.0  # seconds of a shape that a probe of some 5 s, and another way, are worth
 
 
 def stacking(runs: Sequence[Run], machine: Machine, prices: Prices) -> dict[ShapeKey, int]:
     """Shapes of which one run alone is known to be faster than a stacked one: one run a pack."""
     candidates = _stacks(runs, machine)
-    return {key: 1 for key, (stacked, lone) in candidates.items() if _is_faster(lone, stacked, prices)}
+    return {
+        key: 1
+        for key, (stacked, lone) in candidates.items()
+        if _seconds_left(stacked, runs, machine, prices) > LONG and _is_faster(lone, stacked, prices)
+    }
 
 
 def place(pack: Pack, n_packs: int, machine: Machine, prices: Prices) -> Placement:
     """Where a pack runs; on one thread although others are idle, where that is known to be faster."""
     usual = machine.placement(pack, n_packs)
     single = replace(usual, threads=1)
-    has_choice = usual.threads > 1 and not usual.alone
+    has_choice = usual.threads > 1 and not usual.alone and prices.of(pack, usual).seconds > LONG
     return single if has_choice and _is_faster((pack, single), (pack, usual), prices) else usual
 
 
