@@ -1,0 +1,56 @@
+"""What is known to pay is taken where it takes long, and nowhere else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from seedbed.engines.choice import LONG, place, stacking
+from seedbed.engines.machine import Machine
+from seedbed.engines.price import Prices
+from seedbed.records import Pack, Placement
+from seedbed.study.pack import pack_runs
+from seedbed.study.plan import plan_named
+
+TINY = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1")
+MACHINE = Machine("cpu", 2, "plain")
+
+
+def timed(basis: str = "measured", **seconds: float) -> Prices:
+    """Prices by `one` or `more` threads and `lone` or `stacked` runs."""
+
+    def of(pack: Pack, placement: Placement) -> Any:
+        threads, runs = "one" if placement.threads == 1 else "more", "lone" if len(pack.runs) == 1 else "stacked"
+        return SimpleNamespace(basis=basis, seconds=seconds.get(threads, seconds.get(runs)))
+
+    return cast(Prices, SimpleNamespace(of=of))
+
+
+@pytest.fixture
+def pack(monkeypatch: pytest.MonkeyPatch) -> Pack:
+    monkeypatch.setattr("seedbed.engines.machine.n_cores", lambda: 2)
+    [found] = pack_runs(plan_named("quickstart", [*TINY, "seeds=1"]).runs, MACHINE.room())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("one", "more", "basis", "threads"),
+    [
+        (2 * LONG, 3 * LONG, "measured", 1),
+        (3 * LONG, 2 * LONG, "measured", 2),
+        (2 * LONG, 3 * LONG, "similar", 2),  # only what was timed counts
+        (0.2 * LONG, 0.3 * LONG, "measured", 2),  # short: the same bytes whatever was timed
+    ],
+)
+def test_idle_cores_are_left_alone_where_that_is_known_to_pay_and_takes_long(pack, one, more, basis, threads):
+    assert place(pack, 1, MACHINE, timed(basis, one=one, more=more)).threads == threads
+
+
+@pytest.mark.parametrize(
+    ("lone", "stacked", "splits"), [(LONG, 6 * LONG, True), (0.01, 0.06, False), (9e3, 6e3, False)]
+)
+def test_runs_are_not_stacked_where_that_is_known_to_pay_and_takes_long(lone, stacked, splits):
+    runs = plan_named("quickstart", [*TINY, "seeds=8"]).runs
+    assert len(stacking(runs, MACHINE, timed(lone=lone, stacked=stacked))) == splits
