@@ -1,4 +1,4 @@
-"""Layers with the run as their first axis; within `models/` only this file knows it.
+"""Layers with the run as their first axis; within `models/` only this file, and the kernels it calls, know it.
 
 A model is written as if for one run: its parts declare parameters of one run's shape, and `Bank` gives every one of
 them a leading run axis R. All parameters of a pack lie in one (R, P) tensor, of which the model's are views, so that
