@@ -25,7 +25,7 @@ from seedbed.web.offline import outer_environment
 PROC: Final = Path("/proc")
 ENDED: Final = "ZX"  # states of a process that is gone but for its exit code
 BEHIND: Final = 10  # steps of priority that the server stands behind training
-_STARTS_STUDIES: Final = ThreadPoolExecutor(1)
+_AHEAD: Final[list[ThreadPoolExecutor]] = []  # once others have stepped back: the thread that has not, to start studies
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,16 @@ class Mark:
 
 def step_back() -> None:
     """Lets training go first: every thread from here on has a low priority, but for the one that starts studies."""
-    _STARTS_STUDIES.submit(int).result()  # it exists now, with the priority that the server began with
+    ahead = ThreadPoolExecutor(1)
+    ahead.submit(int).result()  # its thread exists now, with the priority that the server began with
+    _AHEAD[:] = [ahead]
     if sys.platform == "linux":  # where a priority belongs to a thread, and what a thread starts inherits it
         os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + BEHIND))
 
 
 def spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """The command as a process that stays when this one ends; no shell, no input, all it says goes into the log."""
-    return _STARTS_STUDIES.submit(_spawn, command, log).result()
+    return _AHEAD[0].submit(_spawn, command, log).result() if _AHEAD else _spawn(command, log)
 
 
 def _spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
