@@ -176,3 +176,11 @@ assert "torch" not in sys.modules
 def test_what_a_study_asks_about_the_inside_is_told_from_its_figures_and_questions(shown, anything, over_training):
     asked = asked_in(shown_in(shown))
     assert (asked.anything, asked.over_training) == (anything, over_training)
+
+
+def test_a_figure_of_the_inside_can_be_drawn_before_any_report(tmp_path):
+    home = trained(tmp_path, SHOWN)
+    invoke("plot", "where", "--figure", 1, "--home", home, "--out", tmp_path / "map.svg")
+    assert "<svg" in (tmp_path / "map.svg").read_text(encoding="utf-8")
+    with Store.read(home) as store:
+        assert all(looks_of(store, run) for run in store.runs("where"))

@@ -109,6 +109,10 @@ def plot(
     with Store.read(home) as store:
         runs = gather_curves(store, study, words or (), inside=[*filter(is_inside, listed(metrics) or ())])
         asked = asked_figure(options, runs, with_stopping(shown_in(store.study(study).text)), figure)
+    if asked.kind in ("attention", "circle") or any(map(is_inside, asked.metrics)):
+        _look(home, [study], words or ())
+        with Store.read(home) as store:
+            runs = gather_curves(store, study, words or (), inside=[*filter(is_inside, asked.metrics)])
     if out is None:
         typer.echo(preview_figure(asked, runs))
     else:
