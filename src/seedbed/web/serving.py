@@ -24,7 +24,7 @@ from seedbed.web.lab import Lab
 from seedbed.web.offline import forbid_network
 from seedbed.web.processes import step_back
 
-LAST_WORDS: Final = 3  # seconds that answers under way may take once the server is asked to end
+LAST_WORDS: Final = 6  # seconds that answers under way may take at the end, at a low priority beside training
 EVERY_ADDRESS: Final = ("", "0.0.0.0", "::", "[::]")
 
 
