@@ -74,7 +74,8 @@ def test_stacked_runs_match_runs_alone(family, optimizer):
 def decided_weights(trainer, slot):
     """One run's weights but for key biases: softmax cancels them, so their gradient is pure rounding, which Adam scales
     up to full size; no logit depends on them."""
-    weights = {name: torch.from_numpy(array) for name, array in trainer.kept([slot])[slot].items()}
+    state = {name: held.detach().numpy() for name, held in trainer.state().items()}
+    weights = {name: torch.from_numpy(array) for name, array in trainer.kept([slot], state)[slot].items()}
     for name, values in weights.items():
         if name.endswith("qkv.bias"):
             values.unflatten(0, (3, -1))[1] = 0

@@ -10,21 +10,28 @@ import os
 import pytest
 import torch
 import torch.nn.functional as F
+from functorch.compile import make_boxed_func
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 pytest.importorskip("triton", reason="needs Triton, which comes with torch for GPUs")
 
+from seedbed.models.build import build_pack  # noqa: E402
 from seedbed.models.kernels.attention import short_attention  # noqa: E402
 from seedbed.models.kernels.gelu import biased_gelu  # noqa: E402
-from seedbed.models.layers import attention_weights, mix_by_weights  # noqa: E402
+from seedbed.models.kernels.norm import add_norm  # noqa: E402
+from seedbed.models.kernels.tiny import tiny_attention  # noqa: E402
+from seedbed.models.layers import attention_pattern, attention_weights, mix, mix_by_weights  # noqa: E402
 from seedbed.models.positions import alibi  # noqa: E402
+from seedbed.settings import DataFacts, Settings  # noqa: E402
 
 LIMITS = {"fp32": 1e-6} | ({"tf32": 3e-3, "bf16": 1e-2} if DEVICE == "cuda" else {})  # of ‖ours − exact‖ / ‖exact‖
 SHAPES = [  # runs, samples, positions, heads, width, causal, with bias, ALiBi
-    (3, 4, 128, 6, 32, True, True, False),
+    (3, 2, 128, 3, 32, True, True, False),
+    (2, 1, 65, 2, 64, True, False, True),
     (1, 5, 100, 2, 16, False, True, True),
     (2, 3, 33, 4, 64, True, False, True),
     (4, 2, 32, 2, 32, False, True, False),
@@ -74,16 +81,113 @@ def test_short_attention_is_attention_with_its_gradients(shape, precision):
 
 @pytest.mark.parametrize("precision", LIMITS)
 @pytest.mark.parametrize("shape", [(3, 300, 768), (1, 77, 100), (8, 256, 512)], ids=str)
-def test_biased_gelu_is_gelu_with_its_gradients(shape, precision):
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_biased_gelu_is_gelu_with_its_gradients(shape, with_bias, precision):
     n_runs, _, width = shape
-    x, bias = drawn(*shape, dtype=dtype_of(precision)), drawn(n_runs, width)
+    x, bias = drawn(*shape, dtype=dtype_of(precision)), drawn(n_runs, width) if with_bias else None
     grad = drawn(*shape, dtype=x.dtype).detach()
     ours = biased_gelu(x, bias)
     ours.backward(grad)
     x64, bias64 = exact(x), exact(bias)
-    expected = F.gelu(x64 + bias64[:, None])
+    expected = F.gelu(x64 if bias64 is None else x64 + bias64[:, None])
     expected.backward(grad.double())
     limit = LIMITS["bf16" if precision == "bf16" else "fp32"]
     assert off(ours, expected) < limit
     assert off(x.grad, x64.grad) < limit
-    assert off(bias.grad, bias64.grad) < limit
+    assert bias is None or off(bias.grad, bias64.grad) < limit
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+@pytest.mark.parametrize("goes_on", [True, False], ids=["the sum is read", "only its norm is read"])
+@pytest.mark.parametrize("with_bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("keeps", [False, True], ids=["norm in y's precision", "norm in x's"])
+@pytest.mark.parametrize("shape", [(3, 77, 192), (1, 40, 48), (2, 33, 1000)], ids=str)
+def test_add_norm_is_a_sum_and_its_norm_with_their_gradients(shape, keeps, with_bias, goes_on, precision):
+    n_runs, _, width = shape
+    x, y = drawn(*shape), drawn(*shape, dtype=dtype_of(precision))
+    rows = drawn(n_runs, 3, width + 5).detach()[..., :width].unbind(1)  # as pieces of one tensor of weights
+    weight, shift, bias = (row.requires_grad_() for row in rows)
+    grad_total, grad_normed = drawn(*shape).detach(), drawn(*shape, dtype=x.dtype if keeps else y.dtype).detach()
+    used = 2 if goes_on else 1
+    total, normed, *_ = add_norm(x, y, bias if with_bias else None, weight, shift, keeps)
+    torch.autograd.backward([normed, total][:used], [grad_normed, grad_total][:used])
+
+    exacts = [exact(one) for one in (x, y, weight, shift, bias)]
+    x64, y64, weight64, shift64, bias64 = exacts
+    total64 = x64 + y64 + (bias64[:, None] if with_bias else 0)
+    normed64 = F.layer_norm(total64, (width,)) * weight64[:, None] + shift64[:, None]
+    torch.autograd.backward([normed64, total64][:used], [grad_normed.double(), grad_total.double()][:used])
+
+    limit = LIMITS["bf16" if precision == "bf16" else "fp32"]
+    assert normed.dtype == grad_normed.dtype
+    assert off(total, total64) < 1e-6
+    assert off(normed, normed64) < limit
+    for ours, expected in zip((x, y, weight, shift, bias), exacts if with_bias else exacts[:-1], strict=False):
+        assert off(ours.grad, expected.grad) < limit
+
+
+def test_where_nobody_goes_on_with_the_sum_no_gradient_of_it_is_made_when_compiled():
+    def last_norm(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        return add_norm(x, y, None, weight, weight, False)[1]
+
+    graphs = []
+
+    def keep(graph: torch.fx.GraphModule, _: object) -> object:
+        graphs.append(graph)
+        return make_boxed_func(graph.forward)
+
+    x, y, weight = drawn(2, 16, 48), drawn(2, 16, 48), drawn(2, 48)
+    backend = aot_autograd(fw_compiler=keep, bw_compiler=keep)
+    torch.compile(last_norm, backend=backend, dynamic=False)(x, y, weight).sum().backward()
+    (backward,) = graphs[1].graph.find_nodes(op="call_function", target=torch.ops.seedbed.add_norm_backward.default)
+    assert backward.args[0] is None
+
+
+TEXT = {"task.kind": "text", "model.mlp_bias": True, "model.final_norm": True}
+LABELS = {"task.kind": "labels", "model.kind": "encoder", "model.attention_bias": False, "model.positions": "learned"}
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("dials", [TEXT, LABELS], ids=["gpt", "encoder"])
+def test_models_are_the_same_where_sums_and_norms_are_one_pass(dials, norm, monkeypatch):
+    facts = DataFacts(vocabulary=19, context=7, n_train=50, padding=0, classes=3 if dials is LABELS else None)
+    shape = {"model.dim": 48, "model.heads": 4, "model.layers": 2, "model.norm": norm}
+    step = torch.zeros(1, dtype=torch.int64, device=DEVICE)
+    model, bank = build_pack([Settings.of(dials | shape)] * 3, (3, 5, 8), step, torch.float32, facts)
+    tokens = torch.randint(19, (3, 4, 7), device=DEVICE)
+    dtype_of("fp32")
+    found = []
+    for fuses in (False, True):
+        monkeypatch.setattr("seedbed.models.gpt.fuses_norm", lambda x, fuses=fuses: fuses)
+        logits = model(tokens)
+        found.append((logits, bank.take_gradients(logits.logsumexp(-1).sum()).clone()))
+    (plain, plain_gradients), (fused, gradients) = found
+    assert not torch.equal(plain_gradients, gradients)  # so these were two ways
+    assert off(fused, plain.double()) < 1e-5
+    assert off(gradients, plain_gradients.double()) < 1e-5
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+@pytest.mark.parametrize("by_sample", [False, True])
+@pytest.mark.parametrize("shape", [(2, 5, 3, 6, 4, 32), (1, 3, 6, 6, 2, 16), (3, 9, 2, 13, 1, 64)], ids=str)
+def test_tiny_attention_is_attention_with_its_gradients(shape, by_sample, precision):
+    """Queries are a part of a wider map's output, as in a model; what is seen may differ by sample."""
+    n_runs, n_samples, n, n_source, heads, width = shape
+    kind = dtype_of(precision)
+    wide = drawn(n_runs, n_samples, n, 3 * heads * width, dtype=kind)
+    keys, values = (drawn(n_runs, n_samples, n_source, heads, width, dtype=kind) for _ in range(2))
+    seen = torch.rand(*((n_runs, n_samples) if by_sample else ()), n, n_source, device=DEVICE) < 0.5
+    seen[..., 0] = True
+    grad = drawn(n_runs, n_samples, n, heads, width, dtype=kind).detach()
+    query = wide[..., : heads * width].unflatten(-1, (heads, width))
+    mixed = tiny_attention(query, keys, values, seen)
+    mixed.backward(grad)
+
+    wide64, keys64, values64 = exact(wide), exact(keys), exact(values)
+    query64 = wide64[..., : heads * width].unflatten(-1, (heads, width))
+    expected = mix(attention_pattern(query64, keys64, seen), values64)
+    expected.backward(grad.double())
+    limit = LIMITS["bf16" if precision == "bf16" else "fp32"]
+    assert off(mixed, expected) < limit
+    for ours, theirs in ((wide, wide64), (keys, keys64), (values, values64)):
+        assert off(ours.grad, theirs.grad) < limit

@@ -40,10 +40,6 @@ class Encoder(Stream):
 
         `at` is what a decoder takes: here every position is averaged, so it chooses nothing.
         """
-        x = taps("embed", self.placed(tokens, taps=taps))
-        for i, block in enumerate(self.blocks):
-            x = block(x, None, None, taps, f"blocks.{i}")
-        if self.final_norm is not None:
-            x = taps("final_norm", self.final_norm(x))
+        x = self.through(taps("embed", self.placed(tokens, taps=taps)), None, None, taps)
         pooled = taps("pooled", x.mean(-2, keepdim=True))
         return taps("logits", self.classifier(pooled, counted, taps))

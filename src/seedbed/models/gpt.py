@@ -6,7 +6,7 @@ The last block and the output run only at the positions that are wanted (`at`), 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +20,13 @@ from seedbed.models.layers import (
     Output,
     Positions,
     PositionTable,
+    add_norm,
     attend,
     attend_through,
     attention_weights,
     fused_attention,
     fuses_attention,
+    fuses_norm,
     gelu_of,
     join,
     mix_by_weights,
@@ -57,8 +59,12 @@ class Attention(nn.Module):
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str) -> Tensor:
+        return self.out(self.mix(x, at, past, taps, name))
+
+    def mix(self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str) -> Tensor:
+        """What all heads have mixed, side by side, before the last map."""
         if at is None and past is None and self._fuses(x, taps):
-            return self.out(fused_attention(self.qkv, x, self.heads, self.causal, self.slopes))
+            return fused_attention(self.qkv, x, self.heads, self.causal, self.slopes)
         parts = (part.unflatten(-1, (self.heads, -1)) for part in self._project(x, at))
         query, key, value = (taps(f"{name}.{of}", part) for of, part in zip("qkv", parts, strict=True))
         n, n_past = x.shape[-2], 0 if past is None else past[0].shape[-3]
@@ -71,7 +77,7 @@ class Attention(nn.Module):
             bias = alibi(self.slopes, places(at, n, x.device, n_past), n_past + n).to(x.dtype)
         causal = None if self.causal and (at is not None or past is not None) else self.causal
         mixed = self._mixed(query, key, value, seen, bias, causal, taps, f"{name}.pattern")
-        return self.out(taps(f"{name}.z", mixed).flatten(-2))
+        return taps(f"{name}.z", mixed).flatten(-2)
 
     def _fuses(self, x: Tensor, taps: Taps) -> bool:
         """Whether nobody looks at or changes anything between the map of the input and the mixed values."""
@@ -127,10 +133,14 @@ class MLP(nn.Module):
         self.dropout = Dropout("mlp_dropout")
 
     def forward(self, x: Tensor, taps: Taps, name: str) -> Tensor:
+        return self.down(self.hidden(x, taps, name))
+
+    def hidden(self, x: Tensor, taps: Taps, name: str) -> Tensor:
+        """What the last map reads."""
         if self.is_gelu and not taps.active:
-            return self.down(self.dropout(gelu_of(self.up, x)))
+            return self.dropout(gelu_of(self.up, x))
         hidden = self.activation(taps(f"{name}.pre", self.up(x)))
-        return self.down(self.dropout(taps(f"{name}.post", hidden)))
+        return self.dropout(taps(f"{name}.post", hidden))
 
 
 class Block(nn.Module):
@@ -151,9 +161,33 @@ class Block(nn.Module):
             attended = taps(f"{inner}.out", self.attention(self.norm1(x), at, past, taps, inner))
             x = taps(f"{name}.mid", take(x, at) + self.residual1(attended))
             return taps(f"{name}.out", x + self._mlp(self.norm2(x), taps, f"{name}.mlp"))
+        if not (taps.active or self.drops or torch.compiler.is_compiling()) and fuses_norm(x):
+            return self._sums(x, at, past)  # the compiler does as well here, since the norm goes on in two precisions
         attended = taps(f"{inner}.out", self.attention(x, at, past, taps, inner))
         x = taps(f"{name}.mid", self.norm1(take(x, at) + self.residual1(attended)))
         return taps(f"{name}.out", self.norm2(x + self._mlp(x, taps, f"{name}.mlp")))
+
+    @property
+    def drops(self) -> bool:
+        """Whether not all of what the parts give is added to the stream."""
+        return self.dropout.drops or self.residual1.drops or self.residual2.drops
+
+    def _sums(self, x: Tensor, at: Positions, past: Memory | None) -> Tensor:
+        """As `forward` with norms after the sums, where nobody looks: a sum and the norm of it are one pass."""
+        mixed = self.attention.mix(x, at, past, NO_TAPS, "")
+        _, x = add_norm(take(x, at), self.attention.out, mixed, self.norm1, norm_goes_on=True)
+        return add_norm(x, self.mlp.down, self.mlp.hidden(x, NO_TAPS, ""), self.norm2, norm_goes_on=True)[1]
+
+    @property
+    def carries(self) -> bool:
+        """Whether parts read norms and what they add to the stream is added as it is."""
+        return self.norm_first and not self.drops
+
+    def carry(self, x: Tensor, normed: Tensor, following: LayerNorm | None) -> tuple[Tensor, Tensor]:
+        """The stream and its norm after this block, from those before it; a sum and the norm of it are one pass."""
+        mixed = self.attention.mix(normed, None, None, NO_TAPS, "")
+        x, normed = add_norm(x, self.attention.out, mixed, self.norm2)
+        return add_norm(x, self.mlp.down, self.mlp.hidden(normed, NO_TAPS, ""), following)
 
     def _mlp(self, x: Tensor, taps: Taps, name: str) -> Tensor:
         return taps(f"{name}.out", self.residual2(self.dropout(self.mlp(x, taps, name))))
@@ -184,6 +218,27 @@ class Stream(nn.Module):
             x = x + self._waves_up_to(n_past + x.shape[-2])[n_past:].to(x)
         return self.embed_dropout(x)
 
+    def through(self, x: Tensor, at: Positions, past: Sequence[Memory] | None, taps: Taps) -> Tensor:
+        """The stream after all blocks, and normed once more if the model does that."""
+        if at is None and past is None and not taps.active and self._carries(x):
+            return self._carried(x)
+        for i, block in enumerate(self.blocks):
+            wanted = at if block is self.blocks[-1] else None
+            x = block(x, wanted, None if past is None else past[i], taps, f"blocks.{i}")
+        return x if self.final_norm is None else taps("final_norm", self.final_norm(x))
+
+    def _carries(self, x: Tensor) -> bool:
+        """Whether sums and norms can be done together all the way."""
+        return fuses_norm(x) and all(cast(Block, block).carries for block in self.blocks)
+
+    def _carried(self, x: Tensor) -> Tensor:
+        """As `through` where nobody looks: the stream and its norm go from block to block."""
+        blocks = cast(list[Block], list(self.blocks))
+        normed = blocks[0].norm1(x)
+        for block, following in zip(blocks, [*(later.norm1 for later in blocks[1:]), self.final_norm], strict=True):
+            x, normed = block.carry(x, normed, following)
+        return normed
+
     def _waves_up_to(self, n: int) -> Tensor:
         """The waves of the first n positions; past those of training they are made on the spot."""
         assert self.waves is not None
@@ -201,12 +256,7 @@ class GPT(Stream):
         """Logits of the next token at the wanted positions; `past` is what was remembered of the tokens before."""
         n_past = 0 if past is None else past[0][0].shape[-3]
         x = taps("embed", self.placed(tokens, n_past, taps))
-        for i, block in enumerate(self.blocks):
-            wanted = at if block is self.blocks[-1] else None
-            x = block(x, wanted, None if past is None else past[i], taps, f"blocks.{i}")
-        if self.final_norm is not None:
-            x = taps("final_norm", self.final_norm(x))
-        return taps("logits", self.output(x))
+        return taps("logits", self.output(self.through(x, at, past, taps)))
 
     def remember(self, tokens: Tensor) -> list[Memory]:
         """What later tokens need of these: each block's keys and values."""

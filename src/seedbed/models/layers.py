@@ -8,7 +8,7 @@ K head width (after `take`, also: positions taken).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from math import prod
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from seedbed.draws import device_keys, halves
 from seedbed.models.products import map_rows, suits
+from seedbed.models.recurrence import recur
 from seedbed.records import Arrays
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
@@ -97,7 +98,7 @@ def fused_attention(
 
 def gelu_of(up: Linear, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T E"]:
     """GELU of an affine map; on a GPU the bias is added on the way."""
-    if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64 and up.bias is not None):
+    if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64):
         return F.gelu(up(x))
     from seedbed.models.kernels.gelu import biased_gelu
 
@@ -168,6 +169,36 @@ class LayerNorm(nn.Module):
         if len(self.weight) == 1:
             return F.layer_norm(x, (dim,), self.weight.squeeze(0), self.bias.squeeze(0))
         return torch.addcmul(self.bias[:, None, None], F.layer_norm(x, (dim,)), self.weight[:, None, None])
+
+
+def fuses_norm(x: Float[Tensor, "R B T D"]) -> bool:
+    """Whether `add_norm` takes this stream: on a GPU, not too wide."""
+    if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64):
+        return False
+    from seedbed.models.kernels.norm import fits
+
+    return fits(x.shape[-1])
+
+
+def add_norm(
+    x: Float[Tensor, "R B T D"],
+    out: Linear,
+    z: Float[Tensor, "R B T E"],
+    norm: LayerNorm | None,
+    norm_goes_on: bool = False,
+) -> tuple[Float[Tensor, "R B T D"], Float[Tensor, "R B T D"]]:
+    """The stream with an affine map of z added to it, and its norm, in one pass; without a norm, the sum twice.
+
+    Where the norm goes on as the stream it keeps the stream's precision.
+    """
+    if norm is None:
+        total = x + out(z)
+        return total, total
+    from seedbed.models.kernels.norm import add_norm as kernel
+
+    y = linear(z, out.weight, None).flatten(1, 2)
+    total, normed, *_ = kernel(x.float().flatten(1, 2), y, out.bias, norm.weight, norm.bias, norm_goes_on)
+    return total.view_as(x), normed.view_as(x)
 
 
 class BatchNorm(nn.Module):
@@ -250,14 +281,16 @@ class Dropout(nn.Module):
 
 
 def has_library_lstm(x: Float[Tensor, "R B T D"]) -> bool:
-    """Whether the library's LSTM is taken: on a CPU, where run by run it is faster than gates over the run axis."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    """Whether the library's LSTM is taken: on a CPU run by run, on a GPU for one run on long text."""
+    if torch.compiler.is_compiling():
+        return False
+    return x.device.type == "cpu" or (len(x) == 1 and x.shape[2] > SHORT)
 
 
 def library_lstm(
     x: Float[Tensor, "R B T D"], past: tuple[Tensor, Tensor], of_input: Linear, of_state: Linear
 ) -> tuple[Float[Tensor, "R B T H"], tuple[Float[Tensor, "R B H"], Float[Tensor, "R B H"]]]:
-    """One layer of the library's LSTM (oneDNN) with these two maps: states, and the last state and cell."""
+    """One layer of the library's LSTM (oneDNN, cuDNN) with these two maps: states, and the last state and cell."""
     h, c = past
     weights: list[Tensor] = [of_input.weight, of_state.weight]
     if of_input.bias is not None:  # the library has two biases or none
@@ -269,6 +302,21 @@ def library_lstm(
     ]
     states, h_end, c_end = (torch.stack(parts) for parts in zip(*ends, strict=True))
     return states, (h_end.squeeze(1), c_end.squeeze(1))
+
+
+def has_fused_cells(x: Float[Tensor, "R B T D"]) -> bool:
+    """Whether `fused_cells` are taken: on a GPU, unless the compiler fuses them."""
+    return x.is_cuda and not torch.compiler.is_compiling()
+
+
+def fused_cells(
+    from_input: Float[Tensor, "R B T 4H"], past: tuple[Tensor, Tensor], of_state: Linear
+) -> tuple[Float[Tensor, "R B T H"], tuple[Float[Tensor, "R B H"], Float[Tensor, "R B H"]]]:
+    """One layer of LSTM cells, all runs at once: states, and the last state and cell."""
+    if of_state.bias is not None:
+        from_input = from_input + of_state.bias[:, None, None].to(from_input.dtype)
+    lower = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else of_state.weight.dtype
+    return recur(from_input, of_state.weight.to(lower), *past)
 
 
 def one_hot(index: Int[Tensor, "R B"], n: int) -> Bool[Tensor, "R B n"]:
@@ -326,6 +374,10 @@ def attend(
     one's own (True) or all there are (False); None: as `seen` says.
     """
     if key.shape[2] <= SHORT:
+        if bias is None and _fuses_tiny(query, key, value):
+            from seedbed.models.kernels.tiny import tiny_attention
+
+            return tiny_attention(query, key, value, seen)
         return mix(attention_pattern(query, key, seen, bias), value)
     q, k, v = (x.flatten(0, 1).transpose(1, 2) for x in (query, key, value))
     if causal is not None and bias is None:
@@ -333,6 +385,15 @@ def attend(
     else:
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=_score_mask(seen, bias))
     return out.transpose(1, 2).unflatten(0, query.shape[:2])
+
+
+def _fuses_tiny(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether a kernel of our own takes these few positions: on a GPU."""
+    if not (HAS_TRITON and query.is_cuda and query.dtype == key.dtype == value.dtype != torch.float64):
+        return False
+    from seedbed.models.kernels.tiny import fits
+
+    return fits(key.shape[2], key.shape[4])
 
 
 def _score_mask(seen: Bool[Tensor, "... T S"], bias: Float[Tensor, "... T S H"] | None) -> Tensor:
@@ -451,10 +512,13 @@ class Bank:
         for name, view in self._views(self.weights).items():
             view[slot].copy_(torch.from_numpy(np.ascontiguousarray(arrays[name])))
 
-    def arrays(self, slot: int) -> Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+    def arrays(self, slot: int) -> Arrays:
         """A copy of one run's parameters by name, without the run axis."""
-        row = self.weights[slot : slot + 1].detach().cpu().clone()
-        return {name: view[0].numpy() for name, view in self._views(row).items()}
+        return self.named(self.weights[slot].detach().cpu().numpy())
+
+    def named(self, row: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Arrays:
+        """A copy of one run's parameters by name, from its row of all weights."""
+        return {name: row[start:stop].reshape(self.shapes[name]).copy() for name, (start, stop) in self._spans.items()}
 
     def norms(self) -> Float[Tensor, "R"]:
         """‖θ‖₂ of every run, all parameters included."""

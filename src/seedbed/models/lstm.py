@@ -21,6 +21,8 @@ from seedbed.models.layers import (
     Linear,
     Output,
     Positions,
+    fused_cells,
+    has_fused_cells,
     has_library_lstm,
     library_lstm,
     take,
@@ -44,6 +46,8 @@ class Cell(nn.Module):
         if not taps.active and has_library_lstm(x):
             return library_lstm(x, (h, c), self.input, self.state)
         from_input = self.input(x)
+        if not taps.active and has_fused_cells(x):
+            return fused_cells(from_input, (h, c), self.state)
         states = []
         for time, gates in enumerate(from_input.unbind(-2)):
             i, f, g, o = (gates + self.state(h)).chunk(4, dim=-1)

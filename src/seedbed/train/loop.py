@@ -10,7 +10,6 @@ a record also when its seconds are spent or its validation reading has stopped i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -34,8 +33,9 @@ from seedbed.records import (
     Stopped,
 )
 from seedbed.settings import Settings, Text
+from seedbed.train.graphs import Arrival, own_stream
 from seedbed.train.meter import Meter
-from seedbed.train.readings import take_readings
+from seedbed.train.readings import Reader
 from seedbed.train.step import CAUSES, Trainer
 from seedbed.train.stopping import Stopping
 from seedbed.train.writing import Writer
@@ -53,30 +53,30 @@ def train_pack(
 ) -> Iterator[Event]:
     """Trains runs of equal shape together; goes on from `resume` where given; ends early when `stop()` says so."""
     torch.set_num_threads(placement.threads)
-    stream = torch.cuda.Stream() if placement.device == "cuda" else None
-    meter = Meter(placement, spent)
-    with meter.spending("prepare"), torch.cuda.stream(stream):
-        dtype = getattr(torch, placement.dtype)
-        trainer = Trainer(settings, seeds, placement.device, dtype, placement.engine)
-        session = _Session(trainer, settings, seeds, meter, stream)
-        if resume is not None:
-            session.restore(resume)
-    if resume is None:
-        yield from session.record(session.live)
-    while session.live:
-        if stop():
-            yield from session.save(())
-            yield Stopped(session.step)
-            return
-        session.advance()
-        yield Stepped(session.step)
-        yield from session.record(session.due_for_record())
-        yield from session.write()
-        ended = session.ended()
-        yield from session.end(ended)
-        if kept := session.due_for_saving(ended):
-            yield from session.save(kept)
-    yield Measured(session.step, meter.cost())
+    with own_stream(placement.device) as stream:
+        meter = Meter(placement, spent)
+        with meter.spending("prepare"), torch.cuda.stream(stream):
+            dtype = getattr(torch, placement.dtype)
+            trainer = Trainer(settings, seeds, placement.device, dtype, placement.engine)
+            session = _Session(trainer, settings, seeds, meter, stream)
+            if resume is not None:
+                session.restore(resume)
+        if resume is None:
+            yield from session.record(session.live)
+        while session.live:
+            if stop():
+                yield from session.save(())
+                yield Stopped(session.step)
+                return
+            session.advance()
+            yield Stepped(session.step)
+            yield from session.record(session.due_for_record())
+            yield from session.write()
+            ended = session.ended()
+            yield from session.end(ended)
+            if kept := session.due_for_saving(ended):
+                yield from session.save(kept)
+        yield Measured(session.step, meter.cost())
 
 
 @dataclass
@@ -94,7 +94,9 @@ class _Session:
         self.dials = self.settings[0].train  # the calendar is the same for all runs of a pack
         self.live = list(range(len(self.settings)))
         self.stopping = Stopping(self.dials, len(self.settings))
+        self.reader = Reader(self.trainer)
         self.best: list[int] = []  # the slots whose last record is their best one
+        self.broken = self.cause = [-1] * len(self.settings)  # as of the last record
         task, device = self.settings[0].task, self.trainer.step.device
         self.writer: Writer | None = None
         if isinstance(task, Text) and self.dials.sample_every:
@@ -116,7 +118,7 @@ class _Session:
             self.trainer.restore({name: torch.from_numpy(np.array(held)).to(device) for name, held in state.items()})
             self.step = int(self.trainer.step)
         self.stopping.restore(state)
-        broken = self._broken()
+        broken = state["broken_at"]
         self.live = [slot for slot in self.live if broken[slot] < 0 and self.trainer.totals[slot] > self.step]
 
     def advance(self) -> None:
@@ -135,12 +137,15 @@ class _Session:
         self.best = []
         if not slots:
             return
-        self._wait_for_updates()
+        yield from self._wait("compute")
         with self.meter.spending("evaluate"), torch.cuda.stream(self.stream):
-            readings = take_readings(self.trainer)
+            readings, columns = self.reader.read()
             if self.step % self.dials.eval_every == 0:
                 self._tell_schedules(readings)
-            values = torch.stack(list(readings.values()), dim=1).cpu().numpy()
+            arrival = Arrival({"columns": columns})
+        yield from self._wait("evaluate", arrival)
+        table = arrival.tensors()["columns"].numpy()
+        values, (self.broken, self.cause) = table[:, :-2], table[:, -2:].astype(int).T.tolist()
         names = tuple(readings)
         yield Evaluated(self.step, tuple(slots), names, values[list(slots)])
         self._end_early(slots, names, values)
@@ -152,17 +157,18 @@ class _Session:
         """What the runs write, when it is time to."""
         if self.writer is None or self.step % self.dials.sample_every:
             return
-        self._wait_for_updates()
+        yield from self._wait("compute")
         with self.meter.spending("write"), torch.cuda.stream(self.stream), self.trainer.evaluated_weights():
             written = list(self.writer.write(self.trainer.model, self.step, self.live))
         yield from written
 
-    def _wait_for_updates(self) -> None:
-        """Lets queued updates be done, so that their time is not taken for the evaluation's."""
-        if self.stream is not None:
-            start = time.perf_counter()
-            self.stream.synchronize()
-            self.meter.book("compute", time.perf_counter() - start, times=0)
+    def _wait(self, on: str, arrival: Arrival | None = None) -> Iterator[Event]:
+        """Lets the device come to its end of what was queued, and others have their turn meanwhile."""
+        with torch.cuda.stream(self.stream):
+            arrival = arrival or Arrival({"step": self.trainer.step})
+        while not arrival.is_here:
+            yield Stepped(self.step)
+        self.meter.wait(on)
 
     def _tell_schedules(self, readings: dict[str, torch.Tensor]) -> None:
         watches = self.trainer.schedule.watches
@@ -186,17 +192,13 @@ class _Session:
         """The slots that end at this step: diverged (looked at when something is recorded) or done."""
         totals, step = self.trainer.totals, self.step
         ends: list[Diverged | Finished] = []
-        broken = self._broken() if self.due_for_record() else None
+        looked = bool(self.due_for_record())
         for slot in self.live:
-            if broken is not None and broken[slot] >= 0:
-                ends.append(Diverged(slot, broken[slot], CAUSES[int(self.trainer.cause[slot])]))
+            if looked and self.broken[slot] >= 0:
+                ends.append(Diverged(slot, self.broken[slot], CAUSES[self.cause[slot]]))
             elif totals[slot] == step:
                 ends.append(Finished(slot, step))
         return ends
-
-    def _broken(self) -> list[int]:
-        with torch.cuda.stream(self.stream):
-            return self.trainer.broken_at.tolist()
 
     def end(self, ended: Sequence[Diverged | Finished]) -> Iterator[Event]:
         gone = {event.slot for event in ended}
@@ -211,9 +213,13 @@ class _Session:
 
     def save(self, kept: Sequence[int]) -> Iterator[Event]:
         """Everything to go on from, after what it has cost to come here."""
-        self._wait_for_updates()
+        yield from self._wait("compute")
         with self.meter.spending("save"), torch.cuda.stream(self.stream):
-            state = {name: held.detach().cpu().numpy().copy() for name, held in self.trainer.state().items()}
-            weights = self.trainer.kept(kept)
+            arrival = Arrival(self.trainer.state())
+        yield from self._wait("save", arrival)
+        with self.meter.spending("save", times=0):
+            state = {name: held.numpy() for name, held in arrival.tensors().items()}
+            weights = self.trainer.kept(kept, state)
         yield Measured(self.step, self.meter.cost())
         yield Saved(self.step, state | dict(self.stopping.state()), weights)
+        self.meter.pause()

@@ -36,21 +36,41 @@ class Meter:
         self._memory: _Memory = _DeviceMemory() if placement.device == "cuda" else _ProcessMemory(placement.alone)
         self._cold = {"compute"} | ({"evaluate"} if placement.engine == "compiled" else set())
         self._met: set[str] = set()
+        self._queues = placement.device == "cuda"
+        self._last = time.perf_counter()  # until when all is booked
 
     @contextmanager
-    def spending(self, on: str) -> Iterator[None]:
-        """Books the time of what is done inside, and its memory where it is done for the first time."""
+    def spending(self, on: str, times: int = 1) -> Iterator[None]:
+        """Books the time of what is done inside, and its memory where it is done for the first time.
+
+        On a GPU work is only queued inside, so all time counts from booking to booking.
+        """
         booked = "compile" if on in self._cold else on
         first = on not in self._met
         if first:
             self._memory.begin()
-        start = time.perf_counter()
+        if not self._queues:
+            self.pause()
         yield
-        self.book(booked, time.perf_counter() - start)
+        self._book_since(booked, times)
         self._cold.discard(on)
         if first:
             self._met.add(on)
             self._memory.end()
+
+    def wait(self, on: str) -> None:
+        """Books the time that the device took for work that was queued before."""
+        if self._queues:
+            self._book_since(on, times=0)
+
+    def pause(self) -> None:
+        """Leaves out the time up to here."""
+        self._last = time.perf_counter()
+
+    def _book_since(self, name: str, times: int) -> None:
+        now = time.perf_counter()
+        self.book(name, now - self._last, times)
+        self._last = now
 
     def book(self, name: str, seconds: float, times: int = 1) -> None:
         """Adds seconds; `times` is 0 for what belongs to work that was counted before."""

@@ -38,8 +38,8 @@ def probe_pack(settings: Sequence[Settings], seeds: Sequence[int], placement: Pl
     _record(trainer, meter, placement, seconds)
     _write(trainer, meter, settings[0], seeds)
     with meter.spending("save"):
-        _ = [held.detach().cpu().numpy().copy() for held in trainer.state().values()]
-        trainer.kept(range(len(settings)))
+        state = {name: held.detach().cpu().numpy().copy() for name, held in trainer.state().items()}
+        trainer.kept(range(len(settings)), state)
     return meter.cost()
 
 

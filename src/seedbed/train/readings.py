@@ -6,7 +6,9 @@ unequal length average fairly.
 
 from __future__ import annotations
 
+from itertools import islice
 from math import log
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +16,39 @@ from torch import Tensor
 
 from seedbed.data.samples import Part
 from seedbed.data.text_batches import TokenPart
+from seedbed.train.graphs import Recorded
 from seedbed.train.step import Trainer, use_precision
+
+PIECES = 8  # of the evaluated samples; a graph of more would be large, and the host is then no bottleneck
+
+
+class Reader:
+    """Takes the readings of a pack again and again; a table of them comes to the host as one copy."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._recorded: Recorded[Table] | None = None
+        self._records = trainer.records_work and len(list(islice(trainer.batches.chunks(), PIECES + 1))) <= PIECES
+
+    def read(self) -> Table:
+        """All readings now, on the device."""
+        if not self._records:
+            return self._read()
+        if self._recorded is None:
+            self._recorded = Recorded(self._read, self._trainer.pool)
+        return self._recorded.replay()
+
+    def _read(self) -> Table:
+        readings = take_readings(self._trainer)
+        state = {"broken_at": self._trainer.broken_at, "cause": self._trainer.cause}
+        return Table(readings, torch.stack([*readings.values(), *(held.double() for held in state.values())], dim=1))
+
+
+class Table(NamedTuple):
+    """Readings by name, and all of them with `broken_at` and `cause` as columns of one tensor."""
+
+    readings: dict[str, Float[Tensor, "R"]]
+    columns: Float[Tensor, "R N+2"]
 
 
 @torch.no_grad()

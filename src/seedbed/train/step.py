@@ -24,6 +24,7 @@ from seedbed.models.layers import Bank, graft, one_hot, statistics
 from seedbed.models.lstm import LSTM
 from seedbed.records import Arrays
 from seedbed.settings import Settings
+from seedbed.train.graphs import Recorded
 from seedbed.train.loss import n_right, sample_losses
 from seedbed.train.optim import Optimizer
 from seedbed.train.schedule import Schedule
@@ -63,16 +64,17 @@ class Trainer:
             self._score = torch.compile(self._sample_scores, dynamic=False)
             self.optimizer.rule = torch.compile(self.optimizer.rule, dynamic=False)
         self._updates = 0  # as the host counts them
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._captures = engine != "plain" and where.type == "cuda"
+        self._recorded: Recorded[None] | None = None
+        self.records_work = engine != "plain" and where.type == "cuda"
+        self.pool = torch.cuda.graph_pool_handle() if self.records_work else None
 
     def advance(self) -> None:
         """One update of every run that is neither done nor diverged; on a GPU a replay of the captured one."""
         self.batches.prepare(self._updates)
-        if self._captures and self._graph is None:
-            self._capture()
-        if self._graph is not None:
-            self._graph.replay()
+        if self.records_work and self._recorded is None:
+            self._record()
+        if self._recorded is not None:
+            self._recorded.replay()
         else:
             self._update()
         self._updates += 1
@@ -150,14 +152,13 @@ class Trainer:
         losses = sample_losses(logits, batch.targets, batch.scored).double()
         return losses, n_right(logits, batch.targets, batch.scored)
 
-    def kept(self, slots: Sequence[int]) -> dict[int, Arrays]:
-        """What is kept of these runs: the evaluated weights, and the statistics that layers gather beside them."""
-        gathered = statistics(self.model)
-        with self.evaluated_weights():
-            weights = {slot: self.bank.arrays(slot) for slot in slots}
+    def kept(self, slots: Sequence[int], state: Arrays) -> dict[int, Arrays]:
+        """What a state holds of these runs: the evaluated weights, and what layers gather beside them."""
+        weights = state["weights" if self.mean_weights is None else "mean_weights"]
+        gathered = {name: state[f"statistics.{name}"] for name in statistics(self.model)}
         return {
-            slot: {**arrays, **{name: held[slot].cpu().numpy().copy() for name, held in gathered.items()}}
-            for slot, arrays in weights.items()
+            slot: {**self.bank.named(weights[slot]), **{name: held[slot].copy() for name, held in gathered.items()}}
+            for slot in slots
         }
 
     def end(self, slot: int) -> None:
@@ -165,18 +166,10 @@ class Trainer:
         self.totals[slot] = self._updates
         self.ends[slot] = self._updates
 
-    def _capture(self) -> None:
-        """Records one update as a CUDA graph; the warm-up updates that this needs are undone."""
+    def _record(self) -> None:
+        """Records one update; those that this needs to warm up are undone."""
         before = {name: held.clone() for name, held in self.state().items()}
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self._update()
-        torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, stream=side):  # not the common one: packs that overlap on a GPU would then
-            self._update()  # share the scratch memory that matrix products keep for each stream they are captured on
+        self._recorded = Recorded(self._update, self.pool)
         self.restore(before)
 
     def _note_divergence(self, loss: Float[Tensor, "R"], norms: Float[Tensor, "R"]) -> None:
@@ -228,6 +221,7 @@ class Scorer(nn.Module):
 def use_precision(precision: str) -> None:
     """How float32 matrix products are done from here on; without a GPU they are always strict."""
     torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
+    torch.backends.cudnn.allow_tf32 = precision != "fp32"
 
 
 def working_precision(precision: str, device: torch.device) -> AbstractContextManager[None]:

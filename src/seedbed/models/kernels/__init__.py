@@ -2,7 +2,8 @@
 
     mixed = short_attention(qkv, bias, slopes, heads, causal)     # attention.py
     hidden = biased_gelu(x, bias)                                 # gelu.py
+    total, normed, *_ = add_norm(x, y, bias, weight, shift)       # norm.py
 
-Both add the bias of the map before them and give its gradient from the same pass. They are the functions of
-`layers.attend` and `F.gelu` (tests/models/test_kernels.py).
+All add the bias of the map before them and give its gradient from the same pass. They are the functions of
+`layers.attend`, `F.gelu` and `F.layer_norm` (tests/models/test_kernels.py).
 """

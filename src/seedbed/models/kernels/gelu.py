@@ -1,4 +1,4 @@
-"""GELU of a map whose bias is still to be added, and both gradients, in one pass each."""
+"""GELU of a map whose bias, if it has one, is still to be added, and its gradients, in one pass each."""
 
 from __future__ import annotations
 
@@ -24,78 +24,93 @@ def _gaussian(x):
 
 
 @triton.jit
-def _gelu(x, bias, out, n, E, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _gelu(x, bias, out, n, E, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BIASED: tl.constexpr):
     run, e = tl.program_id(2).to(tl.int64), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     inside = (row[:, None] < n) & (e[None, :] < E)
-    place, start = row[:, None] * E + e[None, :], run * n * E
-    b = tl.load(bias + run * E + e, mask=e < E, other=0.0).to(tl.float32)
-    h = tl.load(x + start + place, mask=inside, other=0.0).to(tl.float32) + b[None, :]
+    place = (run * n + row)[:, None] * E + e[None, :]
+    h = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+    if BIASED:
+        h += tl.load(bias + run * E + e, mask=e < E, other=0.0).to(tl.float32)[None, :]
     phi, _ = _gaussian(h)
-    tl.store(out + start + place, (h * phi).to(out.dtype.element_ty), mask=inside)
+    tl.store(out + place, (h * phi).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _gelu_backward(grad, x, bias, grad_x, sums, n, E, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.constexpr):
+def _gelu_backward(
+    grad, x, bias, grad_x, sums, n, E,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.constexpr, BIASED: tl.constexpr,
+):  # fmt: skip
     run, e = tl.program_id(2).to(tl.int64), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    b = tl.load(bias + run * E + e, mask=e < E, other=0.0).to(tl.float32)
-    total, start = tl.zeros((ROWS, COLUMNS), tl.float32), run * n * E
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    b = total
+    if BIASED:
+        b += tl.load(bias + run * E + e, mask=e < E, other=0.0).to(tl.float32)[None, :]
     for first in range(0, STRIDE, ROWS):
         row = tl.program_id(1) * STRIDE + first + tl.arange(0, ROWS)
         inside = (row[:, None] < n) & (e[None, :] < E)
-        place = row[:, None] * E + e[None, :]
-        h = tl.load(x + start + place, mask=inside, other=0.0).to(tl.float32) + b[None, :]
-        g = tl.load(grad + start + place, mask=inside, other=0.0).to(tl.float32)
+        place = (run * n + row)[:, None] * E + e[None, :]
+        h = tl.load(x + place, mask=inside, other=0.0).to(tl.float32) + b
+        g = tl.load(grad + place, mask=inside, other=0.0).to(tl.float32)
         phi, bell = _gaussian(h)
         g = g * (phi + h * bell * 0.3989422804014327)
-        tl.store(grad_x + start + place, g.to(grad_x.dtype.element_ty), mask=inside)
+        tl.store(grad_x + place, g.to(grad_x.dtype.element_ty), mask=inside)
         total += g
-    place = sums + (run * tl.num_programs(1) + tl.program_id(1)) * E + e
-    tl.store(place, tl.sum(total, 0), mask=e < E)
+    if BIASED:
+        place = sums + (run * tl.num_programs(1) + tl.program_id(1)) * E + e
+        tl.store(place, tl.sum(total, 0), mask=e < E)
 
 
 @torch.library.custom_op("seedbed::biased_gelu", mutates_args=())
-def biased_gelu(x: Tensor, bias: Tensor) -> Tensor:
-    """GELU of x (R, N, E) with a bias (R, E)."""
+def biased_gelu(x: Tensor, bias: Tensor | None) -> Tensor:
+    """GELU of x (R, N, E) with a bias (R, E), if any."""
     n_runs, n, width = x.shape
     x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
     grid = (triton.cdiv(width, COLUMNS), triton.cdiv(n, ROWS), n_runs)
-    _gelu[grid](x, bias.contiguous(), out, n, width, ROWS=ROWS, COLUMNS=COLUMNS)
+    given = x if bias is None else bias.contiguous()
+    _gelu[grid](x, given, out, n, width, ROWS=ROWS, COLUMNS=COLUMNS, BIASED=bias is not None)
     return out
 
 
 @torch.library.custom_op("seedbed::biased_gelu_backward", mutates_args=())
-def _biased_gelu_backward(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+def _biased_gelu_backward(grad: Tensor, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """The gradients of x, and of the bias stretch by stretch."""
     n_runs, n, width = x.shape
-    x, grad_x = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
-    sums = x.new_empty(n_runs, triton.cdiv(n, STRIDE), width, dtype=torch.float32)
-    grid = (triton.cdiv(width, COLUMNS), sums.shape[1], n_runs)
+    grad_x, sums = _made(x, bias)
+    grid = (triton.cdiv(width, COLUMNS), triton.cdiv(n, STRIDE), n_runs)
+    given = x if bias is None else bias.contiguous()
     _gelu_backward[grid](
-        grad.contiguous(), x, bias.contiguous(), grad_x, sums, n, width, ROWS=ROWS, COLUMNS=COLUMNS, STRIDE=STRIDE
-    )
+        grad.contiguous(), x.contiguous(), given, grad_x, sums, n, width,
+        ROWS=ROWS, COLUMNS=COLUMNS, STRIDE=STRIDE, BIASED=bias is not None,
+    )  # fmt: skip
     return grad_x, sums
 
 
+def _made(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Room for the gradients."""
+    n_runs, n, width = x.shape
+    sums = x.new_empty(n_runs, -(-n // STRIDE) if bias is not None else 0, width, dtype=torch.float32)
+    return torch.empty_like(x, memory_format=torch.contiguous_format), sums
+
+
 @biased_gelu.register_fake
-def _(x: Tensor, bias: Tensor) -> Tensor:
+def _(x: Tensor, bias: Tensor | None) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 @_biased_gelu_backward.register_fake
-def _(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    sums = x.new_empty(x.shape[0], -(-x.shape[1] // STRIDE), x.shape[2], dtype=torch.float32)
-    return torch.empty_like(x, memory_format=torch.contiguous_format), sums
+def _(grad: Tensor, x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    return _made(x, bias)
 
 
 def _keep_gelu(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _gelu_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+def _gelu_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None]:
     x, bias = ctx.saved_tensors
     grad_x, sums = _biased_gelu_backward(grad, x, bias)
-    return grad_x, sums.sum(1).to(bias.dtype)
+    return grad_x, None if bias is None else sums.sum(1).to(bias.dtype)
 
 
 biased_gelu.register_autograd(_gelu_gradients, setup_context=_keep_gelu)
