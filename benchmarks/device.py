@@ -6,14 +6,13 @@ python benchmarks/device.py [--runs 128] [--kinds gpt,lstm] [--ways compiled:bf1
 from __future__ import annotations
 
 import argparse
-import functools
 import statistics
 import time
 
 import torch
 
 from seedbed.settings import Settings
-from seedbed.train.readings import take_readings
+from seedbed.train.readings import Reader, take_readings
 from seedbed.train.step import Trainer
 
 
@@ -80,8 +79,9 @@ def main() -> None:
                 torch.cuda.synchronize()
                 ready = time.perf_counter() - start
                 step = timed(trainer.advance, 30)
-                take_readings(trainer)
-                read = timed(functools.partial(take_readings, trainer), 3, 3)
+                reader = Reader(trainer)
+                reader.read()
+                read = timed(reader.read, 3, 3)
                 memory = torch.cuda.max_memory_allocated() / 2**30
                 grid = (10_001 * step + 202 * read) / 10_001 / n  # with the report's 202 records
                 print(
@@ -92,7 +92,7 @@ def main() -> None:
                 )
                 if options.profile:
                     print(kernels(trainer))
-                del trainer
+                del trainer, reader
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats()
 

@@ -14,12 +14,15 @@ ROWS, COLUMNS, STRIDE = 16, 128, 128  # of a tile, and the rows that one program
 
 @triton.jit
 def _gaussian(x):
-    """Φ(x) and exp(−x²/2): erfc by Abramowitz and Stegun 7.1.26, whose error is below 1.5e-7, one unit of float32."""
-    z = tl.abs(x) * 0.7071067811865476
-    t = 1.0 / (1.0 + 0.3275911 * z)
-    bell = tl.exp(-z * z)
-    poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
-    tail = 0.5 * poly * bell
+    """Φ(x) and exp(−x²/2): erfc by Abramowitz and Stegun 7.1.26, whose error is below 1.5e-7, one unit of float32.
+
+    Factors of √½ and ½ are in the constants; 1/y is rsqrt(y)², a third of the instructions of a division.
+    """
+    root = tl.rsqrt(1.0 + 0.23164188826636045 * tl.abs(x))
+    t = root * root
+    bell = tl.exp2(x * x * -0.7213475204444817)
+    poly = t * (0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145))))
+    tail = poly * bell
     return tl.where(x < 0, tail, 1.0 - tail), bell
 
 
