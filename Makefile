@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SEEDBED_DATA ?= $(abspath $(wildcard ../shared/data))
 export SEEDBED_DATA
 
-.PHONY: demo test check slow bench bench-quick clean
+.PHONY: demo test check slow bench bench-quick bench-studies clean
 
 demo: $(VENV)/installed
 	$(BIN)/seedbed run quickstart --home $(or $(SEEDBED_HOME),lab)
@@ -28,6 +28,9 @@ bench: $(VENV)/installed-dev
 
 bench-quick: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/bench.py --quick
+
+bench-studies: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/bench.py --studies
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,17 +1,20 @@
 """Whether theirs and ours are the same function: loss and every gradient, in float64, on weights and inputs just drawn.
 
-difference = difference_to("plain", settings, "cpu")      # relative, the largest over all parameters
+    difference = difference_to("plain", settings, "cpu")      # relative, the largest over all parameters
+
+Dropout is left out, layers beyond the second and texts beyond the second of a batch too: they are more of the same.
 """
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
-from peers import MODELS, load, same_place
+from loops import UNSCORED, Samples, loss_of
+from peers import MODELS
+from places import counterpart, load
 from torch import Tensor
 
-from seedbed.data.arithmetic import N_SCORED, split, table
-from seedbed.settings import Arithmetic, Settings
+from seedbed.data.samples import Batch
+from seedbed.settings import Settings
 from seedbed.train.step import Trainer
 
 AGREE = 1e-9  # relative, in float64; different orders of summation stay far below
@@ -19,42 +22,54 @@ AGREE = 1e-9  # relative, in float64; different orders of summation stay far bel
 
 def difference_to(kind: str, settings: Settings, device: str) -> float:
     """The largest relative difference of the loss and of any parameter's gradient between this peer and ours."""
-    settings = without_dropout(settings)
+    settings = less_of_the_same(settings)
     trainer = Trainer([settings], [0], device, torch.float64)
+    trainer.batches.prepare(0)
     weights = {name: torch.from_numpy(array) for name, array in trainer.bank.arrays(0).items()}
     drawn = {name: 0.1 * torch.randn_like(weight) for name, weight in weights.items()}
     if kind == "hugging_face":
         drawn["output.bias"].zero_()  # it has none
     trainer.bank.load(0, {name: weight.numpy() for name, weight in drawn.items()})
-    inputs, targets = same_samples(trainer, settings)
+    inputs, targets = whole_samples(trainer.batches.draw(trainer.drawn))
     loss, gradients = trainer._loss_and_gradients()
     peer = MODELS[kind](settings).double().to(device)
     load(peer, {name: weight.to(device) for name, weight in drawn.items()})
-    theirs = F.cross_entropy(peer(inputs)[:, -targets.shape[1] :].flatten(0, 1), targets.flatten())
+    theirs = loss_of(peer, inputs, targets, settings.train.label_smoothing)
     theirs.backward()
-    ours = trainer.bank.pieces(gradients)
+    ours = {name: piece[0] for name, piece in trainer.bank.pieces(gradients).items()}
     found = [abs(loss.item() - theirs.item()) / abs(theirs.item())]
     for name, parameter in peer.named_parameters():
-        if (place := same_place(name)) is not None:
-            mine = ours[place[0]][0]
-            found.append(_relative(mine.T if place[1] else mine, parameter.grad))
+        if (mine := counterpart(name, ours)) is not None:
+            found.append(_relative(mine, parameter.grad, ours))
     return max(found)
 
 
-def without_dropout(settings: Settings) -> Settings:
+def less_of_the_same(settings: Settings) -> Settings:
+    """The settings without dropout, and small where nothing new is in the rest."""
     dials = {name: value for name, value in settings.differences().items() if not name.endswith("dropout")}
+    dials["train.precision"] = "fp32"
+    dials["model.layers"] = min(settings.model.layers, 2)
+    if settings.task.kind == "text":
+        dials["train.batch_size"] = min(settings.train.batch_size, 2)
     return Settings.of({"task.kind": settings.task.kind, "model.kind": settings.model.kind} | dials)
 
 
-def same_samples(trainer: Trainer, settings: Settings) -> tuple[Tensor, Tensor]:
-    """The samples of the trainer's next update, whole."""
-    if isinstance(settings.task, Arithmetic):  # all training equations, since a batch holds them all
-        tokens = torch.from_numpy(table(settings.task).tokens)[split(settings.task, 0)[0]].to(trainer.step.device)
-        return tokens[:, :-1], tokens[:, -N_SCORED:]
-    batch = trainer.batches.draw(trainer.drawn)
-    return batch.inputs[0], batch.targets[0]
+def whole_samples(batch: Batch) -> Samples:
+    """The first run's samples from their first token on, as the plain loop takes them."""
+    inputs, targets = batch.inputs[0], batch.targets[0]
+    n_stem = 0
+    if batch.stems is not None and batch.stem is not None:
+        n_stem = batch.stems.shape[2]
+        inputs = torch.cat([batch.stems[0][batch.stem[0]], inputs], dim=1)
+    if isinstance(batch.at, Tensor):
+        targets = torch.full_like(inputs, UNSCORED).scatter(1, batch.at[0] + n_stem, targets)
+    if batch.scored is not None:
+        targets = targets.masked_fill(~batch.scored[0], UNSCORED)
+    return inputs, targets
 
 
-def _relative(mine: Tensor, theirs: Tensor | None) -> float:
+def _relative(mine: Tensor, theirs: Tensor | None, whole: dict[str, Tensor]) -> float:
+    """Against the gradient's own size; one that is 0 by rights, such as of a bias before BatchNorm, against all."""
     assert theirs is not None
-    return float((mine - theirs).norm() / theirs.norm())
+    everything = torch.stack([piece.norm() for piece in whole.values()]).norm()
+    return float((mine - theirs).norm() / torch.maximum(theirs.norm(), 1e-3 * everything))

@@ -13,8 +13,8 @@ from seedbed import pricing
 from seedbed.engines import machine as machines
 from seedbed.engines.rates import read_rates
 from seedbed.pipeline import Machine, packs_of, run_studies
-from seedbed.pricing import placed, price_study, probe
-from seedbed.records import Cost, Measured, Plan
+from seedbed.pricing import Timed, keep_rates, known_prices, placed, price_study, probe
+from seedbed.records import Cost, Measured, Placement, Plan, Run, StoredRun
 from seedbed.store.store import Store
 from seedbed.study.plan import plan_named
 
@@ -45,6 +45,13 @@ def train(planned: Plan, home: Path, n_updates: int | None = None, machine: Mach
     calls = iter(range(10**6))
     stop = (lambda: False) if n_updates is None else (lambda: next(calls) > n_updates)
     run_studies([planned], home, machine or Machine("cpu", 1, "plain"), Nobody(), stop)
+
+
+def all_here(tasks: Any, work: Any, on_event: Any, *_: Any, **__: Any) -> None:
+    """Does all tasks in this process, in their order."""
+    for number, task in enumerate(tasks):
+        for event in work(task.prepare(), lambda: False):
+            on_event(number, event)
 
 
 def test_a_study_that_ran_prices_the_next_one(tmp_path: Path) -> None:
@@ -90,13 +97,8 @@ def test_a_probe_makes_the_price_a_measured_one(tmp_path: Path, monkeypatch: pyt
         counts = dict.fromkeys(("prepare", "compile", "compute", "evaluate", "save"), 2)
         yield Measured(0, Cost(dict.fromkeys(counts, float(len(asked))), counts, 5, 6))
 
-    def here(tasks: Any, work: Any, on_event: Any, *_: Any, **__: Any) -> None:
-        for number, task in enumerate(tasks):
-            for event in work(task.prepare(), lambda: False):
-                on_event(number, event)
-
     monkeypatch.setattr(pricing, "_measure", measure)
-    monkeypatch.setattr(pricing, "run_jobs", here)
+    monkeypatch.setattr(pricing, "run_jobs", all_here)
     machine = Machine("cpu", 2)
     planned = plan("seeds=6", "model.layers=1,2", "train.lr=0.1,0.2")
     packs = packs_of([planned], machine)
@@ -111,12 +113,53 @@ def test_a_probe_makes_the_price_a_measured_one(tmp_path: Path, monkeypatch: pyt
     assert price_study(packs, machine, {}).basis == "measured"
 
 
-def test_the_longest_packs_come_first_on_a_cpu_so_that_no_core_waits_for_them() -> None:
-    machine = Machine("cpu", 2)
+@pytest.mark.parametrize("machine", [Machine("cpu", 2), Machine("cuda", 1)])
+def test_the_longest_packs_come_first_so_that_nobody_waits_for_them(machine: Machine) -> None:
     packs = packs_of([plan("seeds=2", dim="4,64,16")], machine)
     widths = [pack.runs[0].settings.model.dim for pack, _ in placed(packs, machine)]
     assert widths == sorted(widths, reverse=True)
-    assert [pack.id for pack, _ in placed(packs, Machine("cuda", 1))] == [pack.id for pack in packs]
+
+
+def test_on_a_gpu_packs_are_probed_alone_and_priced_as_beside_those_that_share_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four packs: each update takes 4 / 1.9 times as long as alone, and all four take as long as one."""
+    machine = Machine("cuda", 1, "graph")
+    packs = packs_of([plan("seeds=1", steps=101, dim="4,8,16,32")], machine)
+    asked: list[Any] = []
+
+    def measure(job: Any, _: Any) -> Iterator[Measured]:
+        asked.append(job)
+        counts = dict.fromkeys(("prepare", "compile", "compute", "evaluate", "save"), 1)
+        yield Measured(0, Cost(dict.fromkeys(counts, 1.0), counts, 5, 6))
+
+    monkeypatch.setattr(pricing, "_measure", measure)
+    monkeypatch.setattr(pricing, "run_jobs", all_here)
+    probe(placed(packs, machine), machine)
+    assert len(asked) == 4
+    for rate in read_rates():
+        times = {name: rate.seconds[name] for name in ("prepare", "compile", "compute", "evaluate", "save")}
+        assert times == pytest.approx(
+            {"prepare": 1, "compile": 1, "compute": 4 / 1.9, "evaluate": 4 / 1.9, "save": 1 + 2 * pricing.SAVING}
+        )
+    found = price_study(packs, machine, {})
+    each = [one.seconds for one in found.packs.values()]
+    assert found.basis == "measured"
+    assert found.seconds == pytest.approx(known_prices("cuda").start("cuda") + max(each))
+
+
+def test_what_a_gpu_command_took_besides_training_is_its_start(tmp_path: Path) -> None:
+    """13 packs of 10 s on 12 lanes and one of 5 s alone are 25 of 32 s."""
+    runs = [as_stored(run) for run in plan("seeds=1").runs]
+    shared, alone = Placement("cuda", workers=12), Placement("cuda", workers=1, alone=True)
+    packs = [Timed(runs, shared, Cost({"compute": 10.0}, {"compute": 9}), Cost()) for _ in range(13)]
+    packs += [Timed(runs, alone, Cost({"compute": 15.0}, {"compute": 9}), Cost({"compute": 10.0}, {"compute": 6}))]
+    keep_rates(packs, Machine("cuda", 1), 32.0)
+    assert known_prices("cuda").start("cuda") == pytest.approx(7.0)
+
+
+def as_stored(run: Run) -> StoredRun:
+    return StoredRun(run.id, run.seed, run.settings, run.parameters, "finished", 20)
 
 
 def test_a_real_probe_runs_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
@@ -27,7 +28,7 @@ from seedbed.engines.machine import processor
 from seedbed.errors import Busy
 from seedbed.pricing import Timed, keep_rates, known_prices, placed, probe_undecided
 from seedbed.recorder import Recorder as Recorder
-from seedbed.records import Arrays, Cost, Event, Pack, Placement, Plan, Stopped, StoredPack, StoredRun
+from seedbed.records import Arrays, Cost, Event, Pack, Placement, Plan, Stepped, Stopped, StoredPack, StoredRun
 from seedbed.settings import Settings
 from seedbed.store.store import Store
 from seedbed.study.pack import pack_runs
@@ -49,6 +50,13 @@ def work(job: Job, stop: Stop) -> Iterator[Event]:
     from seedbed.train.loop import train_pack
 
     return train_pack(job.settings, job.seeds, job.placement, job.state, job.spent, stop)
+
+
+def compile_ahead(job: Job) -> None:
+    """Does what a job's pack does first, its first record and update, and so leaves both in the compiler's caches."""
+    for event in work(job, lambda: False):
+        if isinstance(event, Stepped) and event.step > 0:
+            return
 
 
 class Observer(Protocol):
@@ -144,13 +152,12 @@ class _Training:
     def _queue(self, pack: WorkingPack, alone: bool) -> None:
         self._recorders[pack.stored.id] = Recorder(self._store, pack.stored.id)
         self._packs.append(pack)
-        self._tasks.append(Task(lambda: self._prepare(pack), alone))
+        self._tasks.append(Task(lambda: self._prepare(pack), alone, _ahead(pack)))
 
     def _prepare(self, pack: WorkingPack) -> Job:
         saved = self._store.resume(pack.stored.id, environment(pack.stored.placement))
         state, spent = (None, Cost()) if saved is None else (saved[1], self._store.pack(pack.stored.id).cost)
-        settings, seeds = [run.settings for run in pack.runs], [run.seed for run in pack.runs]
-        return Job(settings, seeds, pack.stored.placement, state, spent)
+        return _job(pack, state, spent)
 
     def run(self, stop: Stop) -> None:
         """Trains all packs, and closes those that came to their end."""
@@ -196,6 +203,18 @@ class _Training:
             Timed(packs[name].runs, packs[name].stored.placement, cost, packs[name].stored.cost)
             for name, cost in costs.items()
         ]
+
+
+def _job(pack: WorkingPack, state: Arrays | None, spent: Cost) -> Job:
+    settings, seeds = [run.settings for run in pack.runs], [run.seed for run in pack.runs]
+    return Job(settings, seeds, pack.stored.placement, state, spent)
+
+
+def _ahead(pack: WorkingPack) -> Callable[[], None] | None:
+    """What can be done for a pack before its turn comes: on a GPU, compiling, during which its lanes would all wait."""
+    placement = pack.stored.placement
+    compiles = placement.device == "cuda" and placement.engine == "compiled"
+    return partial(compile_ahead, _job(pack, None, Cost())) if compiles else None
 
 
 def _too_large(pack: WorkingPack, cause: str) -> str:

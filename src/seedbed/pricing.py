@@ -15,15 +15,16 @@ from functools import partial
 
 from seedbed.data.facts import facts_of
 from seedbed.engines.choice import Placed, place, undecided
+from seedbed.engines.guess import on_device, slowdown
 from seedbed.engines.local import Failed, Stop, Task, run_jobs
 from seedbed.engines.machine import Machine, machine_name
-from seedbed.engines.price import Prices, estimate, makespan, rate_of, shape_of
+from seedbed.engines.price import Prices, busy, estimate, rate_of, shape_of
 from seedbed.engines.rates import Rate, add_rates, read_rates
 from seedbed.records import Cost, Estimate, Event, Measured, Pack, Placement, Run, StoredRun
 from seedbed.settings import Settings
 
 PROBED = 1.0  # seconds of updates, and of a record
-SAVING = 0.03  # seconds that a file of a save takes to be put in place, which a probe does not do
+SAVING = 0.02  # seconds a file of a save, of which several are put in place at a time; a probe writes none
 
 
 def known_prices(device: str) -> Prices:
@@ -34,14 +35,14 @@ def known_prices(device: str) -> Prices:
 def price_study(packs: Sequence[Pack], machine: Machine, standing: Mapping[str, StoredRun]) -> Estimate:
     """What these packs are expected to cost, and how long the study takes from where its runs stand."""
     left = {pack.id: _left(pack, standing) for pack in packs}
-    return estimate(placed(packs, machine), known_prices(machine.device), left, machine.n_workers)
+    return estimate(placed(packs, machine), known_prices(machine.device), left, machine.n_side_by_side)
 
 
 def placed(packs: Sequence[Pack], machine: Machine) -> list[Placed]:
-    """These packs where they would run; on a CPU the longest first, so that no core waits for it in the end."""
+    """These packs where they would run; the longest first, so that nobody waits for it in the end."""
     prices = known_prices(machine.device)
     found = [(pack, place(pack, len(packs), machine, prices)) for pack in packs]
-    return found if machine.device != "cpu" else sorted(found, key=lambda one: -prices.of(*one).seconds)
+    return sorted(found, key=lambda one: -prices.of(*one).seconds)
 
 
 def _left(pack: Pack, standing: Mapping[str, StoredRun]) -> float:
@@ -85,7 +86,7 @@ def probe(packs: Sequence[Placed], machine: Machine, stop: Stop = lambda: False,
     tasks = [Task(partial(_job, pack.runs, placement), placement.alone) for pack, placement in timed]
     run_jobs(tasks, _measure, on_event, machine.n_workers, stop, apart=True)
     rates = [
-        rate_of(_with_files(cost, pack), pack.runs, placement, _name(machine))
+        rate_of(_as_trained(cost, pack, placement), pack.runs, placement, _name(machine))
         for (pack, placement), cost in ((timed[number], costs[number]) for number in sorted(costs))
     ]
     if rates:
@@ -106,9 +107,11 @@ def _job(runs: Sequence[Run], placement: Placement) -> _Probe:
     return _Probe([run.settings for run in runs], [run.seed for run in runs], placement)
 
 
-def _with_files(cost: Cost, pack: Pack) -> Cost:
-    """A save also writes a file for each run, one for the pack, and a transaction."""
-    seconds = {**cost.seconds, "save": cost.seconds["save"] + SAVING * (2 + len(pack.runs))}
+def _as_trained(cost: Cost, pack: Pack, placement: Placement) -> Cost:
+    """What a probe measured, as it is in training: a save also writes files and a transaction, and on a GPU, where
+    packs are probed alone, others are beside it."""
+    seconds = on_device(cost.seconds, slowdown(placement.device, placement.workers))
+    seconds["save"] += SAVING * (1 + len(pack.runs))
     return replace(cost, seconds=seconds)
 
 
@@ -155,9 +158,9 @@ def keep_rates(packs: Sequence[Timed], machine: Machine, seconds: float | None) 
     for pack in packs:
         runs = [_as_planned(run) for run in pack.runs]
         rates.append(rate_of(pack.cost, runs, pack.placement, _name(machine)))
-        spent.append(sum(pack.cost.seconds.values()) - sum(pack.before.seconds.values()))
+        spent.append((sum(pack.cost.seconds.values()) - sum(pack.before.seconds.values()), pack.placement))
     if rates and seconds is not None:
-        start = max(0.0, seconds - makespan(spent, machine.n_workers))
+        start = max(0.0, seconds - busy(spent, machine.n_side_by_side))
         rates[-1] = replace(rates[-1], seconds={**rates[-1].seconds, "start": start})
     add_rates(_averaged(rates))
 

@@ -127,17 +127,49 @@ def test_the_same_command_again_trains_nothing(trained):
     assert {path: path.stat().st_mtime_ns for path in (home / "checkpoints").rglob("*.safetensors")} == before
 
 
+def two_studies(folder: Path) -> list[Path]:
+    """Two study files that have one of three widths in common."""
+    files = [folder / "one.toml", folder / "two.toml"]
+    for file, dims in zip(files, ("8,16", "16,32"), strict=True):
+        seedbed("init", file, "--from", "quickstart")
+        file.write_text(f"{file.read_text(encoding='utf-8')}\n[grid]\nmodel.dim = [{dims}]\n", encoding="utf-8")
+    return files
+
+
+NO_WIDTH = [word for word in TINY if "dim" not in word]
+
+
 def test_studies_trained_in_one_command_share_what_they_have_in_common(tmp_path):
-    for name, dims in (("one", "8,16"), ("two", "16,32")):
-        seedbed("init", tmp_path / f"{name}.toml", "--from", "quickstart")
-        text = (tmp_path / f"{name}.toml").read_text(encoding="utf-8")
-        (tmp_path / f"{name}.toml").write_text(f"{text}\n[grid]\nmodel.dim = [{dims}]\n", encoding="utf-8")
-    rest = [word for word in TINY if "dim" not in word]
-    done = seedbed("run", tmp_path / "one.toml", tmp_path / "two.toml", *rest, home=tmp_path / "lab")
+    done = seedbed("run", *two_studies(tmp_path), *NO_WIDTH, home=tmp_path / "lab")
     assert "6 finished" in done.stderr  # 3 widths × 2 seeds, not 4 points
     assert done.stdout.count("Best values") == 2
     listed = json.loads(seedbed("ls", "--json", home=tmp_path / "lab").stdout)
     assert Counter(run["study"] for run in listed["runs"]) == {"one": 4, "two": 4}
+
+
+def test_studies_planned_in_one_command_have_one_price_that_counts_what_they_share_once(tmp_path):
+    files, more = two_studies(tmp_path), [*NO_WIDTH, "--device", "cpu", "--workers", "1", "--json"]
+    plans = json.loads(seedbed("plan", *files, *more, home=tmp_path / "lab").stdout)
+    assert [(plan["study"], len(plan["runs"])) for plan in plans] == [("one", 4), ("two", 4)]
+    assert plans[0]["seconds"] == plans[1]["seconds"]
+    packs = {pack["id"]: pack for plan in plans for pack in plan["packs"]}
+    assert sum(len(pack["runs"]) for pack in packs.values()) == 6
+    for plan in plans:
+        held = {run for pack in plan["packs"] for run in pack["runs"]}
+        assert {run["id"] for run in plan["runs"]} <= held
+    single = json.loads(seedbed("plan", files[0], *more, home=tmp_path / "lab").stdout)
+    assert single["study"] == "one"
+    both = sum(pack["seconds"] for pack in packs.values()) - sum(pack["seconds"] for pack in single["packs"])
+    assert plans[0]["seconds"] - single["seconds"] == pytest.approx(both)
+
+
+def test_a_star_plans_all_that_it_stands_for_each_once_with_one_price(tmp_path):
+    shown = seedbed("plan", "arithmetic/sanity", "arithmetic/*", "--device", "cuda", home=tmp_path).stdout
+    titles = [line.split(":")[0] for line in shown.splitlines() if "points," in line]
+    assert titles[0] == "arithmetic/sanity"
+    assert sorted(titles) == [f"arithmetic/{name}" for name in (
+        "compute", "data-size", "mixed-orders", "model-size", "sanity", "weight-decay")]  # fmt: skip
+    assert shown.count("`run` would take") == shown.count("packs on cuda") == 1
 
 
 def test_a_star_that_matches_nothing_is_told(tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from seedbed.engines.local import Failed, Stop, Task, failure, process_age, run_jobs
+from seedbed.engines.local import Failed, Stop, Task, _pieces, failure, process_age, run_jobs
 from seedbed.records import Event, Stepped
 
 
@@ -90,6 +90,72 @@ def test_a_killed_worker_may_have_lacked_memory_and_its_work_goes_on_in_another_
     run_jobs(jobs, die_when_large, on_event, 2, never)
     assert [(number, event.no_memory) for number, event in told] == [(1, True)]
     assert "SIGKILL, perhaps out of memory" in told[0][1].cause
+
+
+# ---- ahead ----
+
+
+def nap(path: Path, seconds: float) -> None:
+    path.with_suffix(".new").write_text(str(os.getpid()))
+    path.with_suffix(".new").rename(path)
+    time.sleep(seconds)
+    path.with_suffix(".done").touch()
+
+
+def fail_loudly() -> None:
+    print("this is not shown")
+    raise ValueError("nor is this")
+
+
+def do_nothing() -> None: ...
+
+
+def look_and_count(job: tuple[Path, int], stop: Stop) -> Iterator[Event]:
+    """Tells whether the file was there at the beginning, by its step; then takes its time."""
+    path, n = job
+    yield Stepped(int(path.exists()))
+    for _ in range(n):
+        time.sleep(0.02)
+        yield Stepped(2)
+
+
+def test_a_task_starts_when_what_is_done_ahead_for_it_has_ended_and_others_go_on_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "piece"
+    done, seen = path.with_suffix(".done"), list[tuple[int, int]]()
+    jobs = [
+        Task(partial(value, (done, 1)), ahead=partial(nap, path, 0.3)),
+        Task(partial(value, (done, 3))),
+        Task(partial(value, (done, 0)), alone=True),
+    ]
+    run_jobs(jobs, look_and_count, lambda number, event: seen.append((number, event.step)), 1, never, n_lanes=3)
+    assert seen == [(1, 0), (1, 2), (1, 2), (1, 2), (0, 1), (0, 2), (2, 1)]
+
+
+def test_what_fails_ahead_is_not_told_and_its_task_is_done(capfd: pytest.CaptureFixture[str]) -> None:
+    jobs = [Task(partial(value, 2)), Task(partial(value, 1), ahead=fail_loudly)]
+    assert turns(jobs, n_lanes=2) == [0, 0, 1]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_stopping_does_not_wait_for_what_is_done_ahead_and_ends_it(tmp_path: Path) -> None:
+    path = tmp_path / "piece"
+    jobs = [Task(partial(value, 1)), Task(partial(value, 1), ahead=partial(nap, path, 60))]
+    start, seen = time.monotonic(), list[int]()
+    run_jobs(jobs, count_up, lambda number, _: seen.append(number), 1, path.exists, n_lanes=2)
+    assert seen == [0]
+    assert time.monotonic() - start < 20
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(path.read_text()), 0)
+
+
+def test_only_tasks_that_share_lanes_with_others_have_something_done_ahead() -> None:
+    plain, due = Task(partial(value, 1)), Task(partial(value, 1), ahead=do_nothing)
+    lone = Task(partial(value, 1), alone=True, ahead=do_nothing)
+    assert list(_pieces([due])) == []
+    assert list(_pieces([due, lone])) == []
+    assert list(_pieces([due, due, due])) == [1, 2]  # the first would have nothing to wait for
+    assert list(_pieces([due, plain, lone, due])) == [0, 3]
+    assert list(_pieces([lone, lone])) == list(_pieces([])) == []
 
 
 class OutOfMemoryError(RuntimeError):

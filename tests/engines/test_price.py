@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from seedbed.engines.choice import place, stacking, undecided
+from seedbed.engines.guess import slowdown
 from seedbed.engines.machine import Machine
 from seedbed.engines.price import Prices, calendar, estimate, law, makespan, rate_of, shape_of
 from seedbed.models.work import record_work, update_work
@@ -113,6 +114,37 @@ def test_workers_take_jobs_in_turn_and_those_alone_come_after() -> None:
     assert found.seconds == pytest.approx(prices.start("cpu") + max(each[:2]) + each[2])
     half = estimate(placed, prices, {alone.id: 0.5}, 2)
     assert found.seconds - half.seconds == pytest.approx(each[2] / 2)
+
+
+def test_on_a_gpu_packs_slow_each_other_down_and_still_gain() -> None:
+    """Of 12 packs an update takes 12 / 3 times as long as alone, of 4 it takes 4 / 1.9; saves take what they did."""
+    runs, twelve = runs_of(2, model__dim=64), Placement("cuda", engine="graph", workers=12)
+    four, alone = replace(twelve, workers=4), replace(twelve, workers=1)
+    known = Prices([timed(runs, 0.2, record=0.5, where=twelve)], "here")
+    assert known.each(runs, twelve)[0]["compute"] == pytest.approx(0.2)
+    for placement, factor in ((alone, 1 / 4), (four, 4 / 1.9 / 4), (twelve, 1.0)):
+        found = known.each(runs, placement)[0]
+        assert found["compute"] == pytest.approx(0.2 * factor)
+        assert found["evaluate"] == pytest.approx(0.5 * factor)
+        assert found["save"] == 3.0
+        more = known.each(runs_of(6, model__dim=64), placement)[0]
+        assert (more["compute"], more["save"]) == pytest.approx((0.2 * factor, 9.0))
+    others = runs_of(2, model__dim=32)
+    for prices in (known, Prices([], "here")):  # carried over from another shape, and guessed
+        ratio = prices.each(others, twelve)[0]["compute"] / prices.each(others, alone)[0]["compute"]
+        assert ratio == pytest.approx(4.0)
+    cores = Prices([timed(runs, 0.2)], "here")
+    assert cores.each(runs, replace(HERE, workers=7))[0]["compute"] == pytest.approx(0.2)
+
+
+def test_more_lanes_take_longer_for_each_pack_and_less_for_all() -> None:
+    factors = [slowdown("cuda", n) for n in range(1, 25)]
+    assert factors[0] == 1.0
+    assert factors == sorted(factors)
+    together = [factor / n for n, factor in enumerate(factors, start=1)]
+    assert together[:12] == sorted(together[:12], reverse=True)
+    assert together[11:] == pytest.approx([1 / 3] * 13)
+    assert slowdown("cuda", 0) == slowdown("cpu", 12) == 1.0
 
 
 def test_a_budget_of_seconds_costs_its_seconds() -> None:

@@ -13,9 +13,11 @@ import random
 import shutil
 import signal
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Barrier, Lock
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from sqlalchemy.engine.default import DefaultDialect
 from seedbed.errors import DamagedCheckpoint, OutOfResources, StoreError
 from seedbed.records import Arrays, Finished
 from seedbed.store import Store
-from seedbed.store.checkpoints import Identity, digest_of, read_arrays, write_arrays
+from seedbed.store.checkpoints import File, Identity, digest_of, read_arrays, write_arrays
 from tests.store.toy import (
     PLACEMENT,
     Commit,
@@ -57,11 +59,14 @@ POINTS: list[tuple[Any, str]] = [
 def fault_at(n: int, fault: Callable[[str], None]) -> Iterator[list[str]]:
     """Call `fault` just before the n-th operation that changes the disk; gives the operations so far."""
     done: list[str] = []
+    one_by_one = Lock()  # files are written by several threads
 
     def watched(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def operation(*args: Any, **kwargs: Any) -> Any:
-            done.append(name)
-            if len(done) == n:
+            with one_by_one:
+                done.append(name)
+                is_due = len(done) == n
+            if is_due:
                 fault(name)
             return original(*args, **kwargs)
 
@@ -211,6 +216,57 @@ def test_a_full_disk_names_the_file_the_sizes_and_what_is_kept(tmp_path: Path, m
     assert found[0] == 2
 
 
+def test_one_refused_file_leaves_the_others_whole_and_the_database_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of five files written at a time one is refused: its error is raised when nothing is being written any more."""
+    store = Store.open(tmp_path)
+    store.register(make_plan(4))
+    [pack_id] = claim(store, make_plan(4).runs)
+    store.save(pack_id, saved(2, range(4)))
+    refused, replace = make_run(2).id, os.replace
+
+    def refuse(source: Path, target: Path) -> None:
+        if Path(target).parent.name == refused:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        time.sleep(0.05)
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refuse)
+        with pytest.raises(OutOfResources, match=rf"{refused}/000000004\.safetensors .*the state of step 2"):
+            store.save(pack_id, saved(4, range(4)))
+    assert not list(tmp_path.rglob("*.part"))
+    there = {path.parent.name for path in (tmp_path / "checkpoints").rglob("000000004.safetensors")}
+    assert there == {make_run(seed).id for seed in (0, 1, 3)} | {pack_id}
+    assert [[kept.step for kept in store.checkpoints(make_run(seed).id)] for seed in range(4)] == [[2]] * 4
+    found = store.resume(pack_id)
+    assert found is not None
+    assert found[0] == 2
+
+
+def test_the_files_of_a_save_wait_for_the_disk_together_and_their_common_folder_is_flushed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(tmp_path)
+    store.register(make_plan(3))
+    [pack_id] = claim(store, make_plan(3).runs)
+    together, fsync, flushed = Barrier(4, timeout=10), os.fsync, list[str]()
+
+    def meet(descriptor: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        flushed.append(name)
+        if name.endswith(".part"):
+            together.wait()
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", meet)
+        store.save(pack_id, saved(2, range(3)))
+    assert sum(name.endswith(".part") for name in flushed) == 4
+    assert flushed.count(str(tmp_path / "checkpoints")) == 2  # for its new folders: of the runs, and of the states
+
+
 def test_a_database_that_may_not_grow_is_out_of_resources_and_keeps_its_rows(tmp_path: Path) -> None:
     """A real refusal by SQLite, not a simulated one."""
     store = Store.open(tmp_path)
@@ -248,7 +304,7 @@ IDENTITY = Identity("weights", "run", 7, "settings")
 def checkpoint(tmp_path: Path) -> tuple[Path, str]:
     path = tmp_path / "some.safetensors"
     arrays: Arrays = {"w": np.linspace(0, 1, 20, dtype=np.float32), "b": np.arange(4)}
-    return path, write_arrays(path, arrays, IDENTITY, "nothing").digest
+    return path, write_arrays(File(path, arrays, IDENTITY), "nothing").digest
 
 
 def test_every_truncation_is_detected(checkpoint: tuple[Path, str]) -> None:

@@ -68,26 +68,31 @@ def plan(
     measure: Annotated[bool, typer.Option("--probe", help="train each pack for a second first, to price it")] = False,
     as_json: Json = False, print_config: PrintConfig = False,
 ) -> None:  # fmt: skip
-    """Show a study's points, runs, packs, sizes and price, and what is done already; computes nothing but probes."""
+    """Show a study's points, runs, packs, sizes and price, and what is done already; computes nothing but probes.
+
+    Several studies, or shipped ones with a star (`"arithmetic/*"`), have one price: that of `run` with all of them.
+    """
     from seedbed.pipeline import packs_of
     from seedbed.pricing import placed, price_study, probe, probe_undecided
     from seedbed.report.overview import plan_as_json, plan_tables
 
-    planned = _plan(study, words)
+    plans, _ = _plans(study, words)
     if print_config:
-        typer.echo(planned.text, nl=False)
+        _print_config(plans)
         return
     standing = _stored_runs(home)
     machine = _machine(device, workers, engine)
     if measure:
-        probe_undecided(planned.runs, machine, lambda _: None, lambda: False)
-        probe(placed(packs_of([planned], machine), machine), machine, began=time.perf_counter() - process_age())
-    packs, done = packs_of([planned], machine), {name: run.status for name, run in standing.items()}
+        wanted = {run.id: run for planned in plans for run in planned.runs}
+        probe_undecided(list(wanted.values()), machine, lambda _: None, lambda: False)
+        probe(placed(packs_of(plans, machine), machine), machine, began=time.perf_counter() - process_age())
+    packs, done = packs_of(plans, machine), {name: run.status for name, run in standing.items()}
     price = price_study(packs, machine, standing)
     if as_json:
-        print_json(plan_as_json(planned, packs, done, price))
+        documents = [plan_as_json(planned, packs, done, price) for planned in plans]
+        print_json(documents if len(plans) > 1 else documents[0])
     else:
-        print_tables(plan_tables(planned, packs, done, machine.device, price))
+        print_tables(plan_tables(plans, packs, done, machine.device, price))
 
 
 @app.command(epilog="Example: seedbed run arithmetic/sanity train.steps=2001 seeds=5")
@@ -103,10 +108,9 @@ def run(
 
     Several studies, or shipped ones with a star (`"arithmetic/*"`), are trained side by side, and what they share once.
     """
-    names, dials = _names_and_words(study, words)
-    plans = [_plan(name, dials) for name in names]
+    plans, dials = _plans(study, words)
     if print_config:
-        typer.echo("\n".join(planned.text for planned in plans), nl=False)
+        _print_config(plans)
         return
     from seedbed.pipeline import run_studies
     from seedbed.progress import Watcher
@@ -199,21 +203,35 @@ def rm(
     typer.echo(f"removed {len(removed)} runs{kept}")
 
 
-def _names_and_words(study: str, words: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """The studies that a command names, and its words of the form key=value."""
-    from seedbed.study.files import matching_studies
-
-    named = [study, *(word for word in words or () if "=" not in word)]
-    return [name for each in named for name in matching_studies(each)], [word for word in words or () if "=" in word]
-
-
-def _plan(study: str, words: Sequence[str] | None) -> Plan:
+def _plans(study: str, words: Sequence[str] | None) -> tuple[list[Plan], list[str]]:
+    """The studies that a command names, planned, and its words of the form key=value."""
     from seedbed.study.plan import plan_named
 
-    planned = plan_named(study, words or ())
-    for warning in planned.warnings:
+    dials = [word for word in words or () if "=" in word]
+    plans = [plan_named(name, dials) for name in _names(study, [word for word in words or () if "=" not in word])]
+    for warning in (warning for planned in plans for warning in planned.warnings):
         typer.echo(f"seedbed: warning: {warning}", err=True)
-    return planned
+    return plans, dials
+
+
+def _names(study: str, others: Sequence[str]) -> list[str]:
+    """The studies that these stand for, each once; of the others it is not certain that they are meant as studies."""
+    from seedbed.errors import StudyError
+    from seedbed.study.files import find_study, matching_studies
+
+    found = matching_studies(study)
+    for word in others:
+        try:
+            more = matching_studies(word)
+            find_study(more[0])
+        except StudyError as error:
+            raise UsageError(f"{error}; a setting is written key=value, such as model.layers=3") from None
+        found += more
+    return list(dict.fromkeys(found))
+
+
+def _print_config(plans: Sequence[Plan]) -> None:
+    typer.echo("\n".join(planned.text for planned in plans), nl=False)
 
 
 def _machine(device: str | None, workers: int | None, engine: str | None = None) -> Machine:

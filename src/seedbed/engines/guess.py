@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from seedbed.models.count import effective_batch, predict_bytes
 from seedbed.models.work import Work, record_work, update_work
@@ -25,6 +27,10 @@ GPU: Final = {
     "compiled": Speed(40e12, 2e12, 1e-4, 30.0),
 }  # fmt: skip
 START: Final = {"cpu": 5.0, "cuda": 10.0}  # seconds from the command to the first update: processes, imports
+# How many times more updates a second so many packs make together than one does, on one GPU: between the GPT's 1.31,
+# 1.87, 2.45, 2.7 and the LSTM's 1.49, 2.36, 3.3, 3.6 with 2, 4, 8 and 12 lanes (H200, report D's, 2 runs a pack).
+GAINS: Final = {1: 1.0, 2: 1.3, 4: 1.9, 8: 2.6, 12: 3.0}
+DEVICE_WORK: Final = frozenset({"compute", "evaluate"})
 PREPARE, SAVE, SAVED_BYTES = 0.3, 0.05, 100e6  # seconds of a build and of a save, and its bytes a second
 
 
@@ -41,15 +47,32 @@ def _speed(placement: Placement) -> Speed:
     return Speed(CPU.operations * threads, CPU.bytes * threads, CPU.step, CPU.once)
 
 
+def slowdown(device: str, workers: int) -> float:
+    """How much longer a pack's work on the device takes beside others than alone; cores of a CPU are not shared.
+
+    >>> [round(slowdown("cuda", workers), 2) for workers in (1, 3, 12, 24)]
+    [1.0, 1.88, 4.0, 8.0]
+    """
+    if device == "cpu" or workers <= 1:
+        return 1.0
+    return workers / float(np.interp(workers, list(GAINS), list(GAINS.values())))
+
+
+def on_device(seconds: Mapping[str, float], factor: float) -> dict[str, float]:
+    """Times of which those of work on the device are so many times as long."""
+    return {name: spent * (factor if name in DEVICE_WORK else 1.0) for name, spent in seconds.items()}
+
+
 def guess(runs: Sequence[Run], placement: Placement) -> dict[str, float]:
     """Seconds that everything a pack does takes a time, at round figures."""
     run, n, speed = widest(runs), len(runs), _speed(placement)
     bytes_ = n * predict_bytes(run.settings, run.facts)
-    return {
+    alone = {
         "prepare": PREPARE, "compile": speed.once, "save": SAVE + n * SAVE / 5 + bytes_ / SAVED_BYTES / 2,
         "compute": speed.step + n * expected(update_work(run.settings, run.facts), placement),
         "evaluate": speed.step + n * expected(record_work(run.settings, run.facts), placement),
     }  # fmt: skip
+    return on_device(alone, slowdown(placement.device, placement.workers))
 
 
 def widest(runs: Sequence[Run]) -> Run:

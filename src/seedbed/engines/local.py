@@ -4,7 +4,8 @@
 
 `work(job, stop)` yields events; each reaches `on_event(number of the task, event)` in the caller's process, which alone
 writes. A job that raises, or whose process dies, is reported as `Failed` and the others go on; `on_event` may append
-tasks to the list, to do the same work in another way.
+tasks to the list, to do the same work in another way. Where tasks take turns here, what one needs first and would hold
+up the others with is done ahead, in another process.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.synchronize import Event as SharedFlag
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from seedbed.engines.ahead import LOOK, Ahead, Piece
 from seedbed.engines.memory import keep_freed_memory
 from seedbed.records import Event, Stepped
 
@@ -45,10 +47,14 @@ OnEvent: TypeAlias = Callable[[int, Event | Failed], None]
 
 @dataclass(frozen=True)
 class Task:
-    """A job to do, prepared just before it starts; `alone`: while nothing else is done on this machine."""
+    """A job to do, prepared just before it starts; `alone`: while nothing else is done on this machine.
+
+    `ahead` makes its start short where it was done before in any process; it must be picklable.
+    """
 
     prepare: Callable[[], Job]
     alone: bool = False
+    ahead: Piece | None = None
 
 
 def n_cores() -> int:
@@ -87,44 +93,67 @@ def run_jobs(
 
 
 class _Queue:
-    """Which task starts next: in their order, but those that must be alone when all others are over."""
+    """Which task starts next: in their order those that are ready, and those that must be alone after all others."""
 
-    def __init__(self, tasks: list[Task]) -> None:
-        self._tasks = tasks
+    def __init__(self, tasks: list[Task], is_ready: Callable[[int], bool] = lambda _: True) -> None:
+        self._tasks, self._is_ready = tasks, is_ready
         self._started: set[int] = set()
+
+    def waiting(self) -> list[int]:
+        """The tasks that have not been started."""
+        return [number for number in range(len(self._tasks)) if number not in self._started]
 
     def take(self, busy: Collection[int]) -> int | None:
         """A task to start beside those that are being done; None where there is none yet, or none any more."""
         if any(self._tasks[number].alone for number in busy):
             return None
-        waiting = [number for number in range(len(self._tasks)) if number not in self._started]
+        waiting = self.waiting()
         shared = [number for number in waiting if not self._tasks[number].alone]
-        number = shared[0] if shared else waiting[0] if waiting and not busy else None
-        if number is not None:
-            self._started.add(number)
-        return number
+        fit = [number for number in shared if self._is_ready(number)] if shared else [] if busy else waiting
+        if not fit:
+            return None
+        self._started.add(fit[0])
+        return fit[0]
 
 
 def _run_here(tasks: list[Task], work: Work, on_event: OnEvent, n_lanes: int, stop: Stop) -> None:
     """Takes turns between lanes: each turn queues one update on the device, so lanes with own streams overlap there."""
-    queue, lanes = _Queue(tasks), dict[int, Iterator[Event]]()
-    while True:
-        while len(lanes) < n_lanes and not stop() and (number := queue.take(lanes)) is not None:
-            lanes[number] = work(tasks[number].prepare(), stop)
-        if not lanes:
-            return
-        for number in list(lanes):
-            event: Event | Failed | None
-            try:
-                event = next(lanes[number], None)
-            except Exception as error:  # what training raised; what on_event raises is not caught
-                event = failure(error)
-            if event is None or isinstance(event, Failed):
-                del lanes[number]
-            if isinstance(event, Failed) and event.no_memory:
-                gc.collect()  # what it held of the device is free before the next one asks
-            if event is not None:
-                on_event(number, event)
+    lanes: dict[int, Iterator[Event]] = {}
+    with Ahead(_pieces(tasks), most=max(1, n_cores() // 4)) as ahead:
+        queue = _Queue(tasks, ahead.is_ready)
+        while True:
+            ahead.go_on()
+            while len(lanes) < n_lanes and not stop() and (number := queue.take(lanes)) is not None:
+                lanes[number] = work(tasks[number].prepare(), stop)
+            if not lanes:
+                if not queue.waiting() or stop():
+                    return
+                time.sleep(LOOK)  # until what is done ahead has ended
+            for number in list(lanes):
+                _give_turn(lanes, number, on_event)
+
+
+def _pieces(tasks: Sequence[Task]) -> dict[int, Piece]:
+    """What is done ahead, by task; where all that share the lanes need it, the first does it itself at once."""
+    shared = [number for number, task in enumerate(tasks) if not task.alone]
+    due = {number: piece for number in shared if (piece := tasks[number].ahead) is not None}
+    if len(due) == len(shared):
+        due.pop(next(iter(due), -1), None)
+    return due
+
+
+def _give_turn(lanes: dict[int, Iterator[Event]], number: int, on_event: OnEvent) -> None:
+    event: Event | Failed | None
+    try:
+        event = next(lanes[number], None)
+    except Exception as error:  # what training raised; what on_event raises is not caught
+        event = failure(error)
+    if event is None or isinstance(event, Failed):
+        del lanes[number]
+    if isinstance(event, Failed) and event.no_memory:
+        gc.collect()  # what it held of the device is free before the next one asks
+    if event is not None:
+        on_event(number, event)
 
 
 def _run_in_workers(tasks: list[Task], work: Work, on_event: OnEvent, n_workers: int, stop: Stop) -> None:

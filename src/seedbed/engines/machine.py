@@ -13,12 +13,14 @@ from pathlib import Path
 
 from seedbed.engines.local import find_device, n_cores
 from seedbed.records import Pack, Placement
+from seedbed.settings import LSTM, Labels, Settings, Text
 from seedbed.study.pack import Room, ShapeKey
 
 CPU_PACK = 24 * 2**20  # bytes; beyond the cache, stacking on a CPU gains nothing (docs/log.md)
-GPU_PACK = 16 * 2**30
-GPU_LANES = 6  # packs that share a GPU at a time, each on its own stream
+GPU_PACK = 8 * 2**30  # with all lanes full of such packs 96 GiB
+GPU_LANES = 12  # packs that share a GPU at a time, each on its own stream
 WORTH_COMPILING = 100_000  # model-steps of a pack that earn back some 15 s of compiling (docs/log.md)
+UNROLLED = 16  # positions of a recurrence that may be compiled: the compiler writes each one out
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Machine:
         """Packs that one process trains in turn."""
         return 1 if self.device == "cpu" else GPU_LANES
 
+    @property
+    def n_side_by_side(self) -> int:
+        """Packs that train at a time, in all processes together."""
+        return self.n_workers * self.n_lanes
+
     def room(self, stacked: Mapping[ShapeKey, int] | None = None) -> Room:
         """Limits of packs; `stacked` are those of shapes for which it was measured how many runs pay."""
         if self.device == "cpu":
@@ -51,7 +58,7 @@ class Machine:
     def placement(self, pack: Pack, n_packs: int) -> Placement:
         """Single-threaded workers when there are packs for all of them; else a pack may use the idle cores."""
         alone = pack.runs[0].settings.train.alone
-        side_by_side = 1 if alone else min(self.n_workers * self.n_lanes, max(1, n_packs))
+        side_by_side = 1 if alone else min(self.n_side_by_side, max(1, n_packs))
         threads = max(1, n_cores() // side_by_side) if self.device == "cpu" else 1
         engine = self.engine or self._engine(pack)
         return Placement(self.device, threads, engine, workers=side_by_side, alone=alone)
@@ -60,8 +67,15 @@ class Machine:
         """On a GPU the whole update is one graph, compiled first where the pack is long and wide enough to pay."""
         if self.device == "cpu":
             return "plain"
+        if _is_long_recurrence(pack.runs[0].settings):
+            return "graph"
         n_model_steps = sum(run.settings.n_steps(run.facts) for run in pack.runs)
         return "compiled" if n_model_steps >= WORTH_COMPILING else "graph"
+
+
+def _is_long_recurrence(settings: Settings) -> bool:
+    task = settings.task
+    return isinstance(settings.model, LSTM) and isinstance(task, Text | Labels) and task.length > UNROLLED
 
 
 def machine_name(device: str) -> str:

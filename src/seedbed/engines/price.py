@@ -3,7 +3,8 @@
     prices = Prices(read_rates(), machine_name("cpu"))
     prices.of(pack, placement).seconds
 
-A pack that was timed before costs what it did. Else the time of an update is a + b·x, x being what its operations and
+A pack that was timed before costs what it did; beside another number of packs on a GPU, as much more or less as such
+packs slow each other down there. Else the time of an update is a + b·x, x being what its operations and
 bytes would take at round figures; a and b are fitted to the packs of the same task and model that were timed here.
 """
 
@@ -12,11 +13,12 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from statistics import median
 from typing import Final, NamedTuple
 
-from seedbed.engines.guess import START, expected, guess, widest
+from seedbed.engines.guess import START, expected, guess, on_device, slowdown, widest
 from seedbed.engines.rates import Rate
 from seedbed.models.count import effective_batch
 from seedbed.models.work import record_work, update_work
@@ -95,12 +97,14 @@ class Prices:
 
     def _of_shape(self, runs: Sequence[Run], placement: Placement) -> Sequence[Rate]:
         """Packs of this shape that were timed in the same way, of however many runs."""
-        return self._by_shape.get((shape_of(runs), placement.device, placement.engine, placement.threads), ())
+        key = (shape_of(runs), placement.device, placement.engine, placement.threads)
+        return [_beside(rate, placement.workers) for rate in self._by_shape.get(key, ())]
 
     def _kin(self, runs: Sequence[Run], placement: Placement) -> Sequence[Rate]:
         """Packs that were timed in the same way: of the same task and model, or of any where there are none."""
         way = [rate for rate in self._rates if (rate.device, rate.engine) == (placement.device, placement.engine)]
-        return [rate for rate in way if rate.family == family(runs[0].settings)] or way
+        kin = [rate for rate in way if rate.family == family(runs[0].settings)] or way
+        return [_beside(rate, placement.workers) for rate in kin]
 
     def _peak(self, pack: Pack, placement: Placement) -> int | None:
         """Bytes that such a pack held at most when it was trained here."""
@@ -162,6 +166,12 @@ def law(points: Sequence[tuple[float, float]]) -> _Law:
     return _Law(step, slope) if step >= 0 else through_zero
 
 
+def _beside(rate: Rate, workers: int) -> Rate:
+    """What a pack would have taken beside so many others."""
+    factor = slowdown(rate.device, workers) / slowdown(rate.device, rate.workers)
+    return rate if factor == 1 else replace(rate, seconds=on_device(rate.seconds, factor))
+
+
 def _for_more(rate: Rate, n_runs: int) -> dict[str, float]:
     """Times of the same shape with another number of runs: on a CPU the work grows with it, a GPU has room."""
     growing = {"compute", "evaluate", "write", "save"} if rate.device == "cpu" else {"save"}
@@ -182,16 +192,22 @@ def calendar(run: Run) -> dict[str, int]:
 
 
 def estimate(
-    packs: Sequence[tuple[Pack, Placement]], prices: Prices, left: Mapping[str, float], n_workers: int
+    packs: Sequence[tuple[Pack, Placement]], prices: Prices, left: Mapping[str, float], n_side_by_side: int
 ) -> Estimate:
-    """What a study takes: packs handed to workers in their order, those alone after all others; `left` are shares."""
+    """What a study takes; `left` are the shares of packs that are still to be done."""
     priced = {pack.id: prices.of(pack, placement) for pack, placement in packs}
-    seconds = {name: price.seconds * left.get(name, 1.0) for name, price in priced.items()}
-    shared = [seconds[pack.id] for pack, placement in packs if not placement.alone]
-    alone = [seconds[pack.id] for pack, placement in packs if placement.alone]
-    busy = makespan(shared, n_workers) + sum(alone)
+    seconds = [(priced[pack.id].seconds * left.get(pack.id, 1.0), placement) for pack, placement in packs]
     start = prices.start(packs[0][1].device) if packs else 0.0
-    return Estimate(start + busy, priced)
+    return Estimate(start + busy(seconds, n_side_by_side), priced)
+
+
+def busy(seconds: Iterable[tuple[float, Placement]], n_side_by_side: int) -> float:
+    """How long packs of these seconds take in all: side by side in their order, those alone after all others."""
+    shared: list[float] = []
+    alone: list[float] = []
+    for spent, placement in seconds:
+        (alone if placement.alone else shared).append(spent)
+    return makespan(shared, n_side_by_side) + sum(alone)
 
 
 def makespan(seconds: Iterable[float], n_workers: int) -> float:

@@ -27,10 +27,11 @@ BASES: Mapping[Basis, str] = {
 def plan_as_json(
     plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str], price: Estimate | None = None
 ) -> dict[str, Any]:
-    """`plan --json`."""
+    """`plan --json`; packs are those that hold runs of this plan, and the price is that of all that was asked for."""
     prices = {} if price is None else {name: asdict(one) for name, one in price.packs.items()}
     costs = {} if price is None else {"seconds": price.seconds, "basis": price.basis}
     pack_of = {run.id: pack.id for pack in packs for run in pack.runs}
+    wanted = {run.id for run in plan.runs}
     return {
         "study": plan.study,
         "runs": [
@@ -44,15 +45,24 @@ def plan_as_json(
         "packs": [
             {"id": pack.id, "runs": [run.id for run in pack.runs], "bytes": pack.bytes} | prices.get(pack.id, {})
             for pack in packs
+            if not wanted.isdisjoint(run.id for run in pack.runs)
         ],
         **costs,
     }  # fmt: skip
 
 
 def plan_tables(
-    plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str], device: str, price: Estimate | None = None
+    plans: Sequence[Plan],
+    packs: Sequence[Pack],
+    statuses: Mapping[str, str],
+    device: str,
+    price: Estimate | None = None,
 ) -> list[Table]:
-    """The points of a plan with their sizes, and the packs they would train in with their price."""
+    """The points of plans with their sizes, and the packs they would train in together with their price."""
+    return [*(_points_table(plan, statuses) for plan in plans), _packs_table(packs, device, price)]
+
+
+def _points_table(plan: Plan, statuses: Mapping[str, str]) -> Table:
     points: dict[str, list[Run]] = {}
     for run in plan.runs:
         points.setdefault(point_in_words(run.point) or run.settings.model.kind, []).append(run)
@@ -65,7 +75,7 @@ def plan_tables(
     seeds = sorted({run.seed for run in plan.runs})
     columns = ("point", "seeds", "steps", "parameters", "non-embedding", "state")
     title = f"{plan.study}: {len(points)} points, {len(plan.runs)} runs, seeds {_some(map(str, seeds))}"
-    return [Table(title, columns, tuple(rows)), _packs_table(packs, device, price)]
+    return Table(title, columns, tuple(rows))
 
 
 def _packs_table(packs: Sequence[Pack], device: str, price: Estimate | None) -> Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,9 @@ from safetensors.numpy import load, save
 
 from seedbed.errors import DamagedCheckpoint
 from seedbed.records import Arrays
-from seedbed.store.files import write_whole
+from seedbed.store.files import explained, make_folders, write_whole
+
+WRITERS = 8  # files that are put in place at a time: most of it is waiting for the disk
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,15 @@ class Written:
     bytes: int
 
 
+@dataclass(frozen=True)
+class File:
+    """Arrays to be written, whose they are, and where."""
+
+    path: Path
+    arrays: Arrays
+    identity: Identity
+
+
 def digest_of(data: bytes) -> str:
     """BLAKE2b-256 in hexadecimal."""
     return hashlib.blake2b(data, digest_size=32).hexdigest()
@@ -54,13 +66,22 @@ def digest_of_value(value: Any) -> str:
     return digest_of(_canonical(value).encode())
 
 
-def write_arrays(path: Path, arrays: Arrays, identity: Identity, kept: str) -> Written:
+def write_arrays(file: File, kept: str) -> Written:
     """Put arrays in a file, whole or not at all."""
     # safetensors reads memory as if C-ordered: a transposed view would be saved with its numbers shuffled.
-    ordered = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    data = save(ordered, {"seedbed": _canonical(asdict(identity))})
-    write_whole(path, data, kept)
+    ordered = {name: np.asarray(array, order="C") for name, array in file.arrays.items()}
+    data = save(ordered, {"seedbed": _canonical(asdict(file.identity))})
+    write_whole(file.path, data, kept)
     return Written(digest_of(data), len(data))
+
+
+def write_files(files: Sequence[File], kept: str) -> list[Written]:
+    """Put each of these in place, several at a time; an error is raised when no file is being written any more."""
+    with explained(files[0].path, kept):
+        make_folders(file.path.parent for file in files)
+    with ThreadPoolExecutor(min(WRITERS, len(files))) as pool:
+        written = [pool.submit(write_arrays, file, kept) for file in files]
+    return [one.result() for one in written]
 
 
 def read_arrays(path: Path, identity: Identity, digest: str) -> Arrays:

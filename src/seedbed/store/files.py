@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -49,10 +49,19 @@ def _write_synced(path: Path, data: bytes) -> None:
 
 def make_folder(path: Path) -> None:
     """Create a folder and its parents so that they survive a loss of power."""
-    if not path.is_dir():
-        make_folder(path.parent)
+    make_folders([path])
+
+
+def make_folders(paths: Iterable[Path]) -> None:
+    """Create folders in the same way; what they lie in is flushed once, however many there are."""
+    missing = [path for path in dict.fromkeys(paths) if not path.is_dir()]
+    parents = dict.fromkeys(path.parent for path in missing)
+    if missing:
+        make_folders(parents)
+    for path in missing:
         path.mkdir(exist_ok=True)
-        sync_folder(path.parent)
+    for parent in parents:
+        sync_folder(parent)
 
 
 def sync_folder(path: Path) -> None:

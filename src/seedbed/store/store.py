@@ -41,7 +41,15 @@ from seedbed.records import (
     StoredStudy,
 )
 from seedbed.store import changes, schema
-from seedbed.store.checkpoints import Identity, digest_of_value, read_arrays, take_slots, write_arrays
+from seedbed.store.checkpoints import (
+    File,
+    Identity,
+    digest_of_value,
+    read_arrays,
+    take_slots,
+    write_arrays,
+    write_files,
+)
 from seedbed.store.database import Database
 from seedbed.store.files import is_locked, locked
 from seedbed.store.readings import ENDED, fold, sample_of, unfold
@@ -144,12 +152,14 @@ class Store:
         """Put weights and state in place after their readings were recorded; the state before is then given up."""
         pack = self._pack(pack_id)
         kept = "all recorded readings" + ("" if pack.step is None else f" and the state of step {pack.step:,}")
-        weights = self._write_weights(pack, saved, kept)
+        due = self._due_weights(pack, saved)
         path = self._state_path(pack_id, saved.step)
-        state = write_arrays(path, saved.state, _state_of(pack_id, pack.members, saved.step), kept)
+        state = File(path, saved.state, _state_of(pack_id, pack.members, saved.step))
+        digested, *written = write_files([state, *due.values()], kept)  # the largest first
+        weights = [{"run": run, "step": saved.step, **asdict(one)} for run, one in zip(due, written, strict=True)]
         with self._database.write() as connection:
             changes.upsert(connection, checkpoints, weights)
-            values = {"step": saved.step, "digest": state.digest}
+            values = {"step": saved.step, "digest": digested.digest}
             connection.execute(update(packs).where(packs.c.id == pack_id).values(values))
             changes.settle(connection, pack_id)
             changes.choose_best(connection, pack_id, saved.step, {row["run"] for row in weights})
@@ -157,15 +167,14 @@ class Store:
             if older != path:
                 older.unlink(missing_ok=True)
 
-    def _write_weights(self, pack: AnyRow, saved: Saved, kept: str) -> list[dict[str, Any]]:
-        """Rows of `checkpoints` for the weights just written; a run taken out of the pack is passed over."""
+    def _due_weights(self, pack: AnyRow, saved: Saved) -> dict[str, File]:
+        """Files of the weights to be kept, by run; a run taken out of the pack is passed over."""
         owned = {row.id: row for row in self._database.fetch(select(runs).where(runs.c.pack == pack.id))}
         due = {pack.members[slot]: arrays for slot, arrays in saved.weights.items() if pack.members[slot] in owned}
-        rows = []
-        for run, arrays in due.items():
-            path, identity = self._weights_path(run, saved.step), _weights_of(owned[run], saved.step)
-            rows.append({"run": run, "step": saved.step, **asdict(write_arrays(path, arrays, identity, kept))})
-        return rows
+        return {
+            run: File(self._weights_path(run, saved.step), arrays, _weights_of(owned[run], saved.step))
+            for run, arrays in due.items()
+        }
 
     def stop(self, pack_id: str) -> None:
         """Mark the runs that were going on as stopped."""
@@ -218,8 +227,8 @@ class Store:
         }  # fmt: skip
         if state is not None and pack.step is not None:
             path, identity = self._state_path(row["id"], pack.step), _state_of(row["id"], members, pack.step)
-            arrays = take_slots(state, slots, len(pack.runs))
-            row |= {"step": pack.step, "digest": write_arrays(path, arrays, identity, "the unsplit pack").digest}
+            file = File(path, take_slots(state, slots, len(pack.runs)), identity)
+            row |= {"step": pack.step, "digest": write_arrays(file, "the unsplit pack").digest}
         predicted = None if pack.bytes is None else round(pack.bytes * share)
         changes.start_part(connection, row, {"predicted": predicted, "counts": dict(pack.cost.counts)})
         return str(row["id"])

@@ -110,7 +110,7 @@ def _priced(plan: Plan, standing: Mapping[str, StoredRun]) -> Iterator[Table]:
 
     machine = Machine.here()
     packs, done = packs_of([plan], machine), {name: run.status for name, run in standing.items()}
-    yield from plan_tables(plan, packs, done, machine.device, price_study(packs, machine, standing))
+    yield from plan_tables([plan], packs, done, machine.device, price_study(packs, machine, standing))
 
 
 def _done(plan: Plan, standing: Mapping[str, StoredRun]) -> Iterator[str]:
