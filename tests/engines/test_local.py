@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from seedbed.engines import local
 from seedbed.engines.local import Failed, Stop, Task, _pieces, failure, process_age, run_jobs
 from seedbed.records import Event, Stepped
 
@@ -129,6 +130,15 @@ def test_a_task_starts_when_what_is_done_ahead_for_it_has_ended_and_others_go_on
     ]
     run_jobs(jobs, look_and_count, lambda number, event: seen.append((number, event.step)), 1, never, n_lanes=3)
     assert seen == [(1, 0), (1, 2), (1, 2), (1, 2), (0, 1), (0, 2), (2, 1)]
+
+
+def test_where_lanes_are_full_those_made_ready_ahead_may_join_but_not_many() -> None:
+    plain, ready = Task(partial(value, 1)), Task(partial(value, 1), ahead=do_nothing)
+    queue = local._Queue([plain, plain, ready, ready, ready])
+    assert queue.take((), room=1) == 0
+    assert [queue.take((0,), room) for room in (0, -1, -local.EXTRA)] == [2, 3, None]
+    assert [queue.take((0,), room=0) for _ in range(2)] == [4, None]
+    assert queue.take((0,), room=1) == 1
 
 
 def test_what_fails_ahead_is_not_told_and_its_task_is_done(capfd: pytest.CaptureFixture[str]) -> None:

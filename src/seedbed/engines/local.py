@@ -28,6 +28,7 @@ from seedbed.engines.memory import keep_freed_memory
 from seedbed.records import Event, Stepped
 
 TICK = 0.5  # seconds between progress events that cross a process border
+EXTRA = 3  # lanes besides, for tasks that something was done ahead for: the longest are among them
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,18 @@ class _Queue:
         """The tasks that have not been started."""
         return [number for number in range(len(self._tasks)) if number not in self._started]
 
-    def take(self, busy: Collection[int]) -> int | None:
-        """A task to start beside those that are being done; None where there is none yet, or none any more."""
-        if any(self._tasks[number].alone for number in busy):
+    def take(self, busy: Collection[int], room: int = 1) -> int | None:
+        """A task to start beside those that are being done; None where there is none yet, or none any more.
+
+        Where there is no room, but not too little either, one whose start was made short may: it has waited already.
+        """
+        if room <= -EXTRA or any(self._tasks[number].alone for number in busy):
             return None
         waiting = self.waiting()
         shared = [number for number in waiting if not self._tasks[number].alone]
         fit = [number for number in shared if self._is_ready(number)] if shared else [] if busy else waiting
+        if room <= 0:
+            fit = [number for number in fit if self._tasks[number].ahead is not None]
         if not fit:
             return None
         self._started.add(fit[0])
@@ -123,7 +129,7 @@ def _run_here(tasks: list[Task], work: Work, on_event: OnEvent, n_lanes: int, st
         queue = _Queue(tasks, ahead.is_ready)
         while True:
             ahead.go_on()
-            while len(lanes) < n_lanes and not stop() and (number := queue.take(lanes)) is not None:
+            while not stop() and (number := queue.take(lanes, n_lanes - len(lanes))) is not None:
                 lanes[number] = work(tasks[number].prepare(), stop)
             if not lanes:
                 if not queue.waiting() or stop():
