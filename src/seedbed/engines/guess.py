@@ -27,9 +27,9 @@ GPU: Final = {
     "compiled": Speed(40e12, 2e12, 1e-4, 30.0),
 }  # fmt: skip
 START: Final = {"cpu": 5.0, "cuda": 10.0}  # seconds from the command to the first update: processes, imports
-# How many times more updates a second so many packs make together than one does, on one GPU: between the GPT's 1.31,
-# 1.87, 2.45, 2.7 and the LSTM's 1.49, 2.36, 3.3, 3.6 with 2, 4, 8 and 12 lanes (H200, report D's, 2 runs a pack).
-GAINS: Final = {1: 1.0, 2: 1.3, 4: 1.9, 8: 2.6, 12: 3.0}
+# How many times more updates a second so many packs make together than one does, on one GPU: between the GPT's 2.09 and
+# 3.35 with 4 and 12 lanes and the LSTM's 1.49, 2.36, 3.3, 3.7 with 2, 4, 8 and 12 (H200, report D's, 2 runs a pack).
+GAINS: Final = {1: 1.0, 2: 1.4, 4: 2.2, 8: 3.1, 12: 3.5}
 DEVICE_WORK: Final = frozenset({"compute", "evaluate"})
 PREPARE, SAVE, SAVED_BYTES = 0.3, 0.05, 100e6  # seconds of a build and of a save, and its bytes a second
 
@@ -51,7 +51,7 @@ def slowdown(device: str, workers: int) -> float:
     """How much longer a pack's work on the device takes beside others than alone; cores of a CPU are not shared.
 
     >>> [round(slowdown("cuda", workers), 2) for workers in (1, 3, 12, 24)]
-    [1.0, 1.88, 4.0, 8.0]
+    [1.0, 1.67, 3.43, 6.86]
     """
     if device == "cpu" or workers <= 1:
         return 1.0
