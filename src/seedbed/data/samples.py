@@ -24,7 +24,7 @@ from seedbed.draws import bits, device_keys
 
 Rows: TypeAlias = NDArray[np.int64]
 LAST = torch.iinfo(torch.int32).max
-IN_STEP = 4096  # up to so many samples are put in order within the update; more, once an epoch, told by the host
+IN_STEP = 4096  # up to so many samples a GPU puts in order within the update; else once an epoch, told by the host
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Epochs:
         self._lengths = self.per_epoch.tolist()
         self._keys = device_keys(seeds, "order", device)
         self._index = torch.arange(max(n_samples), device=device)
-        kept = len(self._index) > IN_STEP and max(self._lengths) > 1
+        kept = (device.type == "cpu" or len(self._index) > IN_STEP) and max(self._lengths) > 1
         self._order = torch.zeros(len(seeds), len(self._index), dtype=torch.int32, device=device) if kept else None
         self._ordered: list[int] = []  # the epoch of every run that the kept order is of
 

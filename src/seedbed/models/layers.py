@@ -50,7 +50,7 @@ def linear(x: Float[Tensor, "R *n D"], weight: Float[Tensor, "R E D"], bias: Flo
     """Each run's own affine map of the last axis."""
     if len(weight) == 1:
         own = weight.squeeze(0), None if bias is None else bias.squeeze(0)  # indexing would copy the whole gradient
-        return map_rows(x, *own) if suits(x) else F.linear(x, *own)
+        return map_rows(x, *own) if suits(x, own[0]) else F.linear(x, *own)
     flat = x.reshape(len(weight), -1, x.shape[-1])
     if bias is None:
         mapped = flat @ weight.mT
