@@ -34,10 +34,11 @@ def settings(corpus, sampler, batch_size=4, **more):
     return Settings.of(dials | more)
 
 
-def drawn(batches, numbers, slot):
+def drawn(batches, numbers, slot, accumulate=1):
     """The samples of these batches that count for a run: inputs and last target as one tuple, with their weights."""
     rows, weights = [], []
     for number in numbers:
+        batches.prepare(number // accumulate)
         batch = batches.draw(torch.tensor([number]))
         for row in torch.nonzero(batch.weights[slot] > 0)[:, 0].tolist():
             rows.append((*batch.inputs[slot, row].tolist(), int(batch.targets[slot, row, -1])))
@@ -45,13 +46,14 @@ def drawn(batches, numbers, slot):
     return rows, weights
 
 
-@pytest.mark.parametrize("in_step", [4096, 3])
+@pytest.mark.parametrize("in_step", [False, True], ids=["order made by the host", "in the update, as on a GPU"])
 @pytest.mark.parametrize("sampler", ["windows", "epochs"])
 def test_an_epoch_shows_every_window_once(corpus, sampler, in_step, monkeypatch):
     """74 letters as one row: 69 windows with stride 1, or 15 side by side of which the last is short."""
-    monkeypatch.setattr(samples, "IN_STEP", in_step)
     runs = [settings(corpus, sampler, 4), settings(corpus, sampler, 7)]
     batches = make_batches(runs, [3, 4], CPU)
+    if in_step:
+        monkeypatch.setattr(batches._training._epochs, "_order", None)
     row = prepare_text(runs[0].task).parts["train"].ids.tolist()
     starts = range(69) if sampler == "windows" else range(0, 73, 5)
     padded = row + [0] * LENGTH
@@ -63,7 +65,6 @@ def test_an_epoch_shows_every_window_once(corpus, sampler, in_step, monkeypatch)
         for epoch in range(2):
             found = []
             for step in range(epoch * per_epoch, (epoch + 1) * per_epoch):
-                batches.prepare(step)
                 rows, weights = drawn(batches, [step], slot)
                 assert sum(weights) == pytest.approx(1.0)
                 found += rows
@@ -74,9 +75,8 @@ def test_an_epoch_shows_every_window_once(corpus, sampler, in_step, monkeypatch)
 
 def test_the_order_of_an_epoch_is_the_same_kept_or_made_in_the_update(corpus, monkeypatch):
     run = [settings(corpus, "windows")] * 2
-    in_step = make_batches(run, [0, 9], CPU)
-    monkeypatch.setattr(samples, "IN_STEP", 3)
-    kept = make_batches(run, [0, 9], CPU)
+    in_step, kept = make_batches(run, [0, 9], CPU), make_batches(run, [0, 9], CPU)
+    monkeypatch.setattr(in_step._training._epochs, "_order", None)  # as on a GPU
     for step in (0, 5, 20, 3):  # a state restored may lie in an earlier epoch
         kept.prepare(step)
         assert torch.equal(kept.draw(torch.tensor([step])).inputs, in_step.draw(torch.tensor([step])).inputs)
@@ -114,7 +114,7 @@ def test_several_batches_of_an_update_are_one_large_batch(corpus, sampler):
     small = make_batches([settings(corpus, sampler, 4, **{"train.accumulate": 3})], [2], CPU)
     large = make_batches([settings(corpus, sampler, 12)], [2], CPU)
     for step in range(7):
-        rows, weights = drawn(small, range(3 * step, 3 * step + 3), 0)
+        rows, weights = drawn(small, range(3 * step, 3 * step + 3), 0, accumulate=3)
         whole, whole_weights = drawn(large, [step], 0)
         assert Counter(rows) == Counter(whole)
         assert weights == pytest.approx(whole_weights)

@@ -234,6 +234,8 @@ def test_order_and_neighbours_change_no_draw():
     )
     assert torch.equal(forward.bank.weights, backward.bank.weights.flip(0))
     for step in (0, 1, 5):
+        for trainer in (forward, backward):
+            trainer.batches.prepare(step)
         one, other = (t.batches.draw(torch.tensor([step])) for t in (forward, backward))
         assert torch.equal(one.inputs, other.inputs.flip(0))
         assert torch.equal(one.weights, other.weights.flip(0))

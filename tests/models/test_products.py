@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from seedbed.models import products
-from seedbed.models.products import MANY, map_rows, suits
+from seedbed.models.products import MANY, MUCH, map_rows, suits
 from seedbed.settings import Settings
 from seedbed.train.step import Trainer
 
@@ -31,9 +31,11 @@ def test_value_and_gradients_are_those_of_a_linear_map(shape, biased):
 
 
 def test_only_large_single_precision_products_are_taken():
-    assert suits(torch.empty(2, MANY // 2, 5)) is products.HAS_ONEDNN
-    assert not suits(torch.empty(MANY - 1, 5))
-    assert not suits(torch.empty(MANY, 5, dtype=torch.float64))
+    weight = torch.empty(MUCH // MANY // 64, 64)
+    assert suits(torch.empty(2, MANY // 2, 64), weight) is products.HAS_ONEDNN
+    assert not suits(torch.empty(MANY - 1, 64), torch.empty(9999, 64))
+    assert not suits(torch.empty(MANY, 64), weight[1:])
+    assert not suits(torch.empty(MANY, 64, dtype=torch.float64), weight)
 
 
 @onednn

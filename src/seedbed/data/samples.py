@@ -97,6 +97,7 @@ class Epochs:
         kept = (device.type == "cpu" or len(self._index) > IN_STEP) and max(self._lengths) > 1
         self._order = torch.zeros(len(seeds), len(self._index), dtype=torch.int32, device=device) if kept else None
         self._ordered: list[int] = []  # the epoch of every run that the kept order is of
+        self.prepare(0)
 
     def prepare(self, step: int) -> None:
         """Makes the orders that the update after `step` updates needs, in place, since a captured update reads them."""

@@ -401,7 +401,7 @@ def _score_mask(seen: Bool[Tensor, "... T S"], bias: Float[Tensor, "... T S H"] 
     mask = seen if seen.ndim == 2 else seen.flatten(0, 1)[:, None]
     if bias is None:
         return mask
-    by_head = bias.movedim(-1, -3) if bias.ndim == 3 else bias.movedim(-1, -3).flatten(0, 1)
+    by_head = bias.movedim(-1, -3)[None] if bias.ndim == 3 else bias.movedim(-1, -3).flatten(0, 1)
     return by_head.masked_fill(~mask, float("-inf"))
 
 

@@ -7,7 +7,7 @@ Hutter, "Decoupled Weight Decay Regularization", algorithm 2).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,12 +15,19 @@ from torch import Tensor
 
 from seedbed.settings import Train
 
+CACHED = 2**17  # numbers of a tensor; operations on whole rows would each fetch them anew (docs/log.md)
 N_MOMENTS = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 
 
 def clip_scales(norms: Float[Tensor, "R"], limits: Float[Tensor, "R 1"]) -> Float[Tensor, "R 1"]:
     """What multiplies each run's gradient so that its norm stays within its limit (0: no limit)."""
     return torch.where(limits > 0, (limits / (norms[:, None] + 1e-6)).clamp(max=1.0), 1.0)
+
+
+def _parts(n_runs: int, n: int) -> Iterator[slice]:
+    """Columns that are updated together: as many as stay in a core's cache from one operation to the next."""
+    width = max(1, CACHED // n_runs)
+    return (slice(start, start + width) for start in range(0, n, width))
 
 
 class Optimizer:
@@ -59,7 +66,14 @@ class Optimizer:
         if self.decayed is not None:
             decay = torch.where(self.decayed, decay, 1.0 if self.kind == "adamw" else 0.0)
         scales = clip_scales(norms, self.clip)
-        self.rule(self.weights, self.moments, gradients, scales, active[:, None], size, decay, *rest)
+        numbers = size, decay, *rest
+        if self.weights.device.type != "cpu":
+            self.rule(self.weights, self.moments, gradients, scales, active[:, None], *numbers)
+            return
+        for some in _parts(*self.weights.shape):
+            rows = [x[:, some] for x in (self.weights, gradients, *self.moments)]
+            own = (x if x.shape[1] == 1 else x[:, some] for x in numbers)
+            self.rule(rows[0], rows[2:], rows[1], scales, active[:, None], *own)
 
     def _numbers(self, rate: Float[Tensor, "R 1"]) -> tuple[Tensor, ...]:
         """One number a run for each place in the rule; worked out in double precision, and only here."""
