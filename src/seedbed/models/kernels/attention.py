@@ -37,20 +37,16 @@ def _load(start, bias, part, h, t, T, D: tl.constexpr, K: tl.constexpr, BIASED: 
 
 
 @triton.jit
-def _hide(scores, away, inside, slope, CAUSAL: tl.constexpr, ALIBI: tl.constexpr):
-    """Scores of positions that look `away` many back; −∞ where they do not."""
+def _scores(q, k, t, s, T, slope, scale, CAUSAL: tl.constexpr, ALIBI: tl.constexpr, PRECISION: tl.constexpr):
+    """How positions t of one head look at positions s; −∞ where they do not."""
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+    away = t[:, None] - s[None, :]
     if ALIBI:
         scores -= slope * tl.abs(away).to(tl.float32)
+    seen = s[None, :] < T
     if CAUSAL:
-        inside = inside & (away >= 0)
-    return tl.where(inside, scores, float("-inf"))
-
-
-@triton.jit
-def _scores(q, k, t, s, T, slope, scale, CAUSAL: tl.constexpr, ALIBI: tl.constexpr, PRECISION: tl.constexpr):
-    """How positions t of one head look at positions s."""
-    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-    return _hide(scores, t[:, None] - s[None, :], s[None, :] < T, slope, CAUSAL, ALIBI)
+        seen = seen & (away >= 0)
+    return tl.where(seen, scores, float("-inf"))
 
 
 @triton.jit
@@ -120,19 +116,13 @@ def _through(
     q, k, v, g, down, log, t, s, T, slope, scale,
     CAUSAL: tl.constexpr, ALIBI: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of queries at t, and of keys and values at s, through the weights of the ones on the others.
-
-    Weights are worked out with a row for each s: so they, and their gradients, go from one product into the next in
-    registers, all but those for the queries.
-    """
-    scores = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale
-    scores = _hide(scores, t[None, :] - s[:, None], s[:, None] < T, slope, CAUSAL, ALIBI)
-    weights = tl.exp(scores - log[None, :])
-    grad_v = tl.dot(weights.to(g.dtype), g, input_precision=PRECISION)
-    of_scores = weights * (tl.dot(v, tl.trans(g), input_precision=PRECISION) - down[None, :]) * scale
-    of_scores = of_scores.to(q.dtype)
-    grad_k = tl.dot(of_scores, q, input_precision=PRECISION)
-    grad_q = tl.dot(tl.trans(of_scores), k, input_precision=PRECISION)
+    """Gradients of queries at t, and of keys and values at s, through the weights of the ones on the others."""
+    weights = tl.exp(_scores(q, k, t, s, T, slope, scale, CAUSAL, ALIBI, PRECISION) - log[:, None])
+    grad_v = tl.dot(tl.trans(weights.to(g.dtype)), g, input_precision=PRECISION)
+    grad_scores = weights * (tl.dot(g, tl.trans(v), input_precision=PRECISION) - down[:, None]) * scale
+    grad_scores = grad_scores.to(q.dtype)
+    grad_q = tl.dot(grad_scores, k, input_precision=PRECISION)
+    grad_k = tl.dot(tl.trans(grad_scores), q, input_precision=PRECISION)
     return grad_q, grad_k, grad_v
 
 
