@@ -81,7 +81,8 @@ class Trainer:
 
     def _update(self) -> None:
         use_precision(self.precision)
-        self.model.train()
+        if not self.model.training:  # telling every part costs as much as a layer of a small model
+            self.model.train()
         loss, gradients = self._loss_and_gradients()
         with torch.no_grad():
             norms = torch.linalg.vector_norm(gradients, dim=1)
