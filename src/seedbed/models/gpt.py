@@ -11,6 +11,7 @@ from typing import TypeAlias, cast
 import torch
 from torch import Tensor, nn
 
+from seedbed.models.fused import add_norm, fused_attention, fuses_attention, fuses_norm, gelu_of
 from seedbed.models.layers import (
     ACTIVATIONS,
     Dropout,
@@ -20,14 +21,9 @@ from seedbed.models.layers import (
     Output,
     Positions,
     PositionTable,
-    add_norm,
     attend,
     attend_through,
     attention_weights,
-    fused_attention,
-    fuses_attention,
-    fuses_norm,
-    gelu_of,
     join,
     mix_by_weights,
     places,

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from seedbed.models.fused import fused_cells, has_fused_cells, has_library_lstm, library_lstm
 from seedbed.models.layers import (
     ACTIVATIONS,
     Dropout,
@@ -21,10 +22,6 @@ from seedbed.models.layers import (
     Linear,
     Output,
     Positions,
-    fused_cells,
-    has_fused_cells,
-    has_library_lstm,
-    library_lstm,
     take,
 )
 from seedbed.models.taps import NO_TAPS, Taps
