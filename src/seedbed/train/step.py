@@ -6,6 +6,7 @@ neighbours, which share no operation with it, go on untouched.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import cast
@@ -60,6 +61,7 @@ class Trainer:
         self.scorer = Scorer(self.model, self.precision, dtype)
         self._losses, self._score = self._batch_losses, self._sample_scores
         if engine == "compiled":
+            warnings.filterwarnings("ignore", r"\s*Online softmax is disabled")  # a note of the compiler to its makers
             self._losses = torch.compile(self._batch_losses, dynamic=False)
             self._score = torch.compile(self._sample_scores, dynamic=False)
             self.optimizer.rule = torch.compile(self.optimizer.rule, dynamic=False)
