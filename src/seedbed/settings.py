@@ -217,7 +217,12 @@ class Train(Dials):
     tokens: int | None = Field(
         None, ge=1, le=10**15, description="training tokens, instead of steps; the last update may pass them"
     )
-    seconds: float | None = Field(None, gt=0.0, le=1e9, description="seconds of computing, instead of steps")
+    seconds: float | None = Field(
+        None,
+        gt=0.0,
+        le=1e9,
+        description="seconds of computing, instead of steps; where packs share a GPU, by the clock",
+    )
     batch_size: Positive = Field(512, description="samples per batch; capped at the training set")
     accumulate: int = Field(1, ge=1, le=1_000_000, description="batches whose gradients make one update")
     optimizer: Literal["sgd", "momentum", "adam", "adamw"] = Field(

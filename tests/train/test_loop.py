@@ -176,3 +176,25 @@ def test_a_diverged_run_is_told_with_step_and_cause_and_no_more_readings():
 
 def test_training_twice_gives_the_same_bytes():
     assert comparable(events(PACK, seeds=(1, 2, 3))) == comparable(events(PACK, seeds=(1, 2, 3)))
+
+
+def test_a_divergence_between_records_is_told_after_going_on_and_only_once():
+    """One run breaks at once, the pack stops before a record tells so, goes on, stops after it, and goes on again."""
+    dials = {"train.steps": 30, "train.eval_first": 0, "train.eval_every": 10, "train.batch_size": 512}
+    runs = [Settings.of(TINY | dials | {"train.lr": lr}) for lr in (1e30, 1e-3)]
+
+    def until(n, state=None):
+        return events(runs, (0, 1), stop=iter([False] * n + [True] * 99).__next__, resume=state)
+
+    def told(found):
+        return [(type(event).__name__, event.slot) for event in found if isinstance(event, Diverged | Finished)]
+
+    first = until(5)
+    [saved] = [event for event in first if isinstance(event, Saved)]
+    assert told(first) == []
+    assert saved.state["broken_at"][0] > 0
+    second = until(10, saved.state)
+    assert told(second) == [("Diverged", 0)]
+    third = until(99, [event for event in second if isinstance(event, Saved)][-1].state)
+    assert told(third) == [("Finished", 1)]
+    assert told(events(runs, (0, 1))) == [("Diverged", 0), ("Finished", 1)]

@@ -120,3 +120,24 @@ def test_a_part_of_a_record_counts_for_the_whole(monkeypatch):
 def test_a_cost_is_shared_among_runs():
     share = Cost({"compute": 8.0}, {"compute": 4}, steady=100, peak=None).share(4)
     assert (share.seconds, share.each("compute"), share.steady, share.peak) == ({"compute": 2.0}, 0.5, 25, None)
+
+
+def test_on_a_gpu_all_time_counts_from_booking_to_booking_but_for_pauses(monkeypatch):
+    """Work is only queued there: what passes between two pieces of work is the device's time, unless it is left out."""
+    clock = iter([0.0, 1.0, 4.0, 10.0, 12.0])  # made; queued; arrived; paused; saved
+    monkeypatch.setattr("seedbed.train.meter._DeviceMemory", lambda: _Nothing())
+    monkeypatch.setattr("seedbed.train.meter.time.perf_counter", lambda: next(clock))
+    meter = Meter(Placement("cuda"))
+    with meter.spending("evaluate"):
+        pass
+    meter.wait("evaluate")
+    meter.pause()
+    with meter.spending("save"):
+        pass
+    assert {name: meter.seconds[name] for name in ("evaluate", "save")} == {"evaluate": 4.0, "save": 2.0}
+
+
+class _Nothing:
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...

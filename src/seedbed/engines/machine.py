@@ -17,7 +17,7 @@ from seedbed.settings import LSTM, Labels, Settings, Text
 from seedbed.study.pack import Room, ShapeKey
 
 CPU_PACK = 24 * 2**20  # bytes; beyond the cache, stacking on a CPU gains nothing (docs/log.md)
-GPU_PACK = 8 * 2**30  # with all lanes full of such packs 96 GiB
+GPU_PACK = 6 * 2**30  # with all lanes full of such packs 72 GiB, besides those that are compiled ahead meanwhile
 GPU_LANES = 12  # packs that share a GPU at a time, each on its own stream
 WORTH_COMPILING = 100_000  # model-steps of a pack that earn back some 15 s of compiling (docs/log.md)
 UNROLLED = 16  # positions of a recurrence that may be compiled: the compiler writes each one out

@@ -77,10 +77,13 @@ def add_norm(
 
 
 def has_library_lstm(x: Float[Tensor, "R B T D"]) -> bool:
-    """Whether the library's LSTM is taken: on a CPU run by run, on a GPU for one run on long text."""
+    """Whether the library's LSTM is taken: on a CPU run by run, on a GPU for one run on long text.
+
+    Not where 16-bit products are asked for: cuDNN's would then be those of float16, whatever was asked for.
+    """
     if torch.compiler.is_compiling():
         return False
-    return x.device.type == "cpu" or (len(x) == 1 and x.shape[2] > SHORT)
+    return x.device.type == "cpu" or (len(x) == 1 and x.shape[2] > SHORT and not torch.is_autocast_enabled("cuda"))
 
 
 def library_lstm(
@@ -108,8 +111,9 @@ def has_fused_cells(x: Float[Tensor, "R B T D"]) -> bool:
 def fused_cells(
     from_input: Float[Tensor, "R B T 4H"], past: tuple[Tensor, Tensor], of_state: Linear
 ) -> tuple[Float[Tensor, "R B T H"], tuple[Float[Tensor, "R B H"], Float[Tensor, "R B H"]]]:
-    """One layer of LSTM cells, all runs at once: states, and the last state and cell."""
+    """One layer of LSTM cells, all runs at once: states, and the last state and cell; only products are in 16 bits."""
+    from_input = from_input.to(of_state.weight.dtype)
     if of_state.bias is not None:
-        from_input = from_input + of_state.bias[:, None, None].to(from_input.dtype)
+        from_input = from_input + of_state.bias[:, None, None]
     lower = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else of_state.weight.dtype
     return recur(from_input, of_state.weight.to(lower), *past)

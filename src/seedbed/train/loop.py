@@ -36,7 +36,7 @@ from seedbed.settings import Settings, Text
 from seedbed.train.graphs import Arrival, own_stream
 from seedbed.train.meter import Meter
 from seedbed.train.readings import Reader
-from seedbed.train.step import CAUSES, Trainer
+from seedbed.train.step import CAUSES, Trainer, use_precision
 from seedbed.train.stopping import Stopping
 from seedbed.train.writing import Writer
 
@@ -118,8 +118,7 @@ class _Session:
             self.trainer.restore({name: torch.from_numpy(np.array(held)).to(device) for name, held in state.items()})
             self.step = int(self.trainer.step)
         self.stopping.restore(state)
-        broken = state["broken_at"]
-        self.live = [slot for slot in self.live if broken[slot] < 0 and self.trainer.totals[slot] > self.step]
+        self.live = [slot for slot in self.live if self.trainer.totals[slot] > self.step]
 
     def advance(self) -> None:
         with self.meter.spending("compute"), torch.cuda.stream(self.stream):
@@ -158,6 +157,7 @@ class _Session:
         if self.writer is None or self.step % self.dials.sample_every:
             return
         yield from self._wait("compute")
+        use_precision(self.trainer.precision)
         with self.meter.spending("write"), torch.cuda.stream(self.stream), self.trainer.evaluated_weights():
             written = list(self.writer.write(self.trainer.model, self.step, self.live))
         yield from written
@@ -203,6 +203,9 @@ class _Session:
     def end(self, ended: Sequence[Diverged | Finished]) -> Iterator[Event]:
         gone = {event.slot for event in ended}
         self.live = [slot for slot in self.live if slot not in gone]
+        with torch.cuda.stream(self.stream):
+            for slot in gone:  # who goes on from here knows that it was told, and of those that were not yet
+                self.trainer.end(slot)
         yield from ended
 
     def due_for_saving(self, ended: Sequence[Diverged | Finished]) -> list[int]:

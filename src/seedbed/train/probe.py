@@ -37,6 +37,7 @@ def probe_pack(settings: Sequence[Settings], seeds: Sequence[int], placement: Pl
     _update(trainer, meter, placement, seconds)
     _record(trainer, meter, placement, seconds)
     _write(trainer, meter, settings[0], seeds)
+    meter.pause()
     with meter.spending("save"):
         state = {name: held.detach().cpu().numpy().copy() for name, held in trainer.state().items()}
         trainer.kept(range(len(settings)), state)

@@ -30,6 +30,7 @@ from seedbed.train.loss import n_right, sample_losses
 from seedbed.train.optim import Optimizer
 from seedbed.train.schedule import Schedule
 
+MANY_SHAPES = 10_000  # programs of one function that may be compiled: every pack of a study has a shape of its own
 CAUSES = ("", "its loss is no longer finite", "its gradient is no longer finite")
 
 
@@ -61,6 +62,8 @@ class Trainer:
         self.scorer = Scorer(self.model, self.precision, dtype)
         self._losses, self._score = self._batch_losses, self._sample_scores
         if engine == "compiled":
+            torch._dynamo.config.recompile_limit = MANY_SHAPES
+            torch._dynamo.config.accumulated_recompile_limit = MANY_SHAPES
             warnings.filterwarnings("ignore", r"\s*Online softmax is disabled")  # a note of the compiler to its makers
             self._losses = torch.compile(self._batch_losses, dynamic=False)
             self._score = torch.compile(self._sample_scores, dynamic=False)
