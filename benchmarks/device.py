@@ -1,6 +1,7 @@
 """Time per model and step on a GPU, for each way of doing a step; compares with the CPU in float64 first.
 
 python benchmarks/device.py [--runs 128] [--kinds gpt,lstm] [--ways compiled:bf16,graph:tf32]
+python benchmarks/device.py --kinds characters --runs 1,8 --ways compiled:bf16    (report A's model)
 """
 
 from __future__ import annotations
@@ -10,23 +11,30 @@ import statistics
 import time
 
 import torch
+from scenarios import CHARACTERS
 
 from seedbed.settings import Settings
 from seedbed.train.readings import Reader, take_readings
 from seedbed.train.step import Trainer
 
+REPORT_A = CHARACTERS | {"task.corpus": "shakespeare", "task.val_fraction": 0.1, "train.batch_size": 128,
+                         "train.eval_batches": 20, "train.schedule": "plateau"}  # fmt: skip
+KINDS = {"gpt": {"model.kind": "gpt"}, "lstm": {"model.kind": "lstm"}, "characters": REPORT_A}
+FEWER = {"gpt": {}, "lstm": {}, "characters": {"train.batch_size": 4, "train.eval_batches": 1}}  # samples for a check
+RECORDS = {"gpt": 202 / 10_001, "lstm": 202 / 10_001, "characters": 76 / 7_500}  # a step, as the reports have them
+
 
 def make(kind: str, way: str, n: int, **dials: object) -> Trainer:
     engine, precision = way.split(":")
     torch.set_float32_matmul_precision({"fp32": "highest"}.get(precision, "high"))
-    settings = Settings.of({"model.kind": kind, "train.precision": precision, **dials})
+    settings = Settings.of(KINDS[kind] | {"train.precision": precision} | dials)
     return Trainer([settings] * n, range(n), "cuda", torch.float32, engine)
 
 
 def check(kind: str, way: str) -> str:
     """Largest relative difference of readings after 5 updates to the same in float64 on the CPU."""
-    ours = make(kind, way, 3)
-    settings = Settings.of({"model.kind": kind})
+    ours = make(kind, way, 3, **FEWER[kind])
+    settings = Settings.of(KINDS[kind] | FEWER[kind])
     exact = Trainer([settings] * 3, range(3), "cpu", torch.float64)
     for _ in range(5):
         ours.advance()
@@ -83,7 +91,7 @@ def main() -> None:
                 reader.read()
                 read = timed(reader.read, 3, 3)
                 memory = torch.cuda.max_memory_allocated() / 2**30
-                grid = (10_001 * step + 202 * read) / 10_001 / n  # with the report's 202 records
+                grid = (step + RECORDS[kind] * read) / n
                 print(
                     f"{kind:5} {way:14} R={n:4} off {off} ready {ready:.1f}s step {step * 1e3:.2f} ms"
                     f" = {step / n * 1e6:.1f} us/model, readings {read * 1e3:.1f} ms, together {grid * 1e6:.1f} us,"

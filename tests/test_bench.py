@@ -108,7 +108,8 @@ def test_a_plain_loop_moves_weights_as_ours_does(benchmarks, kind):
     rows, plain = Optimizer([dials], ours), make_optimizer([theirs], dials)
     for _ in range(3):
         theirs.grad = torch.randn(5, dtype=torch.float64)
-        rows.update(theirs.grad[None].clone(), theirs.grad.norm()[None], torch.ones(1), torch.tensor([True]))
+        numbers = rows.numbers(theirs.grad.norm()[None], torch.ones(1), torch.tensor([True]))
+        rows.move(theirs.grad[None].clone(), torch.tensor([True]), *numbers)
         plain.step()
     torch.testing.assert_close(ours[0], theirs.detach(), rtol=1e-12, atol=1e-12)
 

@@ -42,7 +42,8 @@ def test_every_run_moves_as_torchs_optimizer_with_its_dials(optimizer):
                 torch.nn.utils.clip_grad_norm_([parameter], train.clip)
             reference.step()
         norms = torch.linalg.vector_norm(gradients, dim=1)
-        ours.update(gradients, norms, torch.ones(3, dtype=torch.float64), torch.ones(3, dtype=torch.bool))
+        active = torch.ones(3, dtype=torch.bool)
+        ours.move(gradients, active, *ours.numbers(norms, torch.ones(3, dtype=torch.float64), active))
     torch.testing.assert_close(weights, torch.stack([p.detach() for p in alone]), rtol=1e-10, atol=1e-12)
 
 
@@ -56,7 +57,7 @@ def test_a_frozen_run_stays_even_when_its_gradients_are_nan(optimizer):
         gradients = torch.full((3, 11), 1.0, dtype=torch.float64)
         gradients[1] = bad
         norms = torch.linalg.vector_norm(gradients, dim=1)
-        ours.update(gradients, norms, torch.ones(3, dtype=torch.float64), active)
+        ours.move(gradients, active, *ours.numbers(norms, torch.ones(3, dtype=torch.float64), active))
     assert torch.equal(weights[1], before[1])
     assert (weights[0] != before[0]).all()
 

@@ -24,9 +24,12 @@ from seedbed.models.kernels.attention import short_attention  # noqa: E402
 from seedbed.models.kernels.gelu import biased_gelu  # noqa: E402
 from seedbed.models.kernels.norm import add_norm  # noqa: E402
 from seedbed.models.kernels.tiny import tiny_attention  # noqa: E402
-from seedbed.models.layers import attention_pattern, attention_weights, mix, mix_by_weights  # noqa: E402
+from seedbed.models.layers import Linear, attention_pattern, attention_weights, mix, mix_by_weights  # noqa: E402
 from seedbed.models.positions import alibi  # noqa: E402
+from seedbed.models.products import map_low  # noqa: E402
 from seedbed.settings import DataFacts, Settings  # noqa: E402
+from seedbed.train.readings import take_readings  # noqa: E402
+from seedbed.train.step import Trainer  # noqa: E402
 
 LIMITS = {"fp32": 1e-6} | ({"tf32": 3e-3, "bf16": 1e-2} if DEVICE == "cuda" else {})  # of ‖ours − exact‖ / ‖exact‖
 SHAPES = [  # runs, samples, positions, heads, width, causal, with bias, ALiBi
@@ -46,6 +49,11 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, device=DEVICE).to(dtype).requires_grad_()
 
 
+def row_of_weights(n_runs: int, width: int) -> Tensor:
+    """A bias as models have them: pieces of one tensor of weights, so not side by side."""
+    return drawn(n_runs, width + 16).detach()[:, :width].requires_grad_()
+
+
 def exact(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.detach().double().requires_grad_()
 
@@ -60,7 +68,7 @@ def dtype_of(precision: str) -> torch.dtype:
 def test_short_attention_is_attention_with_its_gradients(shape, precision):
     n_runs, n_samples, n, heads, width, causal, with_bias, with_alibi = shape
     qkv = drawn(n_runs, n_samples, n, 3 * heads * width, dtype=dtype_of(precision))
-    bias = drawn(n_runs, 3 * heads * width) if with_bias else None
+    bias = row_of_weights(n_runs, 3 * heads * width) if with_bias else None
     slopes = 2.0 ** -torch.arange(1.0, heads + 1, device=DEVICE) if with_alibi else None
     grad = drawn(n_runs, n_samples, n, heads * width, dtype=qkv.dtype).detach()
     mixed = short_attention(qkv, bias, slopes, heads, causal)
@@ -84,7 +92,7 @@ def test_short_attention_is_attention_with_its_gradients(shape, precision):
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_biased_gelu_is_gelu_with_its_gradients(shape, with_bias, precision):
     n_runs, _, width = shape
-    x, bias = drawn(*shape, dtype=dtype_of(precision)), drawn(n_runs, width) if with_bias else None
+    x, bias = drawn(*shape, dtype=dtype_of(precision)), row_of_weights(n_runs, width) if with_bias else None
     grad = drawn(*shape, dtype=x.dtype).detach()
     ours = biased_gelu(x, bias)
     ours.backward(grad)
@@ -191,3 +199,38 @@ def test_tiny_attention_is_attention_with_its_gradients(shape, by_sample, precis
     assert off(mixed, expected) < limit
     for ours, theirs in ((wide, wide64), (keys, keys64), (values, values64)):
         assert off(ours.grad, theirs.grad) < limit
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU: only there do 16-bit products leave sums in float32")
+@pytest.mark.parametrize("n_runs", [1, 2, 70])
+def test_a_map_in_16_bits_gives_its_weight_a_gradient_in_32(n_runs):
+    """Of two runs, rows are summed in parts; of 70 they are not."""
+    x, weight = drawn(n_runs, 4096, 48, dtype=torch.bfloat16), drawn(n_runs, 200, 48)
+    grad = drawn(n_runs, 4096, 200, dtype=torch.bfloat16).detach()
+    low = weight.detach().bfloat16()
+    mapped = map_low(x, weight, low)
+    mapped.backward(grad)
+    x64, low64 = exact(x), exact(low)
+    expected = x64 @ low64.mT
+    expected.backward(grad.double())
+    assert off(mapped, expected) < LIMITS["bf16"]
+    assert off(x.grad, x64.grad) < LIMITS["bf16"]
+    assert weight.grad.dtype == torch.float32
+    assert off(weight.grad, low64.grad) < 1e-5
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU: elsewhere nothing is done in 16 bits")
+def test_weights_kept_in_16_bits_follow_those_they_are_of():
+    """Two trainers in bf16, one of which casts each weight where it is used, stay together: in training and reading."""
+    settings = Settings.of({"model.kind": "gpt", "train.precision": "bf16", "train.ema": 0.5, "train.steps": 20})
+    ours, plain = (Trainer([settings] * 2, (1, 2), "cuda", torch.float32, "graph") for _ in range(2))
+    for part in plain.model.modules():
+        if isinstance(part, Linear):
+            part.low = None
+    for _ in range(3):
+        ours.advance()
+        plain.advance()
+        mine, theirs = take_readings(ours), take_readings(plain)
+        for name in theirs:
+            torch.testing.assert_close(mine[name], theirs[name], rtol=2e-3, atol=2e-3)
+    assert off(ours.bank.weights, plain.bank.weights.double()) < 1e-3

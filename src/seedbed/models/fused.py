@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from seedbed.models.layers import HAS_TRITON, SHORT, LayerNorm, Linear, linear
+from seedbed.models.layers import HAS_TRITON, SHORT, LayerNorm, Linear
 from seedbed.models.recurrence import recur
 
 
@@ -33,7 +33,7 @@ def fused_attention(
     from seedbed.models.kernels.attention import short_attention
 
     slopes = None if slopes is None else slopes.float()
-    return short_attention(linear(x, qkv.weight, None), qkv.bias, slopes, heads, causal)
+    return short_attention(qkv.product(x), qkv.bias, slopes, heads, causal)
 
 
 def gelu_of(up: Linear, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T E"]:
@@ -42,7 +42,7 @@ def gelu_of(up: Linear, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T E"]
         return F.gelu(up(x))
     from seedbed.models.kernels.gelu import biased_gelu
 
-    mapped = linear(x, up.weight, None)
+    mapped = up.product(x)
     return biased_gelu(mapped.flatten(1, 2), up.bias).view_as(mapped)
 
 
@@ -71,7 +71,7 @@ def add_norm(
         return total, total
     from seedbed.models.kernels.norm import add_norm as kernel
 
-    y = linear(z, out.weight, None).flatten(1, 2)
+    y = out.product(z).flatten(1, 2)
     total, normed, *_ = kernel(x.float().flatten(1, 2), y, out.bias, norm.weight, norm.bias, norm_goes_on)
     return total.view_as(x), normed.view_as(x)
 

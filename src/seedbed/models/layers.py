@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from seedbed.draws import device_keys, halves
-from seedbed.models.products import map_rows, suits
+from seedbed.models.products import lowers, map_low, map_rows, suits
 from seedbed.records import Arrays
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
@@ -45,8 +45,16 @@ def _add_table(module: nn.Module, n: int, dim: int, frozen: bool) -> None:
         module.register_parameter("weight", parameter(n, dim))
 
 
-def linear(x: Float[Tensor, "R *n D"], weight: Float[Tensor, "R E D"], bias: Float[Tensor, "R E"] | None) -> Tensor:
-    """Each run's own affine map of the last axis."""
+def linear(
+    x: Float[Tensor, "R *n D"],
+    weight: Float[Tensor, "R E D"],
+    bias: Float[Tensor, "R E"] | None,
+    low: Float[Tensor, "R E D"] | None = None,
+) -> Tensor:
+    """Each run's own affine map of the last axis; `low` are the same weights in 16 bits, for where those are used."""
+    if low is not None and lowers(x, weight, bias):
+        mapped = map_low(x.reshape(len(weight), -1, x.shape[-1]).to(low.dtype), weight, low).view(*x.shape[:-1], -1)
+        return mapped if bias is None else mapped + bias.view(len(bias), *[1] * (x.ndim - 2), -1)
     if len(weight) == 1:
         own = weight.squeeze(0), None if bias is None else bias.squeeze(0)  # indexing would copy the whole gradient
         return map_rows(x, *own) if suits(x, own[0]) else F.linear(x, *own)
@@ -68,12 +76,18 @@ class Linear(nn.Module):
         self.d_in, self.parts = d_in, parts
         self.weight = parameter(d_out, d_in)
         self.bias = parameter(d_out) if bias else None
+        self.low: Tensor | None = None  # the weight in 16 bits, where a bank keeps it (`Bank.lower`)
 
     def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
         """The map, or only the given rows of its output."""
         if rows is None:
-            return linear(x, self.weight, self.bias)
-        return linear(x, self.weight[:, rows], None if self.bias is None else self.bias[:, rows])
+            return linear(x, self.weight, self.bias, self.low)
+        own = (None if held is None else held[:, rows] for held in (self.bias, self.low))
+        return linear(x, self.weight[:, rows], *own)
+
+    def product(self, x: Tensor) -> Tensor:
+        """The map without its bias."""
+        return linear(x, self.weight, None, self.low)
 
 
 class Embedding(nn.Module):
@@ -377,6 +391,21 @@ class Bank:
         self.gradients = torch.zeros_like(self.weights)
         self._gradient_views = list(self._views(self.gradients).values())
         self.parameters = self._adopt(model)
+        self._low: Tensor | None = None
+
+    def lower(self, model: nn.Module, dtype: torch.dtype) -> None:
+        """Keeps all weights in 16 bits too, and gives them to the model's maps; `follow` sets them."""
+        self._low = torch.zeros_like(self.weights, dtype=dtype)
+        for name, view in self._views(self._low).items():
+            owner, _, leaf = name.rpartition(".")
+            part = model.get_submodule(owner)
+            if isinstance(part, Linear) and leaf == "weight":
+                part.low = view
+
+    def follow(self) -> None:
+        """Sets the 16-bit weights, if they are kept, to what the weights are now."""
+        if self._low is not None:
+            self._low.copy_(self.weights)
 
     def _views(self, flat: Tensor) -> dict[str, Tensor]:
         return {
@@ -395,7 +424,8 @@ class Bank:
 
     def take_gradients(self, loss: Tensor) -> Float[Tensor, "R P"]:
         """The gradients of a loss summed over runs, held until the next; entries between parameters stay 0."""
-        torch._foreach_copy_(self._gradient_views, list(torch.autograd.grad(loss, self.parameters)))
+        found = torch.autograd.grad(loss, self.parameters)
+        torch._foreach_copy_(self._gradient_views, [one.contiguous() for one in found])  # else it goes one by one
         return self.gradients
 
     def pieces(self, flat: Float[Tensor, "R P"]) -> dict[str, Tensor]:

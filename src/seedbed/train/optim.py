@@ -52,21 +52,25 @@ class Optimizer:
         self.moments = [torch.zeros_like(weights) for _ in range(N_MOMENTS[self.kind])]
         self.updates = torch.zeros_like(self.lr)
 
-    def update(
-        self,
-        gradients: Float[Tensor, "R P"],
-        norms: Float[Tensor, "R"],
-        factors: Float[Tensor, "R"],
-        active: Bool[Tensor, "R"],
-    ) -> None:
-        """Clips and moves the active rows; the others stay as they are, whatever their gradients hold."""
+    def numbers(
+        self, norms: Float[Tensor, "R"], factors: Float[Tensor, "R"], active: Bool[Tensor, "R"]
+    ) -> tuple[Float[Tensor, "R 1"], ...]:
+        """What the next `move` needs of each run: the scale of its gradient, and its numbers in the rule."""
         rate = torch.where(active, factors, 0.0)[:, None] * self.lr
         self.updates += 1
-        size, decay, *rest = (x.to(self.weights.dtype) for x in self._numbers(rate))
+        return clip_scales(norms, self.clip), *(x.to(self.weights.dtype) for x in self._numbers(rate))
+
+    def move(
+        self,
+        gradients: Float[Tensor, "R P"],
+        active: Bool[Tensor, "R"],
+        scales: Float[Tensor, "R 1"],
+        *numbers: Float[Tensor, "R 1"],
+    ) -> None:
+        """Clips and moves the active rows; the others stay as they are, whatever their gradients hold."""
         if self.decayed is not None:
-            decay = torch.where(self.decayed, decay, 1.0 if self.kind == "adamw" else 0.0)
-        scales = clip_scales(norms, self.clip)
-        numbers = size, decay, *rest
+            size, decay, *rest = numbers
+            numbers = size, torch.where(self.decayed, decay, 1.0 if self.kind == "adamw" else 0.0), *rest
         if self.weights.device.type != "cpu":
             self.rule(self.weights, self.moments, gradients, scales, active[:, None], *numbers)
             return

@@ -60,14 +60,17 @@ class Trainer:
         self.broken_at = torch.full_like(self.ends, -1)  # the update at which a run diverged
         self.cause = torch.zeros_like(self.ends)
         self.scorer = Scorer(self.model, self.precision, dtype)
-        self._losses, self._score = self._batch_losses, self._sample_scores
+        self._losses, self._score, self._decided = self._batch_losses, self._sample_scores, self._decide
         if engine == "compiled":
             torch._dynamo.config.recompile_limit = MANY_SHAPES
             torch._dynamo.config.accumulated_recompile_limit = MANY_SHAPES
             warnings.filterwarnings("ignore", r"\s*Online softmax is disabled")  # a note of the compiler to its makers
             self._losses = torch.compile(self._batch_losses, dynamic=False)
             self._score = torch.compile(self._sample_scores, dynamic=False)
+            self._decided = torch.compile(self._decide, dynamic=False)  # many operations on very few numbers
             self.optimizer.rule = torch.compile(self.optimizer.rule, dynamic=False)
+        if self.precision == "bf16" and where.type == "cuda" and not isinstance(self.model, LSTM):
+            self.bank.lower(self.model, torch.bfloat16)  # a cell's gradients, summed over positions, stay in 16 bits
         self._updates = 0  # as the host counts them
         self._recorded: Recorded[None] | None = None
         self.records_work = engine != "plain" and where.type == "cuda"
@@ -88,14 +91,21 @@ class Trainer:
         use_precision(self.precision)
         if not self.model.training:  # telling every part costs as much as a layer of a small model
             self.model.train()
+        self.bank.follow()
         loss, gradients = self._loss_and_gradients()
         with torch.no_grad():
-            norms = torch.linalg.vector_norm(gradients, dim=1)
-            self._note_divergence(loss, norms)
-            active = (self.broken_at < 0) & (self.step < self.ends)
-            self.optimizer.update(gradients, norms, self.schedule.factors(self.step), active)
+            active, numbers = self._decided(loss, torch.linalg.vector_norm(gradients, dim=1))
+            self.optimizer.move(gradients, active, *numbers)
             self._follow(active)
             self.step += 1
+
+    def _decide(
+        self, loss: Float[Tensor, "R"], norms: Float[Tensor, "R"]
+    ) -> tuple[Bool[Tensor, "R"], tuple[Float[Tensor, "R 1"], ...]]:
+        """Which runs go on, and by which numbers."""
+        self._note_divergence(loss, norms)
+        active = (self.broken_at < 0) & (self.step < self.ends)
+        return active, self.optimizer.numbers(norms, self.schedule.factors(self.step), active)
 
     def _loss_and_gradients(self) -> tuple[Float[Tensor, "R"], Float[Tensor, "R P"]]:
         """Of one update's samples: of one batch, or summed over several, whose weights add up to 1 together."""
@@ -108,7 +118,7 @@ class Trainer:
         return loss, gradients
 
     def _backward(self) -> tuple[Float[Tensor, "R"], Float[Tensor, "R P"]]:
-        if self.engine == "compiled":  # one gradient for all parameters, put together by the compiler
+        if self.engine == "compiled" and len(self.ends) > 1:  # one gradient, put together by the compiler
             flat = self.bank.weights.detach().requires_grad_()  # a new leaf, which belongs to the stream in use
             loss = self._losses(flat)
             (gradients,) = torch.autograd.grad(loss.sum(), flat)
@@ -150,6 +160,7 @@ class Trainer:
 
     def score_table(self) -> tuple[Float[Tensor, "R N"], Int[Tensor, "R N"]]:
         """Loss and right tokens of each sample that is evaluated, of every run; weights are left alone."""
+        self.bank.follow()
         losses, right = zip(*(self._score(batch) for batch in self.batches.chunks()), strict=True)
         return torch.cat(losses, 1), torch.cat(right, 1)
 

@@ -9,7 +9,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS, COLUMNS, STRIDE = 16, 128, 128  # of a tile, and the rows that one program of the gradient goes through
+ROWS, COLUMNS = 16, 128  # of a tile
+WARPS = 8  # of a program of the gradient, whose tiles have half the rows: more of its loads are then under way
+STRIDES = (32, 128)  # rows that it goes through: of a small batch, which could not fill the device, and of others
+PROGRAMS = 512  # that fill it
 
 
 @triton.jit
@@ -27,28 +30,28 @@ def _gaussian(x):
 
 
 @triton.jit
-def _gelu(x, bias, out, n, E, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BIASED: tl.constexpr):
+def _gelu(x, bias, out, n, E, bias_step, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BIASED: tl.constexpr):
     run, e = tl.program_id(2).to(tl.int64), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     inside = (row[:, None] < n) & (e[None, :] < E)
     place = (run * n + row)[:, None] * E + e[None, :]
     h = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     if BIASED:
-        h += tl.load(bias + run * E + e, mask=e < E, other=0.0).to(tl.float32)[None, :]
+        h += tl.load(bias + run * bias_step + e, mask=e < E, other=0.0).to(tl.float32)[None, :]
     phi, _ = _gaussian(h)
     tl.store(out + place, (h * phi).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _gelu_backward(
-    grad, x, bias, grad_x, sums, n, E,
+    grad, x, bias, grad_x, sums, n, E, bias_step,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.constexpr, BIASED: tl.constexpr,
 ):  # fmt: skip
     run, e = tl.program_id(2).to(tl.int64), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     b = total
     if BIASED:
-        b += tl.load(bias + run * E + e, mask=e < E, other=0.0).to(tl.float32)[None, :]
+        b += tl.load(bias + run * bias_step + e, mask=e < E, other=0.0).to(tl.float32)[None, :]
     for first in range(0, STRIDE, ROWS):
         row = tl.program_id(1) * STRIDE + first + tl.arange(0, ROWS)
         inside = (row[:, None] < n) & (e[None, :] < E)
@@ -70,8 +73,8 @@ def biased_gelu(x: Tensor, bias: Tensor | None) -> Tensor:
     n_runs, n, width = x.shape
     x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
     grid = (triton.cdiv(width, COLUMNS), triton.cdiv(n, ROWS), n_runs)
-    given = x if bias is None else bias.contiguous()
-    _gelu[grid](x, given, out, n, width, ROWS=ROWS, COLUMNS=COLUMNS, BIASED=bias is not None)
+    given = x if bias is None else bias
+    _gelu[grid](x, given, out, n, width, given.stride(0), ROWS=ROWS, COLUMNS=COLUMNS, BIASED=bias is not None)
     return out
 
 
@@ -80,11 +83,12 @@ def _biased_gelu_backward(grad: Tensor, x: Tensor, bias: Tensor | None) -> tuple
     """The gradients of x, and of the bias stretch by stretch."""
     n_runs, n, width = x.shape
     grad_x, sums = _made(x, bias)
-    grid = (triton.cdiv(width, COLUMNS), triton.cdiv(n, STRIDE), n_runs)
-    given = x if bias is None else bias.contiguous()
+    stride = _stride(x)
+    grid = (triton.cdiv(width, COLUMNS), triton.cdiv(n, stride), n_runs)
+    given = x if bias is None else bias
     _gelu_backward[grid](
-        grad.contiguous(), x.contiguous(), given, grad_x, sums, n, width,
-        ROWS=ROWS, COLUMNS=COLUMNS, STRIDE=STRIDE, BIASED=bias is not None,
+        grad.contiguous(), x.contiguous(), given, grad_x, sums, n, width, given.stride(0),
+        ROWS=ROWS // 2, COLUMNS=COLUMNS, STRIDE=stride, BIASED=bias is not None, num_warps=WARPS,
     )  # fmt: skip
     return grad_x, sums
 
@@ -92,8 +96,13 @@ def _biased_gelu_backward(grad: Tensor, x: Tensor, bias: Tensor | None) -> tuple
 def _made(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """Room for the gradients."""
     n_runs, n, width = x.shape
-    sums = x.new_empty(n_runs, -(-n // STRIDE) if bias is not None else 0, width, dtype=torch.float32)
+    sums = x.new_empty(n_runs, -(-n // _stride(x)) if bias is not None else 0, width, dtype=torch.float32)
     return torch.empty_like(x, memory_format=torch.contiguous_format), sums
+
+
+def _stride(x: Tensor) -> int:
+    few, many = STRIDES
+    return many if x.numel() >= PROGRAMS * COLUMNS * many else few
 
 
 @biased_gelu.register_fake

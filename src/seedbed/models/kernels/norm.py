@@ -16,6 +16,7 @@ from torch import Tensor
 
 WIDEST = 1024  # whose row is one tile
 TILE = 512  # entries, of one warp: a row's sums, and parts of it in two precisions, then stay among its threads
+FEW = 4  # rows of a program that leaves no sums
 PROGRAMS = 1024  # wanted at least, about 8 for each processor of a large GPU
 
 
@@ -90,10 +91,10 @@ def _add_norm_backward(
         tl.store(into + 2 * D, tl.sum(of_bias, 0), mask=d < D)
 
 
-def _tile(n_runs: int, n: int, width: int) -> dict[str, int]:
-    """What both kernels are specialised to."""
+def _tile(n_runs: int, n: int, width: int, stretch: int | None = None) -> dict[str, int]:
+    """What a kernel is specialised to; in the gradient's pass longer stretches leave fewer sums."""
     block = max(16, triton.next_power_of_2(width))
-    stretch = min(64, max(16, triton.next_power_of_2(n_runs * n // PROGRAMS)))
+    stretch = stretch or min(64, max(16, triton.next_power_of_2(n_runs * n // PROGRAMS)))
     rows, warps = max(1, min(stretch, TILE // block)), max(1, block // TILE)
     return {"D": width, "BLOCK": block, "ROWS": rows, "STRETCH": stretch, "num_warps": warps}
 
@@ -110,7 +111,7 @@ def add_norm(
     n_runs, n, width = x.shape
     x, y, total, normed = x.contiguous(), y.contiguous(), _like(x), _like(x if goes_on else y)
     means, scales = x.new_empty(n_runs, n), x.new_empty(n_runs, n)
-    options = _tile(n_runs, n, width)
+    options = _tile(n_runs, n, width, FEW)
     _add_norm[(triton.cdiv(n, options["STRETCH"]), n_runs)](
         x, y, x if bias is None else bias, weight, shift, total, normed, means, scales,
         n, 0 if bias is None else bias.stride(0), weight.stride(0), shift.stride(0), BIASED=bias is not None, **options,
