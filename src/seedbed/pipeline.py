@@ -152,7 +152,7 @@ class _Training:
     def _queue(self, pack: WorkingPack, alone: bool) -> None:
         self._recorders[pack.stored.id] = Recorder(self._store, pack.stored.id)
         self._packs.append(pack)
-        self._tasks.append(Task(lambda: self._prepare(pack), alone, _ahead(pack)))
+        self._tasks.append(Task(lambda: self._prepare(pack), alone, _ahead(pack), pack.n_steps))
 
     def _prepare(self, pack: WorkingPack) -> Job:
         saved = self._store.resume(pack.stored.id, environment(pack.stored.placement))

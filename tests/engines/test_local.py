@@ -61,6 +61,39 @@ def test_lanes_take_turns_and_a_job_alone_has_none_beside_it_and_comes_last() ->
     assert turns(tasks(2, 2, alone=(0, 1)), n_lanes=3) == [0, 0, 1, 1]
 
 
+def test_a_longer_task_has_more_turns_so_that_it_does_not_end_long_after_the_others() -> None:
+    jobs = [Task(partial(value, n), length=length) for n, length in ((2, 20), (4, 41), (2, 20))]
+    assert turns(jobs, n_lanes=3) == [0, 1, 1, 2, 0, 1, 1, 2]
+    endless = [Task(partial(value, 1), length=1), Task(partial(value, 30), length=1_000_000)]
+    assert turns(endless, n_lanes=2)[:9] == [0] + [1] * 8
+
+
+def test_what_did_not_fit_beside_others_is_halved_and_then_done_with_fewer_beside_it() -> None:
+    """Two tasks of 64 where 20 fit: they end as tasks of 16, not of 1, since as few share the memory as have it."""
+    room, used, done = 20, 0, list[int]()
+
+    def hold(size: int, stop: Stop) -> Iterator[Event]:
+        nonlocal used
+        if used + size > room:
+            raise OutOfMemoryError("CUDA out of memory")
+        used += size
+        yield Stepped(step=1)
+        yield Stepped(step=2)
+        used -= size
+        done.append(size)
+
+    jobs = tasks(64, 64)
+    sizes = [64, 64]
+
+    def on_event(number: int, event: Event | Failed) -> None:
+        if isinstance(event, Failed):
+            sizes.extend([sizes[number] // 2] * 2)
+            jobs.extend(tasks(*sizes[-2:]))
+
+    run_jobs(jobs, hold, on_event, 1, never, n_lanes=12)
+    assert done == [16] * 8
+
+
 def test_jobs_that_are_added_while_others_run_are_done_too() -> None:
     jobs, seen = tasks(2), []
 
@@ -192,6 +225,8 @@ def raising(error: Exception) -> Callable[[], None]:
         (raising(MemoryError()), True),
         (raising(OutOfMemoryError("CUDA out of memory")), True),
         (raising(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")), True),
+        (raising(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")), True),
+        (raising(RuntimeError("CUDA error: out of memory")), True),
         (during_capture, True),
         (raising(RuntimeError("shapes do not match")), False),
         (raising(ValueError("memory")), False),

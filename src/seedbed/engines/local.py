@@ -28,7 +28,9 @@ from seedbed.engines.memory import keep_freed_memory
 from seedbed.records import Event, Stepped
 
 TICK = 0.5  # seconds between progress events that cross a process border
+NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")  # torch's words, and others'
 EXTRA = 3  # lanes besides, for tasks that something was done ahead for: the longest are among them
+MOST_TURNS = 8  # of a long task while the shortest beside it has one
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,14 @@ OnEvent: TypeAlias = Callable[[int, Event | Failed], None]
 class Task:
     """A job to do, prepared just before it starts; `alone`: while nothing else is done on this machine.
 
-    `ahead` makes its start short where it was done before in any process; it must be picklable.
+    `ahead` makes its start short where it was done before in any process; it must be picklable. `length` is how many
+    turns it needs, if that is known, so that long and short ones end together.
     """
 
     prepare: Callable[[], Job]
     alone: bool = False
     ahead: Piece | None = None
+    length: int = 1
 
 
 def n_cores() -> int:
@@ -99,6 +103,7 @@ class _Queue:
     def __init__(self, tasks: list[Task], is_ready: Callable[[int], bool] = lambda _: True) -> None:
         self._tasks, self._is_ready = tasks, is_ready
         self._started: set[int] = set()
+        self.extra = EXTRA
 
     def waiting(self) -> list[int]:
         """The tasks that have not been started."""
@@ -109,7 +114,7 @@ class _Queue:
 
         Where there is no room, but not too little either, one whose start was made short may: it has waited already.
         """
-        if room <= -EXTRA or any(self._tasks[number].alone for number in busy):
+        if room <= -self.extra or any(self._tasks[number].alone for number in busy):
             return None
         waiting = self.waiting()
         shared = [number for number in waiting if not self._tasks[number].alone]
@@ -123,7 +128,10 @@ class _Queue:
 
 
 def _run_here(tasks: list[Task], work: Work, on_event: OnEvent, n_lanes: int, stop: Stop) -> None:
-    """Takes turns between lanes: each turn queues one update on the device, so lanes with own streams overlap there."""
+    """Takes turns between lanes: each turn queues one update on the device, so lanes with own streams overlap there.
+
+    Where one did not fit into memory beside others, there are no more lanes from then on than those others have.
+    """
     lanes: dict[int, Iterator[Event]] = {}
     with Ahead(_pieces(tasks), most=max(1, n_cores() // 4)) as ahead:
         queue = _Queue(tasks, ahead.is_ready)
@@ -135,8 +143,16 @@ def _run_here(tasks: list[Task], work: Work, on_event: OnEvent, n_lanes: int, st
                 if not queue.waiting() or stop():
                     return
                 time.sleep(LOOK)  # until what is done ahead has ended
-            for number in list(lanes):
-                _give_turn(lanes, number, on_event)
+            for number in _turns(tasks, lanes):
+                if number in lanes and _lacks_memory(_give_turn(lanes, number, on_event)):
+                    n_lanes, queue.extra = max(1, min(n_lanes, len(lanes))), 0
+
+
+def _turns(tasks: Sequence[Task], lanes: Collection[int]) -> list[int]:
+    """Whose turns are next: each one's once, or as many times as a task is longer than the shortest of them."""
+    least = max(1, min((tasks[number].length for number in lanes), default=1))
+    shares = {number: max(1, min(MOST_TURNS, round(tasks[number].length / least))) for number in lanes}
+    return [number for number, share in shares.items() for _ in range(share)]
 
 
 def _pieces(tasks: Sequence[Task]) -> dict[int, Piece]:
@@ -148,7 +164,7 @@ def _pieces(tasks: Sequence[Task]) -> dict[int, Piece]:
     return due
 
 
-def _give_turn(lanes: dict[int, Iterator[Event]], number: int, on_event: OnEvent) -> None:
+def _give_turn(lanes: dict[int, Iterator[Event]], number: int, on_event: OnEvent) -> Event | Failed | None:
     event: Event | Failed | None
     try:
         event = next(lanes[number], None)
@@ -156,10 +172,15 @@ def _give_turn(lanes: dict[int, Iterator[Event]], number: int, on_event: OnEvent
         event = failure(error)
     if event is None or isinstance(event, Failed):
         del lanes[number]
-    if isinstance(event, Failed) and event.no_memory:
+    if _lacks_memory(event):
         gc.collect()  # what it held of the device is free before the next one asks
     if event is not None:
         on_event(number, event)
+    return event
+
+
+def _lacks_memory(event: Event | Failed | None) -> bool:
+    return isinstance(event, Failed) and event.no_memory
 
 
 def _run_in_workers(tasks: list[Task], work: Work, on_event: OnEvent, n_workers: int, stop: Stop) -> None:
@@ -275,11 +296,14 @@ def failure(error: Exception) -> Failed:
 
 
 def _is_no_memory(error: BaseException | None) -> bool:
-    """A refusal of memory, or what one led to; torch's class is known by its name, since torch is not imported here."""
+    """A refusal of memory, or what one led to; torch's class is known by its name, since torch is not imported here.
+
+    Libraries on a GPU that find none left say so in their own words.
+    """
     if error is None:
         return False
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    refused = bool(kinds & {"MemoryError", "OutOfMemoryError"}) or "can't allocate memory" in str(error)
+    refused = bool(kinds & {"MemoryError", "OutOfMemoryError"}) or any(said in str(error) for said in NO_MEMORY)
     return refused or _is_no_memory(error.__cause__ or error.__context__)
 
 
