@@ -31,11 +31,11 @@ class Nobody:
     def split(self, pack: Any, parts: Sequence[Any]) -> None: ...
 
 
-def tasks_of(machine: Machine, home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Task]:
+def tasks_of(machine: Machine, home: Path, monkeypatch: pytest.MonkeyPatch, words: Sequence[str] = SMALL) -> list[Task]:
     """The tasks of a small study as the engine would get them; nothing is trained."""
     found: list[Task] = []
     monkeypatch.setattr(pipeline, "run_jobs", lambda tasks, *_: found.extend(tasks))
-    run_studies([plan_named("quickstart", SMALL)], home, machine, Nobody(), lambda: False)
+    run_studies([plan_named("quickstart", words)], home, machine, Nobody(), lambda: False)
     return found
 
 
@@ -51,6 +51,15 @@ def test_packs_that_are_compiled_for_a_gpu_are_compiled_ahead_and_others_are_not
     assert piece.func is compile_ahead
     [job], prepared = piece.args, task.prepare()
     assert (job.settings, job.seeds, job.placement) == (prepared.settings, prepared.seeds, prepared.placement)
+
+
+@pytest.mark.parametrize(("word", "length"), [("train.steps=20", 20), ("train.seconds=9", None)])
+def test_a_pack_is_as_long_as_its_steps_and_of_seconds_nobody_knows(
+    word: str, length: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [dial for dial in SMALL if not dial.startswith("train.steps")]
+    [task] = tasks_of(Machine("cuda", 1, "graph"), tmp_path, monkeypatch, [*others, word])
+    assert task.length == length
 
 
 def test_compiling_ahead_is_one_record_and_one_update(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,12 @@ class WorkingPack:
     def n_steps(self) -> int:
         return max(run.settings.n_steps(facts_of(run.settings.task)) for run in self.runs)
 
+    @property
+    def n_left(self) -> int | None:
+        """Steps to go, where they are numbered: a budget of seconds has no number of them."""
+        counted = all(run.settings.train.seconds is None for run in self.runs)
+        return self.n_steps - (self.stored.step or 0) if counted else None
+
 
 @dataclass
 class Outcome:
@@ -152,7 +158,7 @@ class _Training:
     def _queue(self, pack: WorkingPack, alone: bool) -> None:
         self._recorders[pack.stored.id] = Recorder(self._store, pack.stored.id)
         self._packs.append(pack)
-        self._tasks.append(Task(lambda: self._prepare(pack), alone, _ahead(pack), pack.n_steps))
+        self._tasks.append(Task(lambda: self._prepare(pack), alone, _ahead(pack), pack.n_left))
 
     def _prepare(self, pack: WorkingPack) -> Job:
         saved = self._store.resume(pack.stored.id, environment(pack.stored.placement))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from seedbed.pipeline import Machine, run_studies
 from seedbed.records import Measured, Pack, Placement
 from seedbed.store.store import Store
 from seedbed.study.plan import plan_named
+from seedbed.train.readings import take_readings
 from seedbed.train.step import Trainer
 
 DIALS = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=12", "train.eval_first=3",
@@ -110,6 +113,48 @@ def test_a_split_study_has_the_numbers_of_an_unsplit_one(
     for key, (steps, values) in split.items():
         assert steps == unsplit[key][0]
         np.testing.assert_allclose(values, unsplit[key][1], rtol=1e-10, err_msg=str(key))
+
+
+def test_what_a_trainer_holds_is_free_as_soon_as_nobody_holds_it() -> None:
+    trainer = Trainer([PLAN.runs[0].settings], [1], "cpu", torch.float32)
+    trainer.advance()
+    take_readings(trainer)
+    held = [weakref.ref(part) for part in (trainer, trainer.bank, trainer.model)]
+    gc.disable()  # so that nobody looks for circles
+    try:
+        del trainer
+        assert [part() for part in held] == [None] * 3
+    finally:
+        gc.enable()
+
+
+class Lanes(Exact):
+    """As a GPU is shared: packs take turns in one process."""
+
+    n_lanes = 12
+
+
+def test_packs_side_by_side_are_halved_only_until_one_fits_and_what_they_held_is_free_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory for 20 runs, two packs of 32: their halves fit one after another, not beside each other."""
+    advance, living, done = Trainer.advance, weakref.WeakSet[Trainer](), list[int]()
+
+    def refusing(trainer: Trainer) -> None:
+        living.add(trainer)
+        if sum(len(one.totals) for one in living) > 20:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        done.append(len(trainer.totals))
+        advance(trainer)
+
+    monkeypatch.setattr(Trainer, "advance", refusing)
+    words = ("task.p=5", "model.dim=8", "model.layers=1", "model.kind=gpt,lstm", "train.steps=3", "seeds=32")
+    listener = Listener()
+    run_studies([plan_named("quickstart", words)], tmp_path, Lanes("cpu", 1, "plain"), listener, lambda: False)
+    assert listener.splits == [(32, [16, 16])] * 2
+    assert listener.failures == []
+    assert done == [16] * 12
+    assert statuses(tmp_path) == ["finished"] * 64
 
 
 def test_a_run_that_does_not_fit_by_itself_fails_with_a_sentence(

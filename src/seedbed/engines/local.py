@@ -14,6 +14,7 @@ import gc
 import multiprocessing as mp
 import os
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -28,7 +29,7 @@ from seedbed.engines.memory import keep_freed_memory
 from seedbed.records import Event, Stepped
 
 TICK = 0.5  # seconds between progress events that cross a process border
-NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")  # torch's words, and others'
+NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "[CUDA]: out of memory", "STATUS_ALLOC_FAILED")
 EXTRA = 3  # lanes besides, for tasks that something was done ahead for: the longest are among them
 MOST_TURNS = 8  # of a long task while the shortest beside it has one
 
@@ -53,13 +54,13 @@ class Task:
     """A job to do, prepared just before it starts; `alone`: while nothing else is done on this machine.
 
     `ahead` makes its start short where it was done before in any process; it must be picklable. `length` is how many
-    turns it needs, if that is known, so that long and short ones end together.
+    turns it needs, where that is known, so that long and short ones end together.
     """
 
     prepare: Callable[[], Job]
     alone: bool = False
     ahead: Piece | None = None
-    length: int = 1
+    length: int | None = None
 
 
 def n_cores() -> int:
@@ -144,15 +145,16 @@ def _run_here(tasks: list[Task], work: Work, on_event: OnEvent, n_lanes: int, st
                     return
                 time.sleep(LOOK)  # until what is done ahead has ended
             for number in _turns(tasks, lanes):
-                if number in lanes and _lacks_memory(_give_turn(lanes, number, on_event)):
-                    n_lanes, queue.extra = max(1, min(n_lanes, len(lanes))), 0
+                if number in lanes and _lacks_memory(_give_turn(lanes, number, on_event)) and lanes:
+                    n_lanes, queue.extra = min(n_lanes, len(lanes)), 0
 
 
 def _turns(tasks: Sequence[Task], lanes: Collection[int]) -> list[int]:
     """Whose turns are next: each one's once, or as many times as a task is longer than the shortest of them."""
-    least = max(1, min((tasks[number].length for number in lanes), default=1))
-    shares = {number: max(1, min(MOST_TURNS, round(tasks[number].length / least))) for number in lanes}
-    return [number for number, share in shares.items() for _ in range(share)]
+    lengths = {number: length for number in lanes if (length := tasks[number].length) is not None}
+    least = max(1, min(lengths.values(), default=1))
+    shares = {number: min(MOST_TURNS, round(lengths.get(number, least) / least)) for number in lanes}
+    return [number for number, share in shares.items() for _ in range(max(1, share))]
 
 
 def _pieces(tasks: Sequence[Task]) -> dict[int, Piece]:
@@ -173,10 +175,17 @@ def _give_turn(lanes: dict[int, Iterator[Event]], number: int, on_event: OnEvent
     if event is None or isinstance(event, Failed):
         del lanes[number]
     if _lacks_memory(event):
-        gc.collect()  # what it held of the device is free before the next one asks
+        _give_back()
     if event is not None:
         on_event(number, event)
     return event
+
+
+def _give_back() -> None:
+    """Frees what a job held of the device, also for libraries that do not ask torch, before the next one asks."""
+    gc.collect()
+    if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _lacks_memory(event: Event | Failed | None) -> bool:

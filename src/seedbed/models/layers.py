@@ -425,7 +425,9 @@ class Bank:
     def take_gradients(self, loss: Tensor) -> Float[Tensor, "R P"]:
         """The gradients of a loss summed over runs, held until the next; entries between parameters stay 0."""
         found = torch.autograd.grad(loss, self.parameters)
-        torch._foreach_copy_(self._gradient_views, [one.contiguous() for one in found])  # else it goes one by one
+        if len(self.weights) == 1:  # then it is one copy of many, if all of them are whole
+            found = tuple(one.contiguous() for one in found)
+        torch._foreach_copy_(self._gradient_views, found)
         return self.gradients
 
     def pieces(self, flat: Float[Tensor, "R P"]) -> dict[str, Tensor]:

@@ -55,7 +55,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def lowers(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether the product is in 16 bits; one run's bias the library adds on the way."""
+    """Whether `map_low` is taken: in 16 bits, but not for one run with a bias, which the library adds on the way."""
     return x.is_cuda and torch.is_autocast_enabled("cuda") and (bias is None or len(weight) > 1)
 
 

@@ -35,7 +35,11 @@ CAUSES = ("", "its loss is no longer finite", "its gradient is no longer finite"
 
 
 class Trainer:
-    """The whole state of a pack while it trains."""
+    """The whole state of a pack while it trains.
+
+    What it holds of a device is free as soon as nobody holds it, so it refers to no method of its own: such circles stay
+    until somebody looks for them.
+    """
 
     def __init__(
         self, settings: Sequence[Settings], seeds: Sequence[int], device: str, dtype: torch.dtype, engine: str = "plain"
@@ -60,14 +64,14 @@ class Trainer:
         self.broken_at = torch.full_like(self.ends, -1)  # the update at which a run diverged
         self.cause = torch.zeros_like(self.ends)
         self.scorer = Scorer(self.model, self.precision, dtype)
-        self._losses, self._score, self._decided = self._batch_losses, self._sample_scores, self._decide
+        self._losses, self._score, self._decided = Trainer._batch_losses, Trainer._sample_scores, Trainer._decide
         if engine == "compiled":
             torch._dynamo.config.recompile_limit = MANY_SHAPES
             torch._dynamo.config.accumulated_recompile_limit = MANY_SHAPES
             warnings.filterwarnings("ignore", r"\s*Online softmax is disabled")  # a note of the compiler to its makers
-            self._losses = torch.compile(self._batch_losses, dynamic=False)
-            self._score = torch.compile(self._sample_scores, dynamic=False)
-            self._decided = torch.compile(self._decide, dynamic=False)  # many operations on very few numbers
+            self._losses = torch.compile(Trainer._batch_losses, dynamic=False)
+            self._score = torch.compile(Trainer._sample_scores, dynamic=False)
+            self._decided = torch.compile(Trainer._decide, dynamic=False)  # many operations on very few numbers
             self.optimizer.rule = torch.compile(self.optimizer.rule, dynamic=False)
         if self.precision == "bf16" and where.type == "cuda" and not isinstance(self.model, LSTM):
             self.bank.lower(self.model, torch.bfloat16)  # a cell's gradients, summed over positions, stay in 16 bits
@@ -94,7 +98,7 @@ class Trainer:
         self.bank.follow()
         loss, gradients = self._loss_and_gradients()
         with torch.no_grad():
-            active, numbers = self._decided(loss, torch.linalg.vector_norm(gradients, dim=1))
+            active, numbers = self._decided(self, loss, torch.linalg.vector_norm(gradients, dim=1))
             self.optimizer.move(gradients, active, *numbers)
             self._follow(active)
             self.step += 1
@@ -120,10 +124,10 @@ class Trainer:
     def _backward(self) -> tuple[Float[Tensor, "R"], Float[Tensor, "R P"]]:
         if self.engine == "compiled" and len(self.ends) > 1:  # one gradient, put together by the compiler
             flat = self.bank.weights.detach().requires_grad_()  # a new leaf, which belongs to the stream in use
-            loss = self._losses(flat)
+            loss = self._losses(self, flat)
             (gradients,) = torch.autograd.grad(loss.sum(), flat)
         else:
-            loss = self._losses()
+            loss = self._losses(self)
             gradients = self.bank.take_gradients(loss.sum())
         self.drawn += 1
         return loss.detach(), gradients
@@ -161,7 +165,7 @@ class Trainer:
     def score_table(self) -> tuple[Float[Tensor, "R N"], Int[Tensor, "R N"]]:
         """Loss and right tokens of each sample that is evaluated, of every run; weights are left alone."""
         self.bank.follow()
-        losses, right = zip(*(self._score(batch) for batch in self.batches.chunks()), strict=True)
+        losses, right = zip(*(self._score(self, batch) for batch in self.batches.chunks()), strict=True)
         return torch.cat(losses, 1), torch.cat(right, 1)
 
     def _sample_scores(self, batch: Batch) -> tuple[Float[Tensor, "R B"], Int[Tensor, "R B"]]:

@@ -58,7 +58,7 @@ def _scores(
     q, k, t, s, T, slope, scale,
     MEET: tl.constexpr, CAUSAL: tl.constexpr, ALIBI: tl.constexpr, FULL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """How positions t of one head look at positions s, which MEET them or are all earlier; −∞ where they do not."""
+    """How positions t of one head look at positions s, −∞ where they do not; MEET: both are the same positions."""
     scores, away = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale, t[:, None] - s[None, :]
     if ALIBI:
         scores -= slope * tl.abs(away).to(tl.float32)
