@@ -37,8 +37,8 @@ CAUSES = ("", "its loss is no longer finite", "its gradient is no longer finite"
 class Trainer:
     """The whole state of a pack while it trains.
 
-    What it has of a device is free as soon as nobody holds it, so it refers to no method of its own: such a circle stays
-    until somebody looks for it.
+    What it has of a device is free as soon as nobody holds it, so it refers to no method of its own: such a circle
+    stays until somebody looks for it.
     """
 
     def __init__(
