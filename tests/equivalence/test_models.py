@@ -129,6 +129,17 @@ def test_no_run_reaches_into_another(dials):
             assert (reached > 0) if other == run else (reached == 0)
 
 
+def test_gradients_are_put_together_in_one_pass_as_one_by_one():
+    """With a matrix of 12 × 13 and biases of 12, so that there are gaps between parameters."""
+    _, model, bank = pack(SMALL)
+    loss = model(torch.randint(V, (3, 4, T))).logsumexp(-1).sum()
+    found = torch.autograd.grad(loss, bank.parameters, retain_graph=True)
+    apart = bank.take_gradients(loss).clone()
+    assert apart.count_nonzero() < apart.numel()
+    bank.gradients.fill_(torch.nan)
+    assert torch.equal(bank.join(found), apart)
+
+
 @pytest.mark.parametrize("dials", ALL_KINDS)
 def test_reading_taps_changes_nothing_and_patterns_sum_to_one(dials):
     _, model, _ = pack(dials)

@@ -390,6 +390,8 @@ class Bank:
         self.weights = torch.zeros(n_runs, end, device=device, dtype=dtype)
         self.gradients = torch.zeros_like(self.weights)
         self._gradient_views = list(self._views(self.gradients).values())
+        stops, starts = zip(*((stop, start) for start, stop in self._spans.values()), strict=True)
+        self._gaps = [self.weights.new_zeros(n_runs, b - a) for a, b in zip(stops, [*starts[1:], end], strict=True)]
         self.parameters = self._adopt(model)
         self._low: Tensor | None = None
 
@@ -425,10 +427,17 @@ class Bank:
     def take_gradients(self, loss: Tensor) -> Float[Tensor, "R P"]:
         """The gradients of a loss summed over runs, held until the next; entries between parameters stay 0."""
         found = torch.autograd.grad(loss, self.parameters)
+        if self.weights.is_cuda and len(self.weights) > 1:
+            return self.join(found)
         if len(self.weights) == 1:  # then it is one copy of many, if all of them are whole
             found = tuple(one.contiguous() for one in found)
         torch._foreach_copy_(self._gradient_views, found)
         return self.gradients
+
+    def join(self, found: Sequence[Tensor]) -> Float[Tensor, "R P"]:
+        """The same for several runs in one pass, where each copy would be a kernel of its own."""
+        parts = [part for one, gap in zip(found, self._gaps, strict=True) for part in (one.flatten(1), gap)]
+        return torch.cat([part for part in parts if part.numel()], dim=1, out=self.gradients)
 
     def pieces(self, flat: Float[Tensor, "R P"]) -> dict[str, Tensor]:
         """Parameters by name as pieces of one tensor, whose gradient is then put together in one pass."""

@@ -51,14 +51,19 @@ class Optimizer:
         self.beta1, self.beta2 = dial(lambda t: t.betas[0]), dial(lambda t: t.betas[1])
         self.moments = [torch.zeros_like(weights) for _ in range(N_MOMENTS[self.kind])]
         self.updates = torch.zeros_like(self.lr)
+        self._none = torch.zeros_like(self.lr[0, 0])  # numbers that never change, made once: each is a kernel on a GPU
+        dials = {"decay": self.decay, "momentum": self.momentum, "eps": self.eps}
+        dials |= {"beta1": self.beta1, "beta2": self.beta2}
+        self._fixed = {name: held.to(weights.dtype) for name, held in dials.items()}
+        self._fixed |= {f"1-{name}": 1 - self._fixed[name] for name in ("beta1", "beta2")}
 
     def numbers(
         self, norms: Float[Tensor, "R"], factors: Float[Tensor, "R"], active: Bool[Tensor, "R"]
     ) -> tuple[Float[Tensor, "R 1"], ...]:
         """What the next `move` needs of each run: the scale of its gradient, and its numbers in the rule."""
-        rate = torch.where(active, factors, 0.0)[:, None] * self.lr
+        rate = torch.where(active, factors, self._none)[:, None] * self.lr
         self.updates += 1
-        return clip_scales(norms, self.clip), *(x.to(self.weights.dtype) for x in self._numbers(rate))
+        return clip_scales(norms, self.clip), *self._numbers(rate)
 
     def move(
         self,
@@ -84,14 +89,15 @@ class Optimizer:
 
     def _numbers(self, rate: Float[Tensor, "R 1"]) -> tuple[Tensor, ...]:
         """One number a run for each place in the rule; worked out in double precision, and only here."""
+        fixed, dtype = self._fixed, self.clip.dtype
         if self.kind == "sgd":
-            return rate, self.decay
+            return rate.to(dtype), fixed["decay"]
         if self.kind == "momentum":
-            return rate, self.decay, self.momentum
+            return rate.to(dtype), fixed["decay"], fixed["momentum"]
         size = rate / (1 - self.beta1**self.updates)
         root = (1 - self.beta2**self.updates).sqrt()
-        decay = 1 - rate * self.decay if self.kind == "adamw" else self.decay
-        return size, decay, self.beta1, self.beta2, root, self.eps
+        decay = (1 - rate * self.decay).to(dtype) if self.kind == "adamw" else fixed["decay"]
+        return size.to(dtype), decay, fixed["1-beta1"], fixed["beta2"], fixed["1-beta2"], root.to(dtype), fixed["eps"]
 
     def state(self) -> dict[str, Tensor]:
         return {"updates": self.updates} | {f"moment{i}": moment for i, moment in enumerate(self.moments)}
@@ -136,14 +142,15 @@ def _adam_step(
     moments: Sequence[Tensor],
     g: Tensor,
     size: Tensor,
-    keep1: Tensor,
+    new1: Tensor,
     keep2: Tensor,
+    new2: Tensor,
     root: Tensor,
     eps: Tensor,
 ) -> None:
     first, second = moments
-    first.lerp_(g, 1 - keep1)
-    second.mul_(keep2).add_(g.square().mul_(1 - keep2))
+    first.lerp_(g, new1)
+    second.mul_(keep2).add_(g.square().mul_(new2))
     w.sub_((first * size).div_(second.sqrt().div_(root).add_(eps)))
 
 

@@ -63,6 +63,7 @@ class Trainer:
         self.mean_weights = self.bank.weights.clone() if first.ema else None
         self.broken_at = torch.full_like(self.ends, -1)  # the update at which a run diverged
         self.cause = torch.zeros_like(self.ends)
+        self._causes = torch.arange(len(CAUSES), device=where).unbind()
         self.scorer = Scorer(self.model, self.precision, dtype)
         self._losses, self._score, self._decided = Trainer._batch_losses, Trainer._sample_scores, Trainer._decide
         if engine == "compiled":
@@ -194,7 +195,8 @@ class Trainer:
         self.restore(before)
 
     def _note_divergence(self, loss: Float[Tensor, "R"], norms: Float[Tensor, "R"]) -> None:
-        cause = torch.where(loss.isfinite(), torch.where(norms.isfinite(), 0, 2), 1)
+        none, of_loss, of_gradient = self._causes
+        cause = torch.where(is_finite(loss), torch.where(is_finite(norms), none, of_gradient), of_loss)
         new = (cause > 0) & (self.broken_at < 0)
         self.cause.copy_(torch.where(new, cause, self.cause))
         self.broken_at.copy_(torch.where(new, self.step, self.broken_at))
@@ -237,6 +239,11 @@ class Scorer(nn.Module):
                 memories = cast(GPT | LSTM, self.model).remember(batch.stems)
                 past = [(graft(first, rows), graft(second, rows)) for first, second in memories]
             return self.model(batch.inputs, batch.at, past=past).to(self.dtype)
+
+
+def is_finite(x: Tensor) -> Tensor:
+    """As torch.isfinite, in two operations instead of four: only of finite numbers the difference to itself is 0."""
+    return x - x == 0
 
 
 def use_precision(precision: str) -> None:
