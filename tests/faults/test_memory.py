@@ -157,6 +157,22 @@ def test_packs_side_by_side_are_halved_only_until_one_fits_and_what_they_held_is
     assert statuses(tmp_path) == ["finished"] * 64
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_with_little_memory_packs_are_halved_until_they_fit(tmp_path: Path) -> None:
+    """64 runs of a default model want 2 to 3 GiB while they train; there is one."""
+    listener, total = Listener(), torch.cuda.get_device_properties(0).total_memory
+    words = ("model.kind=gpt,lstm", "train.steps=20", "seeds=64")
+    torch.cuda.set_per_process_memory_fraction(2**30 / total)
+    try:
+        plan = plan_named("arithmetic/sanity", words)
+        run_studies([plan], tmp_path, Machine("cuda", 1, "graph"), listener, lambda: False)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert statuses(tmp_path) == ["finished"] * 128
+    smallest = min(size for _, parts in listener.splits for size in parts)
+    assert 4 <= smallest < 64
+
+
 def test_a_run_that_does_not_fit_by_itself_fails_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
