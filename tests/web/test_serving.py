@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import subprocess
@@ -14,10 +15,28 @@ import pytest
 
 from seedbed.errors import UsageError
 from seedbed.records import Standing
+from seedbed.web.lab import Lab
+from seedbed.web.live import Live
 from seedbed.web.progress import Pace, progress_of
 from seedbed.web.serving import serve
 
 from ..report.made import fill
+
+
+def test_a_stream_ends_within_a_moment_though_it_was_closed_before_anybody_looked_again(tmp_path: Path) -> None:
+    fill(tmp_path)
+
+    async def follow_and_close() -> list[str]:
+        live = Live(Lab(tmp_path))
+        stream = live.follow(lambda seen: {"n": len(seen.runs)})
+        first = await anext(stream)
+        live.close()
+        async with asyncio.timeout(5):
+            return [first] + [event async for event in stream]
+
+    events = asyncio.run(follow_and_close())
+    assert events[0].startswith("event: news")
+    assert not any("news" in event for event in events[1:])
 
 
 def test_it_prints_its_address_answers_and_ends_cleanly_with_a_stream_open(tmp_path: Path) -> None:

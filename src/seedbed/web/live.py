@@ -88,11 +88,14 @@ class Live:
             self.n_streams -= 1
 
     async def _wait(self) -> bool:
-        """Whether the store was looked at, before it is time to give a sign of life."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(HEARTBEAT), self._news:
-                await self._news.wait()
-            return True
+        """Whether the store was looked at, before it is time to give a sign of life, or to end."""
+        for _ in range(round(HEARTBEAT / TICK)):
+            if self._closed:
+                break
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK), self._news:  # nobody may be left who tells that this is closed
+                    await self._news.wait()
+                return True
         return False
 
     def _start(self) -> None:
