@@ -25,8 +25,8 @@ from seedbed.models.kernels.gelu import biased_gelu  # noqa: E402
 from seedbed.models.kernels.norm import add_norm  # noqa: E402
 from seedbed.models.kernels.tiny import tiny_attention  # noqa: E402
 from seedbed.models.layers import Linear, attention_pattern, attention_weights, mix, mix_by_weights  # noqa: E402
+from seedbed.models.lowered import map_low  # noqa: E402
 from seedbed.models.positions import alibi  # noqa: E402
-from seedbed.models.products import map_low  # noqa: E402
 from seedbed.settings import DataFacts, Settings  # noqa: E402
 from seedbed.train.readings import take_readings  # noqa: E402
 from seedbed.train.step import Trainer  # noqa: E402

@@ -1,4 +1,4 @@
-"""Layers with the run as their first axis; within `models/` only this file, and the fused ones beside it, know it.
+"""Layers with the run as their first axis; within `models/` only this file, `fused.py` and `lowered.py` know it.
 
 A model is written as if for one run: its parts declare parameters of one run's shape, and `Bank` gives every one of
 them a leading run axis R. All parameters of a pack lie in one (R, P) tensor, of which the model's are views, so that
@@ -21,7 +21,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from seedbed.draws import device_keys, halves
-from seedbed.models.products import lowers, map_low, map_rows, suits
+from seedbed.models.lowered import lowers, map_low
+from seedbed.models.products import map_rows, suits
 from seedbed.records import Arrays
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
@@ -390,8 +391,8 @@ class Bank:
         self.weights = torch.zeros(n_runs, end, device=device, dtype=dtype)
         self.gradients = torch.zeros_like(self.weights)
         self._gradient_views = list(self._views(self.gradients).values())
-        stops, starts = zip(*((stop, start) for start, stop in self._spans.values()), strict=True)
-        self._gaps = [self.weights.new_zeros(n_runs, b - a) for a, b in zip(stops, [*starts[1:], end], strict=True)]
+        spans = [*self._spans.values(), (end, end)]
+        self._gaps = [self.weights.new_zeros(n_runs, start - stop) for (_, stop), (start, _) in pairwise(spans)]
         self.parameters = self._adopt(model)
         self._low: Tensor | None = None
 
