@@ -45,6 +45,9 @@ class EquationBatches:
         if self.n_stem:
             found = [np.unique(one.tokens[:, : self.n_stem], axis=0, return_inverse=True) for one in mine]
             self.stems = torch.from_numpy(np.stack([stems for stems, _ in found])).to(device)
+            if device.type == "cuda":  # products by the stems are fast when these are a multiple of 8: the last again
+                lacking = -self.stems.shape[1] % 8
+                self.stems = torch.cat([self.stems, self.stems[:, -1:].expand(-1, lacking, -1)], dim=1)
             self._stem_of = torch.from_numpy(np.stack([stem.reshape(-1) for _, stem in found])).to(device)
 
     def prepare(self, step: int) -> None:

@@ -72,7 +72,7 @@ def add_norm(
     from seedbed.models.kernels.norm import add_norm as kernel
 
     y = out.product(z).flatten(1, 2)
-    total, normed, *_ = kernel(x.float().flatten(1, 2), y, out.bias, norm.weight, norm.bias, norm_goes_on)
+    total, normed, *_ = kernel(x.flatten(1, 2), y, out.bias, norm.weight, norm.bias, norm_goes_on)
     return total.view_as(x), normed.view_as(x)
 
 

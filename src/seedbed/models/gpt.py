@@ -30,6 +30,7 @@ from seedbed.models.layers import (
     take,
     visible,
 )
+from seedbed.models.lowered import lowered
 from seedbed.models.positions import alibi, alibi_slopes, rotary_frequencies, rotate, sinusoidal
 from seedbed.models.taps import NO_TAPS, Taps
 from seedbed.settings import GPT as GPTSettings
@@ -212,7 +213,7 @@ class Stream(nn.Module):
             x = self.position_table(x, n_past)
         elif self.waves is not None:
             x = x + self._waves_up_to(n_past + x.shape[-2])[n_past:].to(x)
-        return self.embed_dropout(x)
+        return lowered(self.embed_dropout(x))
 
     def through(self, x: Tensor, at: Positions, past: Sequence[Memory] | None, taps: Taps) -> Tensor:
         """The stream after all blocks, and normed once more if the model does that."""

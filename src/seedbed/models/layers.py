@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from seedbed.draws import device_keys, halves
@@ -145,6 +145,8 @@ class PositionTable(nn.Module):
 
 
 class LayerNorm(nn.Module):
+    """A norm is worked out in float32 at least and goes on in the precision it came in."""
+
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.weight, self.bias = parameter(dim), parameter(dim)
@@ -152,8 +154,9 @@ class LayerNorm(nn.Module):
     def forward(self, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T D"]:
         dim = x.shape[-1]
         if len(self.weight) == 1:
-            return F.layer_norm(x, (dim,), self.weight.squeeze(0), self.bias.squeeze(0))
-        return torch.addcmul(self.bias[:, None, None], F.layer_norm(x, (dim,)), self.weight[:, None, None])
+            return F.layer_norm(x, (dim,), self.weight.squeeze(0), self.bias.squeeze(0)).to(x.dtype)
+        normed = torch.addcmul(self.bias[:, None, None], F.layer_norm(x, (dim,)), self.weight[:, None, None])
+        return normed.to(x.dtype)
 
 
 class BatchNorm(nn.Module):
@@ -241,10 +244,12 @@ def one_hot(index: Int[Tensor, "R B"], n: int) -> Bool[Tensor, "R B n"]:
     return index[..., None] == torch.arange(columns, device=index.device)
 
 
-def graft(values: Float[Tensor, "R U *n"], rows: Bool[Tensor, "R B U"]) -> Float[Tensor, "R B *n"]:
+def graft(values: Float[Tensor, "R U *n"], rows: Shaped[Tensor, "R B U"]) -> Float[Tensor, "R B *n"]:
     """The row that each sample picks, as a matrix product: exact, and its gradient is one too, without atomics."""
     table = values.flatten(2)
-    picked = rows.to(values.dtype) @ F.pad(table, (0, 0, 0, rows.shape[2] - table.shape[1]))
+    if table.shape[1] < rows.shape[2]:
+        table = F.pad(table, (0, 0, 0, rows.shape[2] - table.shape[1]))
+    picked = rows.to(values.dtype) @ table
     return picked.view(*rows.shape[:2], *values.shape[2:])
 
 
@@ -390,7 +395,7 @@ class Bank:
             end = -(-(end + prod(shape)) // ALIGN) * ALIGN
         self.weights = torch.zeros(n_runs, end, device=device, dtype=dtype)
         self.gradients = torch.zeros_like(self.weights)
-        self._gradient_views = list(self._views(self.gradients).values())
+        self._gradient_views = list(self.views(self.gradients).values())
         spans = [*self._spans.values(), (end, end)]
         self._gaps = [self.weights.new_zeros(n_runs, start - stop) for (_, stop), (start, _) in pairwise(spans)]
         self.parameters = self._adopt(model)
@@ -399,7 +404,7 @@ class Bank:
     def lower(self, model: nn.Module, dtype: torch.dtype) -> None:
         """Keeps all weights in 16 bits too, and gives them to the model's maps; `follow` sets them."""
         self._low = torch.zeros_like(self.weights, dtype=dtype)
-        for name, view in self._views(self._low).items():
+        for name, view in self.views(self._low).items():
             owner, _, leaf = name.rpartition(".")
             part = model.get_submodule(owner)
             if isinstance(part, Linear) and leaf == "weight":
@@ -410,7 +415,8 @@ class Bank:
         if self._low is not None:
             self._low.copy_(self.weights)
 
-    def _views(self, flat: Tensor) -> dict[str, Tensor]:
+    def views(self, flat: Float[Tensor, "R P"]) -> dict[str, Tensor]:
+        """Parameters by name, as parts of a tensor that holds all of them."""
         return {
             name: flat[:, start:stop].view(len(flat), *self.shapes[name]) for name, (start, stop) in self._spans.items()
         }
@@ -418,7 +424,7 @@ class Bank:
     def _adopt(self, model: nn.Module) -> list[nn.Parameter]:
         """Replaces the model's parameters by views of the weights."""
         adopted = []
-        for name, view in self._views(self.weights).items():
+        for name, view in self.views(self.weights).items():
             owner, _, leaf = name.rpartition(".")
             held = nn.Parameter(view)
             model.get_submodule(owner).register_parameter(leaf, held)
@@ -440,19 +446,11 @@ class Bank:
         parts = [part for one, gap in zip(found, self._gaps, strict=True) for part in (one.flatten(1), gap)]
         return torch.cat([part for part in parts if part.numel()], dim=1, out=self.gradients)
 
-    def pieces(self, flat: Float[Tensor, "R P"]) -> dict[str, Tensor]:
-        """Parameters by name as pieces of one tensor, whose gradient is then put together in one pass."""
-        edges = [edge for span in self._spans.values() for edge in span] + [flat.shape[1]]
-        parts = flat.split([edges[0], *(b - a for a, b in pairwise(edges))], dim=1)
-        return {
-            name: part.view(len(flat), *self.shapes[name]) for name, part in zip(self._spans, parts[1::2], strict=True)
-        }
-
     def load(self, slot: int, arrays: Arrays) -> None:
         """Sets one run's parameters."""
         if arrays.keys() != self.shapes.keys():
             raise ValueError(f"parameters differ: {sorted(arrays.keys() ^ self.shapes.keys())}")
-        for name, view in self._views(self.weights).items():
+        for name, view in self.views(self.weights).items():
             view[slot].copy_(torch.from_numpy(np.ascontiguousarray(arrays[name])))
 
     def arrays(self, slot: int) -> Arrays:

@@ -17,6 +17,12 @@ TILE, BUSY = 128, 64  # of a product's output, what a processor of a GPU works o
 LONG = 1024  # rows that are worth a part of a sum
 
 
+def lowered(x: Tensor) -> Tensor:
+    """A model's stream in 16 bits where they are asked for; sums and norms on its way are worked out in float32."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
 def lowers(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether `map_low` is taken: in 16 bits, but not for one run with a bias, which the library adds on the way."""
     return x.is_cuda and torch.is_autocast_enabled("cuda") and (bias is None or len(weight) > 1)

@@ -42,7 +42,7 @@ class Optimizer:
             return torch.tensor([[value(train)] for train in trains], dtype=torch.float64, device=weights.device)
 
         self.kind = trains[0].optimizer
-        self.rule = _limited(RULES[self.kind])
+        self.rule = limited(RULES[self.kind])
         self.weights, self.decayed = weights, decayed
         self.lr = dial(lambda t: t.lr)
         self.decay, self.eps = dial(lambda t: t.weight_decay), dial(lambda t: t.eps)
@@ -96,8 +96,14 @@ class Optimizer:
             return rate.to(dtype), fixed["decay"], fixed["momentum"]
         size = rate / (1 - self.beta1**self.updates)
         root = (1 - self.beta2**self.updates).sqrt()
-        decay = (1 - rate * self.decay).to(dtype) if self.kind == "adamw" else fixed["decay"]
-        return size.to(dtype), decay, fixed["1-beta1"], fixed["beta2"], fixed["1-beta2"], root.to(dtype), fixed["eps"]
+        shrink = (1 - rate * self.decay).to(dtype) if self.kind == "adamw" else fixed["decay"]
+        return self.adam_numbers(size.to(dtype), shrink, root.to(dtype))
+
+    def adam_numbers(self, size: Tensor, shrink: Tensor, root: Tensor) -> tuple[Float[Tensor, "R 1"], ...]:
+        """All that Adam's rules take, in their order, of which only these change; Adam's decay does not shrink."""
+        fixed = self._fixed
+        decay = shrink if self.kind == "adamw" else fixed["decay"]
+        return size, decay, fixed["1-beta1"], fixed["beta2"], fixed["1-beta2"], root, fixed["eps"]
 
     def state(self) -> dict[str, Tensor]:
         return {"updates": self.updates} | {f"moment{i}": moment for i, moment in enumerate(self.moments)}
@@ -107,7 +113,7 @@ class Optimizer:
             held.copy_(state[name])
 
 
-def _limited(rule: Callable[..., None]) -> Callable[..., None]:
+def limited(rule: Callable[..., None]) -> Callable[..., None]:
     """A rule with clipped gradients, and none where a run is not active: whatever they hold, NaN too."""
 
     def limited(w: Tensor, moments: Sequence[Tensor], g: Tensor, scale: Tensor, on: Tensor, *numbers: Tensor) -> None:

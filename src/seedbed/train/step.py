@@ -7,8 +7,9 @@ neighbours, which share no operation with it, go on untouched.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import cast
 
 import torch
@@ -21,7 +22,7 @@ from seedbed.data.samples import Batch
 from seedbed.models.build import build_pack
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import GPT
-from seedbed.models.layers import Bank, graft, one_hot, statistics
+from seedbed.models.layers import HAS_TRITON, Bank, graft, one_hot, statistics
 from seedbed.models.lstm import LSTM
 from seedbed.records import Arrays
 from seedbed.settings import Settings
@@ -65,7 +66,8 @@ class Trainer:
         self.cause = torch.zeros_like(self.ends)
         self._causes = torch.arange(len(CAUSES), device=where).unbind()
         self.scorer = Scorer(self.model, self.precision, dtype)
-        self._losses, self._score, self._decided = Trainer._batch_losses, Trainer._sample_scores, Trainer._decide
+        self._losses, self._score = Trainer._batch_losses, Trainer._sample_scores
+        self._decided: Callable[[Trainer, Tensor, Tensor], tuple[Tensor, tuple[Tensor, ...]]] = Trainer._decide
         if engine == "compiled":
             torch._dynamo.config.recompile_limit = MANY_SHAPES
             torch._dynamo.config.accumulated_recompile_limit = MANY_SHAPES
@@ -74,6 +76,11 @@ class Trainer:
             self._score = torch.compile(Trainer._sample_scores, dynamic=False)
             self._decided = torch.compile(Trainer._decide, dynamic=False)  # many operations on very few numbers
             self.optimizer.rule = torch.compile(self.optimizer.rule, dynamic=False)
+        elif engine == "graph" and fuses_updates(self.optimizer):
+            from seedbed.train import kernels
+
+            self._decided = kernels.decide
+            self.optimizer.rule = partial(kernels.adam, decoupled=self.optimizer.kind == "adamw")
         if self.precision == "bf16" and where.type == "cuda" and not isinstance(self.model, LSTM):
             self.bank.lower(self.model, torch.bfloat16)  # a cell's gradients, summed over positions, stay in 16 bits
         self._updates = 0  # as the host counts them
@@ -123,24 +130,15 @@ class Trainer:
         return loss, gradients
 
     def _backward(self) -> tuple[Float[Tensor, "R"], Float[Tensor, "R P"]]:
-        if self.engine == "compiled" and len(self.ends) > 1:  # one gradient, put together by the compiler
-            flat = self.bank.weights.detach().requires_grad_()  # a new leaf, which belongs to the stream in use
-            loss = self._losses(self, flat)
-            (gradients,) = torch.autograd.grad(loss.sum(), flat)
-        else:
-            loss = self._losses(self)
-            gradients = self.bank.take_gradients(loss.sum())
+        loss = self._losses(self)
+        gradients = self.bank.take_gradients(loss.sum())
         self.drawn += 1
         return loss.detach(), gradients
 
-    def _batch_losses(self, flat: Float[Tensor, "R P"] | None = None) -> Float[Tensor, "R"]:
-        """Every run's loss on its batch; as a function of all weights in one tensor where that is given."""
+    def _batch_losses(self) -> Float[Tensor, "R"]:
+        """Every run's loss on its batch."""
         batch = self.batches.draw(self.drawn)
-        if flat is None:
-            logits = self.scorer(batch)
-        else:
-            pieces = {f"model.{name}": piece for name, piece in self.bank.pieces(flat).items()}
-            logits = torch.func.functional_call(self.scorer, pieces, (batch,))
+        logits = self.scorer(batch)
         losses = sample_losses(logits, batch.targets, batch.scored, self.smoothing)
         return (losses * batch.weights.to(losses.dtype)).sum(1)
 
@@ -235,10 +233,16 @@ class Scorer(nn.Module):
                 return self.model(batch.inputs, counted=batch.weights > 0).to(self.dtype)
             past = None
             if batch.stems is not None and batch.stem is not None:
-                rows = one_hot(batch.stem, batch.stems.shape[1])
                 memories = cast(GPT | LSTM, self.model).remember(batch.stems)
+                rows = one_hot(batch.stem, batch.stems.shape[1]).to(memories[0][0].dtype)
                 past = [(graft(first, rows), graft(second, rows)) for first, second in memories]
             return self.model(batch.inputs, batch.at, past=past).to(self.dtype)
+
+
+def fuses_updates(optimizer: Optimizer) -> bool:
+    """Whether kernels of our own decide and update: on a GPU, of Adam or AdamW that decays all weights or none."""
+    suits = optimizer.weights.is_cuda and optimizer.weights.dtype == torch.float32
+    return HAS_TRITON and suits and optimizer.kind in ("adam", "adamw") and optimizer.decayed is None
 
 
 def is_finite(x: Tensor) -> Tensor:
@@ -261,6 +265,6 @@ def working_precision(precision: str, device: torch.device) -> AbstractContextMa
 def matrices(bank: Bank) -> Bool[Tensor, "P"]:
     """Which of all weights belong to matrices and tables, not to biases and norms."""
     found = torch.zeros(1, bank.weights.shape[1], dtype=torch.bool, device=bank.weights.device)
-    for name, piece in bank.pieces(found).items():
-        piece.fill_(len(bank.shapes[name]) > 1)
+    for name, view in bank.views(found).items():
+        view.fill_(len(bank.shapes[name]) > 1)
     return found[0]

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 WIDEST = 1024  # whose row is one tile
-TILE = 512  # entries, of one warp: a row's sums, and parts of it in two precisions, then stay among its threads
+TILE = 1024  # entries, of one warp: a row's sums, and parts of it in two precisions, then stay among its threads
 FEW = 4  # rows of a program that leaves no sums
 PROGRAMS = 1024  # wanted at least, about 8 for each processor of a large GPU
 
@@ -39,10 +39,13 @@ def _add_norm(
         row = tl.program_id(0) * STRETCH + first + tl.arange(0, ROWS)
         inside = (row[:, None] < n) & (d[None, :] < D)
         place = (run * n + row)[:, None] * D + d[None, :]
-        h = tl.load(x + place, mask=inside, other=0.0) + tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
+        h = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+        h += tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
         if BIASED:
             h += b[None, :]
-        tl.store(total + place, h, mask=inside)
+        kept = h.to(total.dtype.element_ty)
+        tl.store(total + place, kept, mask=inside)
+        h = kept.to(tl.float32)  # what is normed is what goes on
         mean = tl.sum(h, 1) / D  # h is 0 past the width
         away = tl.where(d[None, :] < D, h - mean[:, None], 0.0)
         scale = tl.rsqrt(tl.sum(away * away, 1) / D + 1e-5)
@@ -50,6 +53,16 @@ def _add_norm(
         tl.store(normed + place, out.to(normed.dtype.element_ty), mask=inside)
         tl.store(means + run * n + row, mean, mask=row < n)
         tl.store(scales + run * n + row, scale, mask=row < n)
+
+
+@triton.jit
+def _rows_of(grad_total, grad_normed, total, means, scales, row, here, d, D: tl.constexpr, USED: tl.constexpr):
+    """What the gradient's pass reads of these rows; zeros where there are none, so that they add to no sum."""
+    inside, place = here[:, None] & (d[None, :] < D), row[:, None] * D + d[None, :]
+    g = tl.load(grad_normed + place, mask=inside, other=0.0)
+    h = tl.load(total + place, mask=inside, other=0.0)
+    more = tl.load(grad_total + place, mask=inside, other=0.0) if USED else h
+    return g, h, more, tl.load(means + row, mask=here, other=0.0), tl.load(scales + row, mask=here, other=0.0)
 
 
 @triton.jit
@@ -63,27 +76,32 @@ def _add_norm_backward(
     of_weight = tl.zeros((ROWS, BLOCK), tl.float32)
     of_shift = tl.zeros((ROWS, BLOCK), tl.float32)
     of_bias = tl.zeros((ROWS, BLOCK), tl.float32)
+    row = tl.program_id(0) * STRETCH + tl.arange(0, ROWS)
+    g, h, more, mean, scale = _rows_of(
+        grad_total, grad_normed, total, means, scales, run * n + row, row < n, d, D, USED
+    )  # fmt: skip
     for first in range(0, STRETCH, ROWS):
-        row = tl.program_id(0) * STRETCH + first + tl.arange(0, ROWS)
-        inside = (row[:, None] < n) & (d[None, :] < D)
-        place = (run * n + row)[:, None] * D + d[None, :]
-        g = tl.load(grad_normed + place, mask=inside, other=0.0).to(tl.float32)  # so nothing outside adds to a sum
-        mean = tl.load(means + run * n + row, mask=row < n, other=0.0)
-        scale = tl.load(scales + run * n + row, mask=row < n, other=0.0)
-        if USED:
-            more = tl.load(grad_total + place, mask=inside, other=0.0)
-        z = (tl.load(total + place, mask=inside, other=0.0) - mean[:, None]) * scale[:, None]
+        here, place = row < n, (run * n + row)[:, None] * D + d[None, :]
+        inside = here[:, None] & (d[None, :] < D)
+        row += ROWS  # the next rows are on their way while these are worked on
+        next_g, next_h, next_more, next_mean, next_scale = _rows_of(
+            grad_total, grad_normed, total, means, scales, run * n + row, (row < n) & (first + ROWS < STRETCH),
+            d, D, USED,
+        )  # fmt: skip
+        z = (h.to(tl.float32) - mean[:, None]) * scale[:, None]
+        g = g.to(tl.float32)
         of_weight += g * z
         of_shift += g
         g = g * w[None, :]
         g = (g - (tl.sum(g, 1) / D)[:, None] - z * (tl.sum(g * z, 1) / D)[:, None]) * scale[:, None]
         if USED:
-            g += more
-        tl.store(grad + place, g, mask=inside)
+            g += more.to(tl.float32)
+        tl.store(grad + place, g.to(grad.dtype.element_ty), mask=inside)
         if LOWER:
             tl.store(grad_y + place, g.to(grad_y.dtype.element_ty), mask=inside)
         if BIASED:
             of_bias += g
+        g, h, more, mean, scale = next_g, next_h, next_more, next_mean, next_scale
     into = sums + (run * tl.num_programs(0) + tl.program_id(0)) * (3 * D if BIASED else 2 * D) + d
     tl.store(into, tl.sum(of_weight, 0), mask=d < D)
     tl.store(into + D, tl.sum(of_shift, 0), mask=d < D)
@@ -103,14 +121,14 @@ def _tile(n_runs: int, n: int, width: int, stretch: int | None = None) -> dict[s
 def add_norm(
     x: Tensor, y: Tensor, bias: Tensor | None, weight: Tensor, shift: Tensor, goes_on: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x + y + bias in float32, its LayerNorm in y's precision (or, where that goes on as the stream, in x's), and each
-    row's mean and 1/σ, for the gradient.
+    """x + y + bias in x's precision, its LayerNorm in y's (or, where that goes on as the stream, in x's too), and each
+    row's mean and 1/σ in float32, for the gradient.
 
     x and y are (R, N, D), bias and the norm's weight and shift (R, D), rows of whatever holds them.
     """
     n_runs, n, width = x.shape
     x, y, total, normed = x.contiguous(), y.contiguous(), _like(x), _like(x if goes_on else y)
-    means, scales = x.new_empty(n_runs, n), x.new_empty(n_runs, n)
+    means, scales = _numbers(x), _numbers(x)
     options = _tile(n_runs, n, width, FEW)
     _add_norm[(triton.cdiv(n, options["STRETCH"]), n_runs)](
         x, y, x if bias is None else bias, weight, shift, total, normed, means, scales,
@@ -124,7 +142,7 @@ def _add_norm_gradients(
     grad_total: Tensor | None, grad_normed: Tensor, total: Tensor, means: Tensor, scales: Tensor, weight: Tensor,
     biased: bool, kind: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradient of the sum, again in y's precision where that is lower, and weight's, shift's, bias's by stretch."""
+    """The gradient of the sum, again in y's precision if that is another, and weight's, shift's, bias's by stretch."""
     n_runs, n, width = total.shape
     grad, grad_y, sums = _made(total, biased, kind)
     used, lower = grad_total is not None, grad_y.numel() > 0
@@ -140,19 +158,24 @@ def _like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+def _numbers(x: Tensor) -> Tensor:
+    """Room for one number a row."""
+    return x.new_empty(x.shape[:2], dtype=torch.float32)
+
+
 def _made(total: Tensor, biased: bool, kind: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """Room for what the gradient's pass writes."""
     n_runs, n, width = total.shape
     n_stretches = -(-n // _tile(n_runs, n, width)["STRETCH"])
     grad_y = total.new_empty((0,) if kind == total.dtype else total.shape, dtype=kind)
-    return _like(total), grad_y, total.new_empty(n_runs, n_stretches, 3 if biased else 2, width)
+    return _like(total), grad_y, total.new_empty(n_runs, n_stretches, 3 if biased else 2, width, dtype=torch.float32)
 
 
 @add_norm.register_fake
 def _(
     x: Tensor, y: Tensor, bias: Tensor | None, weight: Tensor, shift: Tensor, goes_on: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _like(x), _like(x if goes_on else y), x.new_empty(x.shape[:2]), x.new_empty(x.shape[:2])
+    return _like(x), _like(x if goes_on else y), _numbers(x), _numbers(x)
 
 
 @_add_norm_gradients.register_fake
