@@ -25,7 +25,7 @@ from seedbed.models.kernels.gelu import biased_gelu  # noqa: E402
 from seedbed.models.kernels.norm import add_norm  # noqa: E402
 from seedbed.models.kernels.tiny import tiny_attention  # noqa: E402
 from seedbed.models.layers import Linear, attention_pattern, attention_weights, mix, mix_by_weights  # noqa: E402
-from seedbed.models.lowered import map_low  # noqa: E402
+from seedbed.models.maps import map_runs  # noqa: E402
 from seedbed.models.positions import alibi  # noqa: E402
 from seedbed.settings import DataFacts, Settings  # noqa: E402
 from seedbed.train import kernels  # noqa: E402
@@ -219,7 +219,7 @@ def test_a_map_in_16_bits_gives_its_weight_a_gradient_in_32(n_runs):
     x, weight = drawn(n_runs, 4096, 48, dtype=torch.bfloat16), drawn(n_runs, 200, 48)
     grad = drawn(n_runs, 4096, 200, dtype=torch.bfloat16).detach()
     low = weight.detach().bfloat16()
-    mapped = map_low(x, weight, low)
+    mapped = map_runs(x, weight, low)
     mapped.backward(grad)
     x64, low64 = exact(x), exact(low)
     expected = x64 @ low64.mT

@@ -30,7 +30,7 @@ from seedbed.models.layers import (
     take,
     visible,
 )
-from seedbed.models.lowered import lowered
+from seedbed.models.maps import lowered
 from seedbed.models.positions import alibi, alibi_slopes, rotary_frequencies, rotate, sinusoidal
 from seedbed.models.taps import NO_TAPS, Taps
 from seedbed.settings import GPT as GPTSettings

@@ -1,4 +1,4 @@
-"""Layers with the run as their first axis; within `models/` only this file, `fused.py` and `lowered.py` know it.
+"""Layers with the run as their first axis; within `models/` only this file, `fused.py` and `maps.py` know it.
 
 A model is written as if for one run: its parts declare parameters of one run's shape, and `Bank` gives every one of
 them a leading run axis R. All parameters of a pack lie in one (R, P) tensor, of which the model's are views, so that
@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from seedbed.draws import device_keys, halves
-from seedbed.models.lowered import lowers, map_low
+from seedbed.models.maps import lowers, map_runs
 from seedbed.models.products import map_rows, suits
 from seedbed.records import Arrays
 
@@ -54,16 +54,18 @@ def linear(
 ) -> Tensor:
     """Each run's own affine map of the last axis; `low` are the same weights in 16 bits, for where those are used."""
     if low is not None and lowers(x, weight, bias):
-        mapped = map_low(x.reshape(len(weight), -1, x.shape[-1]).to(low.dtype), weight, low).view(*x.shape[:-1], -1)
+        mapped = map_runs(x.reshape(len(weight), -1, x.shape[-1]).to(low.dtype), weight, low).view(*x.shape[:-1], -1)
         return mapped if bias is None else mapped + bias.view(len(bias), *[1] * (x.ndim - 2), -1)
     if len(weight) == 1:
         own = weight.squeeze(0), None if bias is None else bias.squeeze(0)  # indexing would copy the whole gradient
         return map_rows(x, *own) if suits(x, own[0]) else F.linear(x, *own)
     flat = x.reshape(len(weight), -1, x.shape[-1])
-    if bias is None:
+    if x.is_cuda:
+        kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
+        mapped = map_runs(flat.to(kind), weight.to(kind))
+        mapped = mapped if bias is None else mapped + bias[:, None]  # it would first be copied over the whole output
+    elif bias is None:
         mapped = flat @ weight.mT
-    elif x.is_cuda:  # there the bias would first be copied over the whole output
-        mapped = flat @ weight.mT + bias[:, None]
     else:
         mapped = torch.baddbmm(bias[:, None], flat, weight.mT)
     return mapped.view(*x.shape[:-1], -1)

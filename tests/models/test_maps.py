@@ -1,4 +1,4 @@
-"""In 16 bits the stream between the blocks is in 16 bits too, and the model is still the same function."""
+"""Maps of several runs, and models in 16 bits, are the same functions; here on a CPU, in `test_kernels.py` on a GPU."""
 
 from __future__ import annotations
 
@@ -6,11 +6,31 @@ import pytest
 import torch
 
 from seedbed.models.build import build_pack
+from seedbed.models.maps import map_runs
 from seedbed.models.taps import Taps
 from seedbed.settings import DataFacts, Settings
 
 GPT = {"task.kind": "text", "model.mlp_bias": True, "model.final_norm": True}
 ENCODER = {"task.kind": "labels", "model.kind": "encoder", "model.positions": "learned"}
+
+
+@pytest.mark.parametrize(("n_runs", "n"), [(1, 7), (3, 7), (2, 4096)])
+def test_a_map_of_several_runs_is_their_products(n_runs, n):
+    """Of two runs with many rows, the gradients of weights are summed in parts."""
+    given = [torch.randn(shape, dtype=torch.float64) for shape in ((n_runs, n, 5), (n_runs, 6, 5), (n_runs, n, 6))]
+    ours, theirs = ([one.clone().requires_grad_() for one in given[:2]] for _ in range(2))
+    mapped, expected = map_runs(*ours), theirs[0] @ theirs[1].mT
+    mapped.backward(given[2])
+    expected.backward(given[2])
+    torch.testing.assert_close(mapped, expected)
+    for mine, exact in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine.grad, exact.grad)
+    assert ours[1].grad.is_contiguous()
+
+
+def test_a_map_of_several_runs_has_gradients_of_its_gradients():
+    given = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 4, 3), (2, 5, 3)))
+    assert torch.autograd.gradgradcheck(map_runs, tuple(given))
 
 
 @pytest.mark.parametrize("n_runs", [1, 3])
