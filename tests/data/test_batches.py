@@ -170,3 +170,16 @@ def test_chunks_cover_every_row_once_and_are_alike_where_that_costs_little(n, mo
 def test_chunks_of_a_number_that_divides_have_one_shape():
     assert {chunk.shape for chunk in samples.in_chunks(torch.zeros(1, 2560), 1481)} == {(1, 1280)}
     assert {chunk.shape for chunk in samples.in_chunks(torch.zeros(1, 12), 5)} == {(1, 4)}
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_batches_from_a_table_are_those_worked_out_on_the_way(accumulate):
+    """Three runs whose epochs have 5, 1 and 4 updates, over several epochs."""
+    made = ([50, 8, 37], [10, 30, 11], accumulate, [1, 2, 3], CPU)
+    plain, looked_up = samples.Epochs(*made), samples.Epochs(*made)
+    looked_up.tabulate()
+    for number in range(30):
+        for epochs in (plain, looked_up):
+            epochs.prepare(number // accumulate)
+        for ours, expected in zip(*(one.draw(torch.tensor([number])) for one in (looked_up, plain)), strict=True):
+            assert torch.equal(ours, expected)

@@ -24,6 +24,7 @@ from seedbed.draws import bits, device_keys
 
 Rows: TypeAlias = NDArray[np.int64]
 LAST = torch.iinfo(torch.int32).max
+IN_TABLE = 2**20  # up to so many places of all epochs a GPU looks up, instead of a dozen small operations an update
 IN_STEP = 4096  # up to so many samples a GPU puts in order within the update; else once an epoch, told by the host
 
 
@@ -97,7 +98,17 @@ class Epochs:
         kept = (device.type == "cpu" or len(self._index) > IN_STEP) and max(self._lengths) > 1
         self._order = torch.zeros(len(seeds), len(self._index), dtype=torch.int32, device=device) if kept else None
         self._ordered: list[int] = []  # the epoch of every run that the kept order is of
+        self._table: tuple[Tensor, Tensor] | None = None
+        if device.type == "cuda" and len(seeds) * max(self._lengths) * self._of.largest <= IN_TABLE:
+            self.tabulate()
         self.prepare(0)
+
+    def tabulate(self) -> None:
+        """Works out all batches of an epoch beforehand: a row for each of them, run after run."""
+        n_batches, device = self._of.accumulate * max(self._lengths), self.n.device
+        batches = [self._batch(torch.tensor([i], device=device)) for i in range(n_batches)]
+        places, weights = (torch.stack(parts, dim=1).flatten(0, 1) for parts in zip(*batches, strict=True))
+        self._table, self._first_rows = (places, weights), torch.arange(len(self.n), device=device) * n_batches
 
     def prepare(self, step: int) -> None:
         """Makes the orders that the update after `step` updates needs, in place, since a captured update reads them."""
@@ -108,16 +119,26 @@ class Epochs:
 
     def draw(self, number: Int[Tensor, "1"]) -> tuple[Int[Tensor, "R B"], Float[Tensor, "R B"]]:
         """The samples of every run in batch `number`, and their weights in their update."""
+        if self._table is None:
+            place, weights = self._batch(number)
+        else:
+            row = number % (self.per_epoch * self._of.accumulate) + self._first_rows
+            place, weights = (held.index_select(0, row) for held in self._table)
+        if max(self._lengths) == 1:
+            return place, weights
+        order = self._order
+        if order is None:
+            order = self._shuffle(self._of.places(number)[0] // self.per_epoch)
+        return order.gather(1, place).long(), weights
+
+    def _batch(self, number: Int[Tensor, "1"]) -> tuple[Int[Tensor, "R B"], Float[Tensor, "R B"]]:
+        """The places of batch `number` in the order of its epoch, and their weights in their update."""
         step, within = self._of.places(number)
         first = step % self.per_epoch * self.sizes
         place = first[:, None] + within
         valid = (within < self.sizes[:, None]) & (place < self.n[:, None])
         weights = valid.double() / torch.minimum(self.sizes, self.n - first)[:, None]
-        place = torch.where(valid, place, 0)
-        if max(self._lengths) == 1:
-            return place, weights
-        order = self._shuffle(step // self.per_epoch) if self._order is None else self._order
-        return order.gather(1, place).long(), weights
+        return torch.where(valid, place, 0), weights
 
     def _shuffle(self, epoch: Int[Tensor, "R"]) -> Int[Tensor, "R M"]:
         """Every run's order of its samples in its epoch."""

@@ -55,17 +55,23 @@ class Attention(nn.Module):
         self.register_buffer("slopes", slopes, persistent=False)
         self.register_buffer("frequencies", frequencies, persistent=False)
 
-    def forward(self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str) -> Tensor:
-        return self.out(self.mix(x, at, past, taps, name))
+    def forward(
+        self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str, kept: list[Memory] | None = None
+    ) -> Tensor:
+        return self.out(self.mix(x, at, past, taps, name, kept))
 
-    def mix(self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str) -> Tensor:
-        """What all heads have mixed, side by side, before the last map."""
-        if at is None and past is None and self._fuses(x, taps):
+    def mix(
+        self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str, kept: list[Memory] | None = None
+    ) -> Tensor:
+        """What all heads have mixed, side by side, before the last map; its keys and values are added to `kept`."""
+        if at is None and past is None and kept is None and self._fuses(x, taps):
             return fused_attention(self.qkv, x, self.heads, self.causal, self.slopes)
         parts = (part.unflatten(-1, (self.heads, -1)) for part in self._project(x, at))
         query, key, value = (taps(f"{name}.{of}", part) for of, part in zip("qkv", parts, strict=True))
         n, n_past = x.shape[-2], 0 if past is None else past[0].shape[-3]
         query, key = self._turn(query, at, n, n_past), self._turn(key, None, n, n_past)
+        if kept is not None:
+            kept.append((key, value))
         if past is not None:
             key, value = join(past[0], key), join(past[1], value)
         seen = visible(at, n, x.device, n_past) if self.causal else x.new_ones(n, n, dtype=torch.bool)
@@ -116,8 +122,8 @@ class Attention(nn.Module):
     def _project(self, x: Tensor, at: Positions) -> tuple[Tensor, ...]:
         if at is None:
             return self.qkv(x).split(self.dim, dim=-1)
-        query = self.qkv(take(x, at), slice(0, self.dim))
-        return query, *self.qkv(x, slice(self.dim, None)).split(self.dim, dim=-1)
+        query, others = self.qkv.each([take(x, at), x], [self.dim, 2 * self.dim])
+        return query, *others.split(self.dim, dim=-1)
 
 
 class MLP(nn.Module):
@@ -152,15 +158,20 @@ class Block(nn.Module):
     def remember(self, x: Tensor) -> Memory:
         return self.attention.remember(self.norm1(x) if self.norm_first else x)
 
-    def forward(self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str) -> Tensor:
+    def forward(
+        self, x: Tensor, at: Positions, past: Memory | None, taps: Taps, name: str, kept: list[Memory] | None = None
+    ) -> Tensor:
+        """The stream at the wanted positions after this block, whose keys and values are added to `kept`."""
         inner, x = f"{name}.attention", taps(f"{name}.in", x)
         if self.norm_first:
-            attended = taps(f"{inner}.out", self.attention(self.norm1(x), at, past, taps, inner))
+            attended = taps(f"{inner}.out", self.attention(self.norm1(x), at, past, taps, inner, kept))
             x = taps(f"{name}.mid", take(x, at) + self.residual1(attended))
             return taps(f"{name}.out", x + self._mlp(self.norm2(x), taps, f"{name}.mlp"))
         if not (taps.active or self.drops or torch.compiler.is_compiling()) and fuses_norm(x):
-            return self._sums(x, at, past)  # the compiler does as well here, since the norm goes on in two precisions
-        attended = taps(f"{inner}.out", self.attention(x, at, past, taps, inner))
+            return self._sums(
+                x, at, past, kept
+            )  # the compiler does as well here, since the norm goes on in two precisions
+        attended = taps(f"{inner}.out", self.attention(x, at, past, taps, inner, kept))
         x = taps(f"{name}.mid", self.norm1(take(x, at) + self.residual1(attended)))
         return taps(f"{name}.out", self.norm2(x + self._mlp(x, taps, f"{name}.mlp")))
 
@@ -169,9 +180,9 @@ class Block(nn.Module):
         """Whether not all of what the parts give is added to the stream."""
         return self.dropout.drops or self.residual1.drops or self.residual2.drops
 
-    def _sums(self, x: Tensor, at: Positions, past: Memory | None) -> Tensor:
+    def _sums(self, x: Tensor, at: Positions, past: Memory | None, kept: list[Memory] | None) -> Tensor:
         """As `forward` with norms after the sums, where nobody looks: a sum and the norm of it are one pass."""
-        mixed = self.attention.mix(x, at, past, NO_TAPS, "")
+        mixed = self.attention.mix(x, at, past, NO_TAPS, "", kept)
         _, x = add_norm(take(x, at), self.attention.out, mixed, self.norm1, norm_goes_on=True)
         return add_norm(x, self.mlp.down, self.mlp.hidden(x, NO_TAPS, ""), self.norm2, norm_goes_on=True)[1]
 
@@ -257,10 +268,8 @@ class GPT(Stream):
 
     def remember(self, tokens: Tensor) -> list[Memory]:
         """What later tokens need of these: each block's keys and values."""
-        x, memories = self.placed(tokens), []
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            memories.append(block.remember(x))
-            if block is not self.blocks[-1]:
-                x = block(x, None, None, NO_TAPS, "")
-        return memories
+        *blocks, last = cast(list[Block], list(self.blocks))
+        x, memories = self.placed(tokens), list[Memory]()
+        for block in blocks:
+            x = block(x, None, None, NO_TAPS, "", memories)
+        return [*memories, last.remember(x)]

@@ -17,10 +17,11 @@ from typing import TypeAlias
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from seedbed.draws import device_keys, halves
+from seedbed.models.constants import keeps_constants, triangle, unit_rows
 from seedbed.models.maps import lowers, map_runs
 from seedbed.models.products import map_rows, suits
 from seedbed.records import Arrays
@@ -88,6 +89,12 @@ class Linear(nn.Module):
         own = (None if held is None else held[:, rows] for held in (self.bias, self.low))
         return linear(x, self.weight[:, rows], *own)
 
+    def each(self, inputs: Sequence[Tensor], rows: Sequence[int]) -> list[Tensor]:
+        """Of every input its own rows of the output, as many as are given for it: in order, and all there are."""
+        held = (self.weight, self.bias, self.low)
+        parts = ([None] * len(rows) if one is None else one.split(list(rows), dim=1) for one in held)
+        return [linear(x, *own) for x, *own in zip(inputs, *parts, strict=True)]
+
     def product(self, x: Tensor) -> Tensor:
         """The map without its bias."""
         return linear(x, self.weight, None, self.low)
@@ -109,7 +116,7 @@ class Embedding(nn.Module):
     def forward(self, tokens: Int[Tensor, "R B T"]) -> Float[Tensor, "R B T D"]:
         n_runs, n, _ = self.weight.shape
         if tokens.is_cuda and n <= FEW:
-            return graft(self.weight, one_hot(tokens.flatten(1), n)).view(*tokens.shape, -1)
+            return graft(self.weight, one_hot(tokens.flatten(1), n, self.weight.dtype)).view(*tokens.shape, -1)
         first_row = torch.arange(n_runs, device=tokens.device)[:, None, None] * n
         return F.embedding(tokens + first_row, self.weight.reshape(n_runs * n, -1))
 
@@ -240,18 +247,20 @@ class Dropout(nn.Module):
         return x * kept.to(x.dtype).mul_(self.scales).view_as(x)
 
 
-def one_hot(index: Int[Tensor, "R B"], n: int) -> Bool[Tensor, "R B n"]:
+def one_hot(index: Int[Tensor, "R B"], n: int, dtype: torch.dtype) -> Float[Tensor, "R B n"]:
     """Which of n rows each sample picks; on a GPU with empty columns up to a multiple of 8, as fast products need."""
     columns = -(-n // 8) * 8 if index.is_cuda else n
-    return index[..., None] == torch.arange(columns, device=index.device)
+    if keeps_constants(index.device) and columns <= FEW:
+        return F.embedding(index, unit_rows(columns, index.device)).to(dtype)
+    return (index[..., None] == torch.arange(columns, device=index.device)).to(dtype)
 
 
-def graft(values: Float[Tensor, "R U *n"], rows: Shaped[Tensor, "R B U"]) -> Float[Tensor, "R B *n"]:
+def graft(values: Float[Tensor, "R U *n"], rows: Float[Tensor, "R B U"]) -> Float[Tensor, "R B *n"]:
     """The row that each sample picks, as a matrix product: exact, and its gradient is one too, without atomics."""
     table = values.flatten(2)
     if table.shape[1] < rows.shape[2]:
         table = F.pad(table, (0, 0, 0, rows.shape[2] - table.shape[1]))
-    picked = rows.to(values.dtype) @ table
+    picked = rows @ table
     return picked.view(*rows.shape[:2], *values.shape[2:])
 
 
@@ -266,6 +275,8 @@ def take(x: Float[Tensor, "R B T D"], at: Positions) -> Float[Tensor, "R B K D"]
 
 def visible(at: Positions, n: int, device: torch.device, n_past: int = 0) -> Bool[Tensor, "... K S"]:
     """Which source positions each wanted one of n may look at: itself, those before, and all n_past remembered ones."""
+    if not isinstance(at, Tensor) and keeps_constants(device):
+        return triangle(range(n)[at or slice(None)], n, n_past, device)
     source = torch.arange(-n_past, n, device=device)
     new = source[n_past:]
     where = new if at is None else new[at] if isinstance(at, slice) else at

@@ -234,7 +234,7 @@ class Scorer(nn.Module):
             past = None
             if batch.stems is not None and batch.stem is not None:
                 memories = cast(GPT | LSTM, self.model).remember(batch.stems)
-                rows = one_hot(batch.stem, batch.stems.shape[1]).to(memories[0][0].dtype)
+                rows = one_hot(batch.stem, batch.stems.shape[1], memories[0][0].dtype)
                 past = [(graft(first, rows), graft(second, rows)) for first, second in memories]
             return self.model(batch.inputs, batch.at, past=past).to(self.dtype)
 

@@ -1,0 +1,31 @@
+"""Small tensors that never change, made once for a GPU, where making them anew would be kernels of every update.
+
+They come from the host, and the host waits: whoever uses them later, on whatever stream, finds them there.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def keeps_constants(device: torch.device) -> bool:
+    """Whether they are worth it: on a GPU, unless the compiler makes them on the way."""
+    return device.type == "cuda" and not torch.compiler.is_compiling()
+
+
+@lru_cache(maxsize=64)
+def unit_rows(n: int, device: torch.device) -> Float[Tensor, "n n"]:
+    """Row i is 1 at i and 0 elsewhere."""
+    return torch.from_numpy(np.eye(n, dtype=np.float32)).to(device)
+
+
+@lru_cache(maxsize=64)
+def triangle(at: range, n: int, n_past: int, device: torch.device) -> Bool[Tensor, "K S"]:
+    """Which of n_past remembered and n new positions those at `at` of the new ones see: all up to their own."""
+    seen = np.array(at)[:, None] >= np.arange(-n_past, n)
+    return torch.from_numpy(seen).to(device)

@@ -1,0 +1,29 @@
+"""What is kept once for a GPU is what would be made anew there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seedbed.models import layers
+from seedbed.models.layers import one_hot, visible
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("n_past", [0, 2])
+@pytest.mark.parametrize("at", [None, slice(-2, None), slice(1, 4, 2)], ids=str)
+def test_what_is_seen(at, n_past, monkeypatch):
+    expected = visible(at, 5, CPU, n_past)
+    monkeypatch.setattr(layers, "keeps_constants", lambda _: True)
+    kept = visible(at, 5, CPU, n_past)
+    assert torch.equal(kept, expected)
+    assert visible(at, 5, CPU, n_past) is kept
+
+
+def test_what_is_picked(monkeypatch):
+    index = torch.tensor([[3, 0], [1, 1]])
+    expected = one_hot(index, 5, torch.float64)
+    monkeypatch.setattr(layers, "keeps_constants", lambda _: True)
+    assert torch.equal(one_hot(index, 5, torch.float64), expected)
+    assert expected.tolist()[0] == [[0, 0, 0, 1, 0], [1, 0, 0, 0, 0]]
