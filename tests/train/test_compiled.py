@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from seedbed.settings import Settings
 from seedbed.train.readings import take_readings
@@ -27,7 +28,9 @@ def tracing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return compile_it(function, backend="aot_eager", **options)
 
     monkeypatch.setattr(torch, "compile", traced)
+    counters["graph_break"].clear()
     yield compiled
+    assert not counters["graph_break"]  # an update in several pieces is slower, and nobody would be told
     torch._dynamo.reset()
 
 

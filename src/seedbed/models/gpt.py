@@ -241,7 +241,7 @@ class Stream(nn.Module):
 
     def _carried(self, x: Tensor) -> Tensor:
         """As `through` where nobody looks: the stream and its norm go from block to block."""
-        blocks = cast(list[Block], list(self.blocks))
+        blocks = cast("list[Block]", list(self.blocks))
         normed = blocks[0].norm1(x)
         for block, following in zip(blocks, [*(later.norm1 for later in blocks[1:]), self.final_norm], strict=True):
             x, normed = block.carry(x, normed, following)
@@ -268,8 +268,9 @@ class GPT(Stream):
 
     def remember(self, tokens: Tensor) -> list[Memory]:
         """What later tokens need of these: each block's keys and values."""
-        *blocks, last = cast(list[Block], list(self.blocks))
-        x, memories = self.placed(tokens), list[Memory]()
+        *blocks, last = cast("list[Block]", list(self.blocks))
+        memories: list[Memory] = []
+        x = self.placed(tokens)
         for block in blocks:
             x = block(x, None, None, NO_TAPS, "", memories)
         return [*memories, last.remember(x)]
