@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -101,6 +103,24 @@ def test_a_probe_times_everything_that_training_does_and_leaves_nothing():
     assert set(cost.counts) == {"prepare", "compile", "compute", "evaluate", "save"}
     assert cost.counts["compute"] >= 3
     assert all(spent > 0 for spent in cost.seconds.values())
+
+
+def test_where_evaluation_is_replayed_a_probe_times_the_replay(monkeypatch):
+    """The first time records it, which is slow; a fake reader sleeps."""
+    naps = iter([0.3, 0.02])
+
+    class Replayed:
+        records = True
+
+        def __init__(self, trainer): ...
+
+        def read(self):
+            time.sleep(next(naps))
+
+    monkeypatch.setattr("seedbed.train.probe.Reader", Replayed)
+    cost = probe_pack([Settings.of(TINY)], [0], Placement(), 0.02)
+    assert 0.02 <= cost.each("evaluate") < 0.2
+    assert not list(naps)
 
 
 def test_a_part_of_a_record_counts_for_the_whole(monkeypatch):

@@ -28,11 +28,11 @@ class Reader:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._recorded: Recorded[Table] | None = None
-        self._records = trainer.records_work and len(list(islice(trainer.batches.chunks(), PIECES + 1))) <= PIECES
+        self.records = trainer.records_work and len(list(islice(trainer.batches.chunks(), PIECES + 1))) <= PIECES
 
     def read(self) -> Table:
         """All readings now, on the device."""
-        if not self._records:
+        if not self.records:
             return self._read()
         if self._recorded is None:
             self._recorded = Recorded(self._read, self._trainer.pool)
