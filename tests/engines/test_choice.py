@@ -10,7 +10,8 @@ import pytest
 from seedbed.engines.choice import LONG, place, stacking
 from seedbed.engines.machine import Machine
 from seedbed.engines.price import Prices
-from seedbed.records import Pack, Placement
+from seedbed.records import Pack, Parameters, Placement, Run
+from seedbed.settings import Settings
 from seedbed.study.pack import pack_runs
 from seedbed.study.plan import plan_named
 
@@ -54,3 +55,43 @@ def test_idle_cores_are_left_alone_where_that_is_known_to_pay_and_takes_long(pac
 def test_runs_are_not_stacked_where_that_is_known_to_pay_and_takes_long(lone, stacked, splits):
     runs = plan_named("quickstart", [*TINY, "seeds=8"]).runs
     assert len(stacking(runs, MACHINE, timed(lone=lone, stacked=stacked))) == splits
+
+
+TEXT = {"task.kind": "text", "model.kind": "lstm"}
+
+
+@pytest.mark.parametrize(
+    ("update", "dials", "engine"),
+    [
+        (1e-3, {"train.steps": 250_000}, "graph"),  # 250 s, of which compiling would save 37
+        (1e-3, {"train.steps": 350_000}, "compiled"),
+        (1e-2, {"train.steps": 35_000}, "compiled"),
+        (1e-2, {"train.steps": 35_000, "model.kind": "lstm"}, "compiled"),
+        (1e-2, {"train.steps": 35_000, "task.length": 16} | TEXT, "compiled"),
+        (1e-2, {"train.steps": 35_000, "task.length": 17} | TEXT, "graph"),  # written out position by position
+    ],
+)
+def test_packs_are_compiled_where_that_saves_more_than_it_takes(update, dials, engine):
+    """Priced as if alone, since what others take of the GPU is not what compiling saves."""
+
+    def each(runs: Any, placement: Placement) -> Any:
+        assert (placement.engine, placement.workers) == ("graph", 1)
+        return {"compute": update}, "measured"
+
+    prices = cast(Prices, SimpleNamespace(each=each))
+    one = Pack("some", (Run("a", 0, {}, Settings.of(dials), Parameters(0, 0)),), 1)
+    assert place(one, 31, Machine("cuda", 1), prices).engine == engine
+    assert place(one, 31, Machine("cuda", 1), prices).workers == 12
+    assert place(one, 31, Machine("cuda", 1, "graph"), prices).engine == "graph"
+
+
+def test_packs_of_the_shipped_arithmetic_are_compiled_only_where_they_are_far_longer():
+    """At round figures of a GPU 18 runs a pack save less than the compiler takes in 10,001 updates, not in a million."""
+    machine = Machine("cuda", 1)
+
+    def engines(*words: str) -> set[str]:
+        packs = pack_runs(plan_named("arithmetic/sanity", list(words)).runs, machine.room())
+        return {place(pack, len(packs), machine, Prices([], "here")).engine for pack in packs}
+
+    assert engines("seeds=18") == {"graph"}
+    assert engines("seeds=18", "train.steps=1000001") == {"compiled"}

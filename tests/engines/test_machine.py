@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from seedbed.engines.machine import GPU_LANES, GPU_PACK, Machine
 from seedbed.records import Pack, Parameters, Run
 from seedbed.settings import Settings
@@ -30,23 +28,7 @@ def test_all_lanes_full_of_the_largest_packs_leave_a_large_gpu_room() -> None:
     assert GPU_LANES * GPU_PACK <= 100 * 2**30
 
 
-LONG = {"train__steps": 200_000}
-
-
-@pytest.mark.parametrize(
-    ("dials", "engine"),
-    [
-        ({"train__steps": 99_999}, "graph"),
-        (LONG, "compiled"),
-        (LONG | {"model__kind": "lstm"}, "compiled"),
-        (LONG | {"task__kind": "text", "task__length": 128}, "compiled"),
-        (LONG | {"task__kind": "text", "task__length": 16, "model__kind": "lstm"}, "compiled"),
-        (LONG | {"task__kind": "text", "task__length": 17, "model__kind": "lstm"}, "graph"),
-    ],
-)
-def test_long_packs_are_compiled_unless_the_compiler_would_write_out_a_long_recurrence(
-    dials: dict[str, Any], engine: str
-) -> None:
-    assert GPU.placement(pack_of(**dials), 1).engine == engine
-    assert Machine("cpu", 1).placement(pack_of(**dials), 1).engine == "plain"
-    assert Machine("cuda", 1, "plain").placement(pack_of(**dials), 1).engine == "plain"
+def test_an_update_is_a_graph_on_a_gpu_unless_another_way_is_asked_for() -> None:
+    assert GPU.placement(pack_of(), 1).engine == "graph"
+    assert Machine("cuda", 1, "plain").placement(pack_of(), 1).engine == "plain"
+    assert Machine("cpu", 1).placement(pack_of(), 1).engine == "plain"

@@ -1,8 +1,10 @@
-"""How packs are made and placed on a CPU, where it was measured what pays; no torch.
+"""How packs are made and placed: stacked and on how many threads on a CPU, compiled or not on a GPU; no torch.
 
-The cores are busy already, so stacking pays for some shapes and not for others; and a pack that may use idle cores is
-not always faster with them. Each such choice has two candidates, and the usual one counts until both were timed here.
-What is short is always done the usual way, so that the same study gives the same bytes whatever was timed before.
+A GPU replays an update of many small kernels; the compiler makes fewer of them, but works for most of a minute, so only
+long packs are compiled. On a CPU the cores are busy already, so stacking pays for some shapes and not for others; and a
+pack that may use idle cores is not always faster with them. Each such choice has two candidates, and the usual one
+counts until both were timed here. What is short is always done the usual way, so that the same study gives the same
+bytes whatever was timed before.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ from typing import TypeAlias
 from seedbed.engines.machine import Machine
 from seedbed.engines.price import Prices
 from seedbed.records import Pack, Placement, Run
+from seedbed.settings import LSTM, Labels, Text
 from seedbed.study.pack import ShapeKey, pack_runs, shape_key
 
 Placed: TypeAlias = tuple[Pack, Placement]
 CLEARLY = 0.95  # the unusual way must take less than this share of the usual one's time
 LONG = 100.0  # seconds of a shape that a probe of some 5 s, and another way, are worth
+COMPILING, SAVED = 45.0, 0.15  # seconds that the compiler takes, and the share of an update that it saves (docs/log.md)
+UNROLLED = 16  # positions of a recurrence that may be compiled
 
 
 def stacking(runs: Sequence[Run], machine: Machine, prices: Prices) -> dict[ShapeKey, int]:
@@ -32,11 +37,30 @@ def stacking(runs: Sequence[Run], machine: Machine, prices: Prices) -> dict[Shap
 
 
 def place(pack: Pack, n_packs: int, machine: Machine, prices: Prices) -> Placement:
-    """Where a pack runs; on one thread although others are idle, where that is known to be faster."""
+    """Where a pack runs: compiled first where that pays; on one thread although others are idle, where that is known
+    to be faster."""
     usual = machine.placement(pack, n_packs)
+    if machine.device != "cpu":
+        compiles = machine.engine is None and _pays_to_compile(pack, usual, prices)
+        return replace(usual, engine="compiled") if compiles else usual
     single = replace(usual, threads=1)
     has_choice = usual.threads > 1 and not usual.alone and prices.of(pack, usual).seconds > LONG
     return single if has_choice and _is_faster((pack, single), (pack, usual), prices) else usual
+
+
+def _pays_to_compile(pack: Pack, usual: Placement, prices: Prices) -> bool:
+    """Whether a faster update earns back the compiler's time; a long recurrence it would write out position by
+    position."""
+    settings = pack.runs[0].settings
+    if (
+        isinstance(settings.model, LSTM)
+        and isinstance(settings.task, Text | Labels)
+        and settings.task.length > UNROLLED
+    ):
+        return False
+    seconds, _ = prices.each(pack.runs, replace(usual, workers=1))
+    n_updates = max(run.settings.n_steps(run.facts) for run in pack.runs)
+    return SAVED * n_updates * seconds["compute"] > COMPILING
 
 
 def undecided(runs: Sequence[Run], machine: Machine, prices: Prices) -> list[Placed]:

@@ -22,9 +22,9 @@ class Speed(NamedTuple):
 
 
 CPU: Final = Speed(40e9, 8e9, 2e-3, 0.1)  # one thread
-GPU: Final = {
-    "plain": Speed(20e12, 1e12, 4e-3, 0.5), "graph": Speed(20e12, 1e12, 3e-4, 2.0),
-    "compiled": Speed(40e12, 2e12, 1e-4, 30.0),
+GPU: Final = {  # an H200, products in tf32; bytes are those of `predict_bytes`, which a GPU does not all move
+    "plain": Speed(150e12, 4e12, 4e-3, 0.5), "graph": Speed(150e12, 4e12, 6e-4, 5.0),
+    "compiled": Speed(200e12, 5e12, 4e-4, 45.0),
 }  # fmt: skip
 START: Final = {"cpu": 5.0, "cuda": 10.0}  # seconds from the command to the first update: processes, imports
 # How many times more updates a second so many packs make together than one does, on one GPU: between the GPT's 2.09 and

@@ -13,14 +13,11 @@ from pathlib import Path
 
 from seedbed.engines.local import find_device, n_cores
 from seedbed.records import Pack, Placement
-from seedbed.settings import LSTM, Labels, Settings, Text
 from seedbed.study.pack import Room, ShapeKey
 
 CPU_PACK = 24 * 2**20  # bytes; beyond the cache, stacking on a CPU gains nothing (docs/log.md)
 GPU_PACK = 6 * 2**30  # with all lanes full of such packs 72 GiB, besides those that are compiled ahead meanwhile
 GPU_LANES = 12  # packs that share a GPU at a time, each on its own stream
-WORTH_COMPILING = 100_000  # model-steps of a pack that earn back some 15 s of compiling (docs/log.md)
-UNROLLED = 16  # positions of a recurrence that may be compiled: the compiler writes each one out
 
 
 @dataclass(frozen=True)
@@ -56,26 +53,15 @@ class Machine:
         return Room(max_bytes=GPU_PACK, max_runs=512, min_packs=1)
 
     def placement(self, pack: Pack, n_packs: int) -> Placement:
-        """Single-threaded workers when there are packs for all of them; else a pack may use the idle cores."""
+        """Single-threaded workers when there are packs for all of them; else a pack may use the idle cores.
+
+        On a GPU the whole update is one graph; `choice.py` knows where compiling it first pays.
+        """
         alone = pack.runs[0].settings.train.alone
         side_by_side = 1 if alone else min(self.n_side_by_side, max(1, n_packs))
         threads = max(1, n_cores() // side_by_side) if self.device == "cpu" else 1
-        engine = self.engine or self._engine(pack)
+        engine = self.engine or ("plain" if self.device == "cpu" else "graph")
         return Placement(self.device, threads, engine, workers=side_by_side, alone=alone)
-
-    def _engine(self, pack: Pack) -> str:
-        """On a GPU the whole update is one graph, compiled first where the pack is long and wide enough to pay."""
-        if self.device == "cpu":
-            return "plain"
-        if _is_long_recurrence(pack.runs[0].settings):
-            return "graph"
-        n_model_steps = sum(run.settings.n_steps(run.facts) for run in pack.runs)
-        return "compiled" if n_model_steps >= WORTH_COMPILING else "graph"
-
-
-def _is_long_recurrence(settings: Settings) -> bool:
-    task = settings.task
-    return isinstance(settings.model, LSTM) and isinstance(task, Text | Labels) and task.length > UNROLLED
 
 
 def machine_name(device: str) -> str:
