@@ -86,7 +86,7 @@ def test_packs_are_compiled_where_that_saves_more_than_it_takes(update, dials, e
 
 
 def test_packs_of_the_shipped_arithmetic_are_compiled_only_where_they_are_far_longer():
-    """At round figures of a GPU 18 runs a pack save less than the compiler takes in 10,001 updates; more in a million."""
+    """At round figures of a GPU 18 runs save less than the compiler takes in 10,001 updates, more in a million."""
     machine = Machine("cuda", 1)
 
     def engines(*words: str) -> set[str]:
