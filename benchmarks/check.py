@@ -36,7 +36,7 @@ def difference_to(kind: str, settings: Settings, device: str) -> float:
     load(peer, {name: weight.to(device) for name, weight in drawn.items()})
     theirs = loss_of(peer, inputs, targets, settings.train.label_smoothing)
     theirs.backward()
-    ours = {name: piece[0] for name, piece in trainer.bank.pieces(gradients).items()}
+    ours = {name: view[0] for name, view in trainer.bank.views(gradients).items()}
     found = [abs(loss.item() - theirs.item()) / abs(theirs.item())]
     for name, parameter in peer.named_parameters():
         if (mine := counterpart(name, ours)) is not None:

@@ -24,7 +24,7 @@ from seedbed.draws import bits, device_keys
 
 Rows: TypeAlias = NDArray[np.int64]
 LAST = torch.iinfo(torch.int32).max
-IN_TABLE = 2**20  # up to so many places of all epochs a GPU looks up, instead of a dozen small operations an update
+IN_TABLE, BATCHES = 2**20, 1000  # up to so many places and batches of an epoch a GPU looks up: 3 kernels, not a dozen
 IN_STEP = 4096  # up to so many samples a GPU puts in order within the update; else once an epoch, told by the host
 
 
@@ -99,7 +99,9 @@ class Epochs:
         self._order = torch.zeros(len(seeds), len(self._index), dtype=torch.int32, device=device) if kept else None
         self._ordered: list[int] = []  # the epoch of every run that the kept order is of
         self._table: tuple[Tensor, Tensor] | None = None
-        if device.type == "cuda" and len(seeds) * max(self._lengths) * self._of.largest <= IN_TABLE:
+        n_updates = max(self._lengths)
+        is_small = len(seeds) * n_updates * self._of.largest <= IN_TABLE and accumulate * n_updates <= BATCHES
+        if device.type == "cuda" and is_small:
             self.tabulate()
         self.prepare(0)
 

@@ -168,9 +168,7 @@ class Block(nn.Module):
             x = taps(f"{name}.mid", take(x, at) + self.residual1(attended))
             return taps(f"{name}.out", x + self._mlp(self.norm2(x), taps, f"{name}.mlp"))
         if not (taps.active or self.drops or torch.compiler.is_compiling()) and fuses_norm(x):
-            return self._sums(
-                x, at, past, kept
-            )  # the compiler does as well here, since the norm goes on in two precisions
+            return self._sums(x, at, past, kept)  # compiled, it was no faster (docs/log.md)
         attended = taps(f"{inner}.out", self.attention(x, at, past, taps, inner, kept))
         x = taps(f"{name}.mid", self.norm1(take(x, at) + self.residual1(attended)))
         return taps(f"{name}.out", self.norm2(x + self._mlp(x, taps, f"{name}.mlp")))

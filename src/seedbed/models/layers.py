@@ -275,7 +275,7 @@ def take(x: Float[Tensor, "R B T D"], at: Positions) -> Float[Tensor, "R B K D"]
 
 def visible(at: Positions, n: int, device: torch.device, n_past: int = 0) -> Bool[Tensor, "... K S"]:
     """Which source positions each wanted one of n may look at: itself, those before, and all n_past remembered ones."""
-    if not isinstance(at, Tensor) and keeps_constants(device):
+    if n_past + n <= SHORT and not isinstance(at, Tensor) and keeps_constants(device):
         return triangle(range(n)[at or slice(None)], n, n_past, device)
     source = torch.arange(-n_past, n, device=device)
     new = source[n_past:]
