@@ -120,7 +120,9 @@ def run_studies(
         status = {run.id: run.status for run in store.runs() if run.id in wanted}
         fresh = [run for run in wanted.values() if status[run.id] == "planned"]
         began += probe_undecided(fresh, machine, observer.say, stop)
-        packs = placed(packs_of(plans, machine, lambda run: status[run] in ("finished", "diverged")), machine)
+        due = packs_of(plans, machine, lambda run: status[run] in ("finished", "diverged"))
+        machine = machine.fitted(due)
+        packs = placed(due, machine)
         prices, n_packs = known_prices(machine.device), len(packs)
         training = _Training(store, held, machine, observer)
         training.take_up(store.claim([pack for pack, _ in packs], lambda pack: place(pack, n_packs, machine, prices)))

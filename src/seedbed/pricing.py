@@ -34,13 +34,13 @@ def known_prices(device: str) -> Prices:
 
 def price_study(packs: Sequence[Pack], machine: Machine, standing: Mapping[str, StoredRun]) -> Estimate:
     """What these packs are expected to cost, and how long the study takes from where its runs stand."""
-    left = {pack.id: _left(pack, standing) for pack in packs}
+    left, machine = {pack.id: _left(pack, standing) for pack in packs}, machine.fitted(packs)
     return estimate(placed(packs, machine), known_prices(machine.device), left, machine.n_side_by_side)
 
 
 def placed(packs: Sequence[Pack], machine: Machine) -> list[Placed]:
     """These packs where they would run; the longest first, so that nobody waits for it in the end."""
-    prices = known_prices(machine.device)
+    prices, machine = known_prices(machine.device), machine.fitted(packs)
     found = [(pack, place(pack, len(packs), machine, prices)) for pack in packs]
     return sorted(found, key=lambda one: -prices.of(*one).seconds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from seedbed.engines.machine import GPU_LANES, GPU_PACK, Machine
@@ -32,3 +33,28 @@ def test_an_update_is_a_graph_on_a_gpu_unless_another_way_is_asked_for() -> None
     assert GPU.placement(pack_of(), 1).engine == "graph"
     assert Machine("cuda", 1, "plain").placement(pack_of(), 1).engine == "plain"
     assert Machine("cpu", 1).placement(pack_of(), 1).engine == "plain"
+
+
+GIB = 2**30
+
+
+def packs_of_sizes(*gib: float) -> list[Pack]:
+    return [replace(pack_of(), bytes=int(size * GIB)) for size in gib]
+
+
+def test_packs_are_no_larger_than_half_of_what_a_gpu_holds() -> None:
+    assert GPU.room().max_bytes == Machine("cuda", 1, memory=100 * GIB).room().max_bytes == GPU_PACK
+    assert Machine("cuda", 1, memory=6 * GIB).room().max_bytes == 3 * GIB
+
+
+def test_there_are_as_many_lanes_as_the_largest_packs_have_room_side_by_side() -> None:
+    """Three lanes more may be open to packs that were compiled ahead, so their room is kept too."""
+    small = Machine("cuda", 1, memory=10 * GIB)
+    assert GPU.fitted(packs_of_sizes(*[6] * 31)).n_lanes == GPU_LANES  # what is not known is plenty
+    assert small.fitted(packs_of_sizes(*[0.1] * 31)).n_lanes == GPU_LANES
+    assert small.fitted(packs_of_sizes(*[1] * 31)).n_lanes == 10 - 3
+    assert small.fitted(packs_of_sizes(5, *[0.1] * 31)).n_lanes == GPU_LANES
+    assert small.fitted(packs_of_sizes(*[5] * 31)).n_lanes == 1
+    assert small.fitted(packs_of_sizes(*[5] * 2)).n_lanes == GPU_LANES  # both fit
+    assert small.fitted([replace(pack_of(train__alone=True), bytes=8 * GIB)] * 3).n_lanes == GPU_LANES  # never together
+    assert small.fitted(packs_of_sizes(*[1] * 31)).placement(pack_of(), 31).workers == 7

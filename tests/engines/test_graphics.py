@@ -1,0 +1,62 @@
+"""What the driver's library tells of a GPU, by a fake of it; without one, nothing is known and nothing breaks."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from seedbed.engines.graphics import LIBRARY, graphics_memory
+
+GIB = 2**30
+
+
+class FakeLibrary:
+    """NVML with two GPUs of 8 and 24 GiB; `broken` names a call that fails."""
+
+    def __init__(self, broken: str = "") -> None:
+        self.broken, self.open = broken, False
+
+    def _code(self, call: str) -> int:
+        return 1 if call == self.broken else 0
+
+    def nvmlInit_v2(self) -> int:
+        self.open = self._code("init") == 0
+        return self._code("init")
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: int, handle: Any) -> int:
+        handle._obj.value = 100 + index
+        return self._code("handle")
+
+    def nvmlDeviceGetMemoryInfo(self, handle: ctypes.c_void_p, memory: Any) -> int:
+        memory._obj.total = {100: 8 * GIB, 101: 24 * GIB}[handle.value]
+        return self._code("memory")
+
+    def nvmlShutdown(self) -> int:
+        self.open = False
+        return 0
+
+
+@pytest.mark.parametrize(("visible", "gib"), [(None, 8), ("0", 8), ("1,0", 24), ("GPU-5f2a", 8)])
+def test_memory_is_that_of_the_first_visible_gpu(visible, gib, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    library = FakeLibrary()
+    assert graphics_memory({LIBRARY: library}.__getitem__) == gib * GIB
+    assert not library.open
+
+
+@pytest.mark.parametrize("broken", ["init", "handle", "memory"])
+def test_what_the_driver_does_not_tell_is_not_known(broken):
+    library = FakeLibrary(broken)
+    assert graphics_memory(lambda _: library) is None
+    assert not library.open
+
+
+def test_without_a_driver_nothing_is_known():
+    def missing(name: str) -> Any:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    assert graphics_memory(missing) is None
