@@ -189,6 +189,15 @@ def test_where_lanes_are_full_those_made_ready_ahead_may_join_but_not_many() -> 
     assert queue.take((0,), room=1) == 1
 
 
+def test_a_single_lane_has_no_others_besides() -> None:
+    jobs = [
+        Task(partial(value, 3)),
+        Task(partial(value, 2), ahead=do_nothing),
+        Task(partial(value, 2), ahead=do_nothing),
+    ]
+    assert turns(jobs, n_lanes=1) == [0, 0, 0, 1, 1, 2, 2]
+
+
 def test_what_fails_ahead_is_not_told_and_its_task_is_done(capfd: pytest.CaptureFixture[str]) -> None:
     jobs = [Task(partial(value, 2)), Task(partial(value, 1), ahead=fail_loudly)]
     assert turns(jobs, n_lanes=2) == [0, 0, 1]

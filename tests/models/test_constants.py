@@ -21,6 +21,13 @@ def test_what_is_seen(at, n_past, monkeypatch):
     assert visible(at, 5, CPU, n_past) is kept
 
 
+def test_what_a_text_asked_for_first_serves_training_too(monkeypatch):
+    monkeypatch.setattr(layers, "keeps_constants", lambda _: True)
+    with torch.inference_mode():
+        seen = visible(slice(2, 7), 11, CPU)
+    assert not seen.is_inference()
+
+
 def test_what_is_picked(monkeypatch):
     index = torch.tensor([[3, 0], [1, 1]])
     expected = one_hot(index, 5, torch.float64)

@@ -58,6 +58,8 @@ def _pays_to_compile(pack: Pack, usual: Placement, prices: Prices) -> bool:
         and settings.task.length > UNROLLED
     ):
         return False
+    if settings.train.seconds is not None:
+        return SAVED * settings.train.seconds > COMPILING
     seconds, _ = prices.each(pack.runs, replace(usual, workers=1))
     n_updates = max(run.settings.n_steps(run.facts) for run in pack.runs)
     return SAVED * n_updates * seconds["compute"] > COMPILING

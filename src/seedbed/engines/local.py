@@ -136,6 +136,8 @@ def _run_here(tasks: list[Task], work: Work, on_event: OnEvent, n_lanes: int, st
     lanes: dict[int, Iterator[Event]] = {}
     with Ahead(_pieces(tasks), most=max(1, n_cores() // 4)) as ahead:
         queue = _Queue(tasks, ahead.is_ready)
+        if n_lanes == 1:
+            queue.extra = 0  # there is no room for two
         while True:
             ahead.go_on()
             while not stop() and (number := queue.take(lanes, n_lanes - len(lanes))) is not None:

@@ -18,7 +18,7 @@ from seedbed.data.corpora import cache_folder
 from seedbed.errors import SeedbedError
 from seedbed.store.files import locked, make_folder, write_whole
 
-VERSION = 2  # raised whenever older numbers would mislead, such as after a change of what is counted
+VERSION = 3  # raised whenever older numbers would mislead, such as after a change of what is counted
 MOST = 2_000  # entries kept, the newest
 
 

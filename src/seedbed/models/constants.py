@@ -1,11 +1,13 @@
 """Small tensors that never change, made once for a GPU, where making them anew would be kernels of every update.
 
-They come from the host, and the host waits: whoever uses them later, on whatever stream, finds them there.
+They come from the host, and the host waits: whoever uses them later, on whatever stream, finds them there. They are
+never forgotten, since recorded updates refer to them, and though a text may be the first to need them, training may
+use them too.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import torch
@@ -18,14 +20,18 @@ def keeps_constants(device: torch.device) -> bool:
     return device.type == "cuda" and not torch.compiler.is_compiling()
 
 
-@lru_cache(maxsize=64)
+@cache
 def unit_rows(n: int, device: torch.device) -> Float[Tensor, "n n"]:
     """Row i is 1 at i and 0 elsewhere."""
-    return torch.from_numpy(np.eye(n, dtype=np.float32)).to(device)
+    return _sent(np.eye(n, dtype=np.float32), device)
 
 
-@lru_cache(maxsize=64)
+@cache
 def triangle(at: range, n: int, n_past: int, device: torch.device) -> Bool[Tensor, "K S"]:
     """Which of n_past remembered and n new positions those at `at` of the new ones see: all up to their own."""
-    seen = np.array(at)[:, None] >= np.arange(-n_past, n)
-    return torch.from_numpy(seen).to(device)
+    return _sent(np.array(at)[:, None] >= np.arange(-n_past, n), device)
+
+
+@torch.inference_mode(False)
+def _sent(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]], device: torch.device) -> Tensor:
+    return torch.from_numpy(array).to(device)
