@@ -96,8 +96,7 @@ class Optimizer:
             return rate.to(dtype), fixed["decay"], fixed["momentum"]
         size = rate / (1 - self.beta1**self.updates)
         root = (1 - self.beta2**self.updates).sqrt()
-        shrink = (1 - rate * self.decay).to(dtype) if self.kind == "adamw" else fixed["decay"]
-        return self.adam_numbers(size.to(dtype), shrink, root.to(dtype))
+        return self.adam_numbers(size.to(dtype), (1 - rate * self.decay).to(dtype), root.to(dtype))
 
     def adam_numbers(self, size: Tensor, shrink: Tensor, root: Tensor) -> tuple[Float[Tensor, "R 1"], ...]:
         """All that Adam's rules take, in their order, of which only these change; Adam's decay does not shrink."""
