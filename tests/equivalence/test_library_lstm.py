@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from seedbed.models.bank import Bank
 from seedbed.models.fused import has_library_lstm
-from seedbed.models.layers import Bank
 from seedbed.models.lstm import Cell
 from seedbed.models.taps import NO_TAPS, Taps
 

@@ -15,8 +15,9 @@ from seedbed.data.prepared import prepare_labels, prepare_text
 from seedbed.data.windows import consecutive, take
 from seedbed.errors import UsageError
 from seedbed.generate.sample import write
+from seedbed.models.bank import Bank
 from seedbed.models.build import build_model, build_pack, load_kept
-from seedbed.models.layers import Bank, statistics
+from seedbed.models.layers import statistics
 from seedbed.records import Cost, Evaluated, Finished, Measured, Placement, Sampled, Saved, Stepped, Stopped
 from seedbed.settings import Settings
 from seedbed.train.loop import train_pack

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from seedbed.data.embeddings import read_tables
 from seedbed.data.facts import facts_of
+from seedbed.models.bank import Bank
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import GPT
 from seedbed.models.init import initial_weights
-from seedbed.models.layers import Bank, BatchNorm, Dropout, statistics
+from seedbed.models.layers import BatchNorm, Dropout, statistics
 from seedbed.models.lstm import LSTM
 from seedbed.records import Arrays
 from seedbed.settings import GPT as GPTSettings

@@ -1,8 +1,7 @@
-"""Layers with the run as their first axis; within `models/` only this file, `fused.py` and `maps.py` know it.
+"""Layers with the run as their first axis; in `models/` only this file, `bank.py`, `fused.py` and `maps.py` know it.
 
 A model is written as if for one run: its parts declare parameters of one run's shape, and `Bank` gives every one of
-them a leading run axis R. All parameters of a pack lie in one (R, P) tensor, of which the model's are views, so that
-clipping, updating and norms are operations on rows. Axes: R run, B batch, T time, S source, D width, H heads,
+them a leading run axis R. Axes: R run, B batch, T time, S source, D width, H heads,
 K head width (after `take`, also: positions taken).
 """
 
@@ -10,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from itertools import pairwise
-from math import prod
 from typing import TypeAlias
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -24,7 +20,6 @@ from seedbed.draws import device_keys, halves
 from seedbed.models.constants import keeps_constants, triangle, unit_rows
 from seedbed.models.maps import lowers, map_runs
 from seedbed.models.products import map_rows, suits
-from seedbed.records import Arrays
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 Positions: TypeAlias = slice | Int[Tensor, "R B K"] | None  # which positions are wanted; None: all
@@ -32,7 +27,6 @@ Positions: TypeAlias = slice | Int[Tensor, "R B K"] | None  # which positions ar
 SHORT = 16  # up to this many source positions, multiply-and-sum beats a fused attention kernel (docs/log.md)
 FEW = 256  # up to this many rows, picking by a matrix product beats gathering on a GPU, whose gradient needs atomics
 HAS_TRITON = find_spec("triton") is not None  # it comes with torch where torch is made for GPUs
-ALIGN = 16  # numbers; parameters start at multiples of 64 bytes so that vectorised kernels apply
 
 
 def parameter(*shape: int) -> nn.Parameter:
@@ -394,86 +388,3 @@ def attention_weights(
 def mix_by_weights(weights: Float[Tensor, "R B H T S"], value: Float[Tensor, "R B S H K"]) -> Tensor:
     """Values averaged by the attention weights of each head."""
     return (weights @ value.transpose(2, 3)).transpose(2, 3)
-
-
-class Bank:
-    """All parameters of all runs of a pack: one (R, P) tensor of weights and one of gradients."""
-
-    def __init__(self, model: nn.Module, n_runs: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.shapes = {name: tuple(p.shape[1:]) for name, p in model.named_parameters()}
-        self._spans: dict[str, tuple[int, int]] = {}
-        end = 0
-        for name, shape in self.shapes.items():
-            self._spans[name] = (end, end + prod(shape))
-            end = -(-(end + prod(shape)) // ALIGN) * ALIGN
-        self.weights = torch.zeros(n_runs, end, device=device, dtype=dtype)
-        self.gradients = torch.zeros_like(self.weights)
-        self._gradient_views = list(self.views(self.gradients).values())
-        spans = [*self._spans.values(), (end, end)]
-        self._gaps = [self.weights.new_zeros(n_runs, start - stop) for (_, stop), (start, _) in pairwise(spans)]
-        self.parameters = self._adopt(model)
-        self._low: Tensor | None = None
-
-    def lower(self, model: nn.Module, dtype: torch.dtype) -> None:
-        """Keeps all weights in 16 bits too, and gives them to the model's maps; `follow` sets them."""
-        self._low = torch.zeros_like(self.weights, dtype=dtype)
-        for name, view in self.views(self._low).items():
-            owner, _, leaf = name.rpartition(".")
-            part = model.get_submodule(owner)
-            if isinstance(part, Linear) and leaf == "weight":
-                part.low = view
-
-    def follow(self) -> None:
-        """Sets the 16-bit weights, if they are kept, to what the weights are now."""
-        if self._low is not None:
-            self._low.copy_(self.weights)
-
-    def views(self, flat: Float[Tensor, "R P"]) -> dict[str, Tensor]:
-        """Parameters by name, as parts of a tensor that holds all of them."""
-        return {
-            name: flat[:, start:stop].view(len(flat), *self.shapes[name]) for name, (start, stop) in self._spans.items()
-        }
-
-    def _adopt(self, model: nn.Module) -> list[nn.Parameter]:
-        """Replaces the model's parameters by views of the weights."""
-        adopted = []
-        for name, view in self.views(self.weights).items():
-            owner, _, leaf = name.rpartition(".")
-            held = nn.Parameter(view)
-            model.get_submodule(owner).register_parameter(leaf, held)
-            adopted.append(held)
-        return adopted
-
-    def take_gradients(self, loss: Tensor) -> Float[Tensor, "R P"]:
-        """The gradients of a loss summed over runs, held until the next; entries between parameters stay 0."""
-        found = torch.autograd.grad(loss, self.parameters)
-        if self.weights.is_cuda and len(self.weights) > 1:
-            return self.join(found)
-        if len(self.weights) == 1:  # then it is one copy of many, if all of them are whole
-            found = tuple(one.contiguous() for one in found)
-        torch._foreach_copy_(self._gradient_views, found)
-        return self.gradients
-
-    def join(self, found: Sequence[Tensor]) -> Float[Tensor, "R P"]:
-        """The same for several runs in one pass, where each copy would be a kernel of its own."""
-        parts = [part for one, gap in zip(found, self._gaps, strict=True) for part in (one.flatten(1), gap)]
-        return torch.cat([part for part in parts if part.numel()], dim=1, out=self.gradients)
-
-    def load(self, slot: int, arrays: Arrays) -> None:
-        """Sets one run's parameters."""
-        if arrays.keys() != self.shapes.keys():
-            raise ValueError(f"parameters differ: {sorted(arrays.keys() ^ self.shapes.keys())}")
-        for name, view in self.views(self.weights).items():
-            view[slot].copy_(torch.from_numpy(np.ascontiguousarray(arrays[name])))
-
-    def arrays(self, slot: int) -> Arrays:
-        """A copy of one run's parameters by name, without the run axis."""
-        return self.named(self.weights[slot].detach().cpu().numpy())
-
-    def named(self, row: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Arrays:
-        """A copy of one run's parameters by name, from its row of all weights."""
-        return {name: row[start:stop].reshape(self.shapes[name]).copy() for name, (start, stop) in self._spans.items()}
-
-    def norms(self) -> Float[Tensor, "R"]:
-        """‖θ‖₂ of every run, all parameters included."""
-        return self.weights.detach().double().norm(dim=1)

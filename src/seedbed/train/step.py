@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from seedbed.data.batches import make_batches
 from seedbed.data.facts import facts_of
 from seedbed.data.samples import Batch
+from seedbed.models.bank import Bank
 from seedbed.models.build import build_pack
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import GPT
-from seedbed.models.layers import HAS_TRITON, Bank, graft, one_hot, statistics
+from seedbed.models.layers import HAS_TRITON, graft, one_hot, statistics
 from seedbed.models.lstm import LSTM
 from seedbed.records import Arrays
 from seedbed.settings import Settings
