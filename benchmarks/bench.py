@@ -138,9 +138,9 @@ def _processor(device: str) -> str:
         import torch
 
         return torch.cuda.get_device_name()
-    from seedbed.engines.machine import processor
+    from seedbed.engines.machine import processor_name
 
-    return processor()
+    return processor_name()
 
 
 def is_checked(scenario: Scenario, report: dict[str, Any]) -> bool:

@@ -13,9 +13,9 @@ from peers import MODELS
 from places import counterpart, load
 from torch import Tensor
 
-from seedbed.data.samples import Batch
+from seedbed.data.batch import Batch
 from seedbed.settings import Settings
-from seedbed.train.step import Trainer
+from seedbed.training.trainer import Trainer
 
 AGREE = 1e-9  # relative, in float64; different orders of summation stay far below
 
@@ -25,18 +25,18 @@ def difference_to(kind: str, settings: Settings, device: str) -> float:
     settings = less_of_the_same(settings)
     trainer = Trainer([settings], [0], device, torch.float64)
     trainer.batches.prepare(0)
-    weights = {name: torch.from_numpy(array) for name, array in trainer.bank.arrays(0).items()}
+    weights = {name: torch.from_numpy(array) for name, array in trainer.parameters.get_arrays(0).items()}
     drawn = {name: 0.1 * torch.randn_like(weight) for name, weight in weights.items()}
     if kind == "hugging_face":
         drawn["output.bias"].zero_()  # it has none
-    trainer.bank.load(0, {name: weight.numpy() for name, weight in drawn.items()})
-    inputs, targets = whole_samples(trainer.batches.draw(trainer.drawn))
+    trainer.parameters.load_arrays(0, {name: weight.numpy() for name, weight in drawn.items()})
+    inputs, targets = whole_samples(trainer.batches.draw(trainer.n_batches_drawn))
     loss, gradients = trainer._loss_and_gradients()
     peer = MODELS[kind](settings).double().to(device)
     load(peer, {name: weight.to(device) for name, weight in drawn.items()})
     theirs = loss_of(peer, inputs, targets, settings.train.label_smoothing)
     theirs.backward()
-    ours = {name: view[0] for name, view in trainer.bank.views(gradients).items()}
+    ours = {name: view[0] for name, view in trainer.parameters.views(gradients).items()}
     found = [abs(loss.item() - theirs.item()) / abs(theirs.item())]
     for name, parameter in peer.named_parameters():
         if (mine := counterpart(name, ours)) is not None:
@@ -46,25 +46,25 @@ def difference_to(kind: str, settings: Settings, device: str) -> float:
 
 def less_of_the_same(settings: Settings) -> Settings:
     """The settings without dropout, and small where nothing new is in the rest."""
-    dials = {name: value for name, value in settings.differences().items() if not name.endswith("dropout")}
+    dials = {name: value for name, value in settings.non_default().items() if not name.endswith("dropout")}
     dials["train.precision"] = "fp32"
     dials["model.layers"] = min(settings.model.layers, 2)
     if settings.task.kind == "text":
         dials["train.batch_size"] = min(settings.train.batch_size, 2)
-    return Settings.of({"task.kind": settings.task.kind, "model.kind": settings.model.kind} | dials)
+    return Settings.from_flat({"task.kind": settings.task.kind, "model.kind": settings.model.kind} | dials)
 
 
 def whole_samples(batch: Batch) -> Samples:
     """The first run's samples from their first token on, as the plain loop takes them."""
     inputs, targets = batch.inputs[0], batch.targets[0]
     n_stem = 0
-    if batch.stems is not None and batch.stem is not None:
-        n_stem = batch.stems.shape[2]
-        inputs = torch.cat([batch.stems[0][batch.stem[0]], inputs], dim=1)
-    if isinstance(batch.at, Tensor):
-        targets = torch.full_like(inputs, UNSCORED).scatter(1, batch.at[0] + n_stem, targets)
-    if batch.scored is not None:
-        targets = targets.masked_fill(~batch.scored[0], UNSCORED)
+    if batch.shared_prefixes is not None and batch.prefix_index is not None:
+        n_stem = batch.shared_prefixes.shape[2]
+        inputs = torch.cat([batch.shared_prefixes[0][batch.prefix_index[0]], inputs], dim=1)
+    if isinstance(batch.scored_positions, Tensor):
+        targets = torch.full_like(inputs, UNSCORED).scatter(1, batch.scored_positions[0] + n_stem, targets)
+    if batch.target_mask is not None:
+        targets = targets.masked_fill(~batch.target_mask[0], UNSCORED)
     return inputs, targets
 
 

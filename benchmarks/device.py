@@ -14,8 +14,8 @@ import torch
 from scenarios import CHARACTERS
 
 from seedbed.settings import Settings
-from seedbed.train.readings import Reader, take_readings
-from seedbed.train.step import Trainer
+from seedbed.training.evaluate import Evaluator, compute_metrics
+from seedbed.training.trainer import Trainer
 
 REPORT_A = CHARACTERS | {"task.corpus": "shakespeare", "task.val_fraction": 0.1, "train.batch_size": 128,
                          "train.eval_batches": 20, "train.schedule": "plateau"}  # fmt: skip
@@ -27,19 +27,19 @@ RECORDS = {"gpt": 202 / 10_001, "lstm": 202 / 10_001, "characters": 76 / 7_500} 
 def make(kind: str, way: str, n: int, **dials: object) -> Trainer:
     engine, precision = way.split(":")
     torch.set_float32_matmul_precision({"fp32": "highest"}.get(precision, "high"))
-    settings = Settings.of(KINDS[kind] | {"train.precision": precision} | dials)
+    settings = Settings.from_flat(KINDS[kind] | {"train.precision": precision} | dials)
     return Trainer([settings] * n, range(n), "cuda", torch.float32, engine)
 
 
 def check(kind: str, way: str, n: int) -> str:
     """Largest relative difference of readings of up to 3 runs after 5 updates to the same in float64 on the CPU."""
     ours = make(kind, way, n, **FEWER[kind])
-    settings = Settings.of(KINDS[kind] | FEWER[kind])
+    settings = Settings.from_flat(KINDS[kind] | FEWER[kind])
     exact = Trainer([settings] * n, range(n), "cpu", torch.float64)
     for _ in range(5):
-        ours.advance()
-        exact.advance()
-    mine, theirs = take_readings(ours), take_readings(exact)
+        ours.train_step()
+        exact.train_step()
+    mine, theirs = compute_metrics(ours), compute_metrics(exact)
     worst = max(((mine[name].cpu() - theirs[name]).abs() / theirs[name].abs().clamp(min=1e-3)).max().item()
                 for name in theirs if name.endswith("loss"))  # fmt: skip
     return f"{worst:.1e}"
@@ -60,7 +60,7 @@ def timed(work, n: int, rounds: int = 5) -> float:
 def kernels(trainer: Trainer) -> str:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(5):
-            trainer.advance()
+            trainer.train_step()
         torch.cuda.synchronize()
     rows = sorted(profile.key_averages(), key=lambda row: -row.device_time_total)[:24]
     total = sum(row.device_time_total for row in profile.key_averages())
@@ -83,13 +83,13 @@ def main() -> None:
                 torch._dynamo.reset()
                 start = time.perf_counter()
                 trainer = make(kind, way, n)
-                trainer.advance()
+                trainer.train_step()
                 torch.cuda.synchronize()
                 ready = time.perf_counter() - start
-                step = timed(trainer.advance, 30)
-                reader = Reader(trainer)
-                reader.read()
-                read = timed(reader.read, 3, 3)
+                step = timed(trainer.train_step, 30)
+                reader = Evaluator(trainer)
+                reader.evaluate()
+                read = timed(reader.evaluate, 3, 3)
                 memory = torch.cuda.max_memory_allocated() / 2**30
                 grid = (step + RECORDS[kind] * read) / n
                 print(

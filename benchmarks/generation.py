@@ -21,13 +21,13 @@ from pathlib import Path
 
 import torch
 
-from seedbed.generate.sample import write
 from seedbed.models.build import build_pack
-from seedbed.settings import DataFacts, Settings
+from seedbed.sampling.sampler import generate_tokens
+from seedbed.settings import DatasetInfo, Settings
 
 N_TOKENS = 120
 LAYERS, WIDTH, HEADS, VOCABULARY, CONTEXT = 12, 192, 6, 66, 128
-FACTS = DataFacts(vocabulary=VOCABULARY, context=CONTEXT, n_train=1, padding=0)
+FACTS = DatasetInfo(vocab_size=VOCABULARY, context_length=CONTEXT, n_train=1, padding_id=0)
 DIALS = {
     "task.kind": "text", "model.layers": LAYERS, "model.dim": WIDTH, "model.heads": HEADS,
     "model.positions": "learned", "model.norm": "pre", "model.final_norm": True, "model.mlp_bias": True,
@@ -37,9 +37,9 @@ CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "processor"
 
 def ours() -> Callable[[int], object]:
     step = torch.zeros(1, dtype=torch.int64)
-    model, _ = build_pack([Settings.of(DIALS)], [0], step, torch.float32, FACTS)
+    model, _ = build_pack([Settings.from_flat(DIALS)], [0], step, torch.float32, FACTS)
     prompt = torch.ones(1, 1, 1, dtype=torch.int64)
-    return lambda n_samples: write(model, FACTS.context, prompt, N_TOKENS, [0], n_samples)
+    return lambda n_samples: generate_tokens(model, FACTS.context_length, prompt, N_TOKENS, [0], n_samples)
 
 
 def hugging_face() -> Callable[[int], object]:

@@ -17,9 +17,9 @@ from peers import MODELS
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from seedbed.data.arithmetic import N_SCORED, split, table
-from seedbed.data.prepared import prepare_labels, prepare_text
-from seedbed.settings import Arithmetic, Labels, Settings, Text, Train
+from seedbed.data.arithmetic import N_SCORED_TOKENS, build_equation_table, split_equations
+from seedbed.data.datasets import load_labelled_dataset, load_text_dataset
+from seedbed.settings import ArithmeticSettings, LabelsSettings, Settings, TextSettings, TrainSettings
 
 Samples: TypeAlias = tuple[Tensor, Tensor]  # inputs (B, T), and targets (B, K) of the last K positions
 UNSCORED = -100  # among targets; what F.cross_entropy passes over
@@ -30,7 +30,7 @@ def not_covered(settings: Settings) -> str | None:
     train = settings.train
     given = {
         "train.accumulate": train.accumulate > 1, "train.ema": train.ema > 0,
-        "train.decay": train.decay == "matrices", "model.embeddings": settings.model.embeddings is not None,
+        "train.decay_parameters": train.decay_parameters == "matrices", "model.embeddings": settings.model.embeddings is not None,
     }  # fmt: skip
     return next((f"the plain loop has no {name}" for name, is_given in given.items() if is_given), None)
 
@@ -61,7 +61,7 @@ def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor, smoothing: float 
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=UNSCORED, label_smoothing=smoothing)
 
 
-def make_optimizer(parameters: Iterable[nn.Parameter], dials: Train) -> torch.optim.Optimizer:
+def make_optimizer(parameters: Iterable[nn.Parameter], dials: TrainSettings) -> torch.optim.Optimizer:
     if dials.optimizer in ("sgd", "momentum"):
         momentum = dials.momentum if dials.optimizer == "momentum" else 0.0
         return torch.optim.SGD(parameters, dials.lr, momentum, weight_decay=dials.weight_decay)
@@ -72,7 +72,7 @@ def make_optimizer(parameters: Iterable[nn.Parameter], dials: Train) -> torch.op
 def samples(settings: Settings, device: str) -> Iterator[Samples]:
     """Batches without end."""
     task, size = settings.task, settings.train.batch_size
-    if isinstance(task, Text) and task.sampler in ("documents", "length"):
+    if isinstance(task, TextSettings) and task.sampler in ("documents", "length"):
         batches = random_windows(task, size)
     else:
         batches = endless(DataLoader(dataset(task), size, shuffle=True))
@@ -91,22 +91,22 @@ def endless(loader: DataLoader[Samples]) -> Iterator[Samples]:
         yield from loader
 
 
-def dataset(task: Arithmetic | Text | Labels) -> Dataset[Samples]:
-    if isinstance(task, Arithmetic):
+def dataset(task: ArithmeticSettings | TextSettings | LabelsSettings) -> Dataset[Samples]:
+    if isinstance(task, ArithmeticSettings):
         return equations(task)
-    if isinstance(task, Labels):
-        texts = prepare_labels(task).parts["train"]
+    if isinstance(task, LabelsSettings):
+        texts = load_labelled_dataset(task).splits["train"]
         return TensorDataset(torch.from_numpy(texts.rows), torch.from_numpy(texts.labels)[:, None])
     return Slices(row_of(task), task.length, 1 if task.sampler == "windows" else task.length)
 
 
-def equations(task: Arithmetic) -> Dataset[Samples]:
+def equations(task: ArithmeticSettings) -> Dataset[Samples]:
     """The training equations of seed 0; where they differ in length, what is not scored is left out by its target."""
-    whole, rows = table(task), split(task, 0)[0]
+    whole, rows = build_equation_table(task), split_equations(task, 0)[0]
     tokens = torch.from_numpy(whole.tokens)[rows]
     if len(task.orders) == 1:
-        return TensorDataset(tokens[:, :-1], tokens[:, -N_SCORED:])
-    return TensorDataset(tokens[:, :-1], scored_only(tokens[:, 1:], torch.from_numpy(whole.scored)[rows]))
+        return TensorDataset(tokens[:, :-1], tokens[:, -N_SCORED_TOKENS:])
+    return TensorDataset(tokens[:, :-1], scored_only(tokens[:, 1:], torch.from_numpy(whole.scored_positions)[rows]))
 
 
 def scored_only(following: Tensor, at: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ class Slices(Dataset[Samples]):
         return window[:-1], window[1:]
 
 
-def random_windows(task: Text, size: int) -> Iterator[Samples]:
+def random_windows(task: TextSettings, size: int) -> Iterator[Samples]:
     """As nanoGPT draws them."""
     ids, length = row_of(task), task.length
     while True:
@@ -139,5 +139,5 @@ def random_windows(task: Text, size: int) -> Iterator[Samples]:
         yield inputs, targets
 
 
-def row_of(task: Text) -> Tensor:
-    return torch.from_numpy(prepare_text(task).parts["train"].ids.astype("int64"))
+def row_of(task: TextSettings) -> Tensor:
+    return torch.from_numpy(load_text_dataset(task).splits["train"].ids.astype("int64"))

@@ -137,7 +137,7 @@ def watch_aside(*given: Any) -> dict[str, int]:
 
 def train(home: Path) -> subprocess.Popen[bytes]:
     """The study in a process of its own."""
-    command = [sys.executable, "-m", "seedbed", "run", *STUDY, "--home", str(home), "--engine", "plain", "-q"]
+    command = [sys.executable, "-m", "seedbed", "run", *STUDY, "--home", str(home), "--mode", "plain", "-q"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -145,8 +145,8 @@ def seconds_of(home: Path) -> float:
     """What the runs' updates and evaluations took, by the clock of the processes that trained them."""
     from seedbed.store.store import Store
 
-    with Store.read(home) as store:
-        packs = store.packs_of(STUDY[0])
+    with Store.open_read_only(home) as store:
+        packs = store.study_packs(STUDY[0])
     return sum(pack.cost.seconds.get("compute", 0) + pack.cost.seconds.get("evaluate", 0) for pack in packs)
 
 

@@ -21,17 +21,17 @@ from typing import Any
 
 import torch
 
-from seedbed.data.facts import facts_of
+from seedbed.data.dataset_info import get_dataset_info
 from seedbed.models.build import build_pack
-from seedbed.models.count import count_parameters
-from seedbed.records import Finished, Pack, Placement, Plan, Run, Saved
+from seedbed.models.model_size import count_parameters
+from seedbed.records import CheckpointEvent, FinishEvent, Pack, Placement, Plan, Run
 from seedbed.settings import Settings
 from seedbed.store.store import Store
-from seedbed.study.plan import run_id
+from seedbed.study.plan import compute_run_id
 from seedbed.web.app import make_app
 from seedbed.web.guard import Guard
-from seedbed.web.lab import Lab
-from seedbed.web.serving import Server
+from seedbed.web.server import Server
+from seedbed.web.store_cache import StoreCache
 
 TEXT = (
     "To be, or not to be, that is the question: whether 'tis nobler in the mind "
@@ -48,17 +48,17 @@ def store_model(home: Path) -> str:
     """Report A's model at its start, kept as if it had been trained; its run's id."""
     corpus = home / "play.txt"
     corpus.write_text(f"{TEXT}\n" * 40, encoding="utf-8")
-    settings = Settings.of(DIALS | {"task.corpus": str(corpus)})
-    facts = facts_of(settings.task)
-    run = Run(run_id(settings, 0), 0, {}, settings, count_parameters(settings, facts), facts)
+    settings = Settings.from_flat(DIALS | {"task.corpus": str(corpus)})
+    facts = get_dataset_info(settings.task)
+    run = Run(compute_run_id(settings, 0), 0, {}, settings, count_parameters(settings, facts), facts)
     _, bank = build_pack([settings], [0], torch.zeros(1, dtype=torch.int64), torch.float32, facts)
     with Store.open(home) as store:
         store.register(Plan("report-a", "", (), (run,)))
         (pack,) = store.claim([Pack("a", (run,), 1)], lambda _: Placement())
         with store.lock(pack.id):
             store.resume(pack.id)
-            store.save(pack.id, Saved(1, {"x": bank.weights.numpy()}, {0: bank.arrays(0)}))
-            store.record(pack.id, [Finished(0, 1)])
+            store.save(pack.id, CheckpointEvent(1, {"x": bank.weights.numpy()}, {0: bank.get_arrays(0)}))
+            store.record(pack.id, [FinishEvent(0, 1)])
             store.finish(pack.id)
     return run.id
 
@@ -106,8 +106,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listening:
         run = store_model(Path(folder))
         port = listening.getsockname()[1]
-        guard = Guard.fresh("127.0.0.1", port)
-        server = Server(make_app(Lab(Path(folder)), guard))
+        guard = Guard.create("127.0.0.1", port)
+        server = Server(make_app(StoreCache(Path(folder)), guard))
         serving = threading.Thread(target=server.run, args=([listening],), daemon=True)
         serving.start()
         taken = measure(Asking(port, guard), run, options.rounds)

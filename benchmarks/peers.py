@@ -14,15 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seedbed.data.facts import facts_of
-from seedbed.models.positions import alibi_slopes, rotary_frequencies, sinusoidal
-from seedbed.settings import GPT, LSTM, Encoder, Settings, Transformer
+from seedbed.data.dataset_info import get_dataset_info
+from seedbed.models.positions import alibi_slopes, rotary_frequencies, sinusoidal_embedding
+from seedbed.settings import EncoderSettings, GPTSettings, LSTMSettings, Settings, TransformerSettings
 
 ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu}
 
 
 class Block(nn.Module):
-    def __init__(self, dials: Transformer, causal: bool) -> None:
+    def __init__(self, dials: TransformerSettings, causal: bool) -> None:
         super().__init__()
         d = dials.dim
         self.heads, self.causal = dials.heads, causal
@@ -70,12 +70,14 @@ def turned(x: Tensor, turns: Tensor) -> Tensor:
 class PlainTransformer(nn.Module):
     """Tokens with their positions through blocks."""
 
-    def __init__(self, dials: Transformer, vocabulary: int, context: int, causal: bool) -> None:
+    def __init__(self, dials: TransformerSettings, vocabulary: int, context: int, causal: bool) -> None:
         super().__init__()
         kind, d = dials.positions, dials.dim
         self.tokens = nn.Embedding(vocabulary, d)
         self.positions = nn.Embedding(context, d) if kind == "learned" else None
-        self.register_buffer("waves", sinusoidal(context, d, dials.position_exponent) if kind == "sinusoidal" else None)
+        self.register_buffer(
+            "waves", sinusoidal_embedding(context, d, dials.position_exponent) if kind == "sinusoidal" else None
+        )
         self.register_buffer("bias", alibi_bias(dials.heads, context, causal) if kind == "alibi" else None)
         self.register_buffer("turns", rotary_turns(d // dials.heads, context) if kind == "rotary" else None)
         self.drop = nn.Dropout(dials.embedding_dropout)
@@ -111,7 +113,7 @@ def rotary_turns(width: int, context: int) -> Tensor:
 
 
 class PlainGPT(PlainTransformer):
-    def __init__(self, dials: GPT, vocabulary: int, context: int) -> None:
+    def __init__(self, dials: GPTSettings, vocabulary: int, context: int) -> None:
         super().__init__(dials, vocabulary, context, causal=True)
         self.head = nn.Linear(dials.dim, vocabulary, dials.output_bias)
         if dials.tied:
@@ -122,7 +124,7 @@ class PlainGPT(PlainTransformer):
 
 
 class PlainEncoder(PlainTransformer):
-    def __init__(self, dials: Encoder, vocabulary: int, context: int, classes: int) -> None:
+    def __init__(self, dials: EncoderSettings, vocabulary: int, context: int, classes: int) -> None:
         super().__init__(dials, vocabulary, context, causal=False)
         self.hidden = nn.Linear(dials.dim, dials.classifier_hidden)
         self.norm = nn.BatchNorm1d(dials.classifier_hidden) if dials.batch_norm else nn.Identity()
@@ -136,14 +138,14 @@ class PlainEncoder(PlainTransformer):
 
 
 class PlainLSTM(nn.Module):
-    def __init__(self, dials: LSTM, vocabulary: int) -> None:
+    def __init__(self, dials: LSTMSettings, vocabulary: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, dials.dim)
         self.drop = nn.Dropout(dials.embedding_dropout)
         between = dials.dropout if dials.layers > 1 else 0.0
         has_bias = dials.gate_biases > 0
-        self.lstm = nn.LSTM(dials.dim, dials.width, dials.layers, has_bias, batch_first=True, dropout=between)
-        self.projection = None if dials.projection is None else nn.Linear(dials.width, dials.projection)
+        self.lstm = nn.LSTM(dials.dim, dials.hidden_width, dials.layers, has_bias, batch_first=True, dropout=between)
+        self.projection = None if dials.projection is None else nn.Linear(dials.hidden_width, dials.projection)
         self.activation = ACTIVATIONS[dials.activation]
         self.head = nn.Linear(dials.output_width, vocabulary, dials.output_bias)
         if dials.tied:
@@ -155,21 +157,21 @@ class PlainLSTM(nn.Module):
 
 
 def plain_model(settings: Settings) -> nn.Module:
-    dials, facts = settings.model, facts_of(settings.task)
-    if isinstance(dials, LSTM):
-        return PlainLSTM(dials, facts.vocabulary)
-    if isinstance(dials, Encoder):
-        return PlainEncoder(dials, facts.vocabulary, facts.context, facts.classes)
-    return PlainGPT(dials, facts.vocabulary, facts.context)
+    dials, facts = settings.model, get_dataset_info(settings.task)
+    if isinstance(dials, LSTMSettings):
+        return PlainLSTM(dials, facts.vocab_size)
+    if isinstance(dials, EncoderSettings):
+        return PlainEncoder(dials, facts.vocab_size, facts.context_length, facts.n_classes)
+    return PlainGPT(dials, facts.vocab_size, facts.context_length)
 
 
 def hugging_face_model(settings: Settings) -> nn.Module:
     """GPT2LMHeadModel of the same shape, its logits only; raises ImportError where transformers is not installed."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    dials, facts = settings.model, facts_of(settings.task)
+    dials, facts = settings.model, get_dataset_info(settings.task)
     config = GPT2Config(
-        vocab_size=facts.vocabulary, n_positions=facts.context, n_embd=dials.dim, n_layer=dials.layers,
+        vocab_size=facts.vocab_size, n_positions=facts.context_length, n_embd=dials.dim, n_layer=dials.layers,
         n_head=dials.heads, activation_function="gelu", tie_word_embeddings=False, use_cache=False,
         embd_pdrop=dials.embedding_dropout, attn_pdrop=dials.attention_dropout, resid_pdrop=dials.residual_dropout,
         bos_token_id=None, eos_token_id=None,

@@ -16,7 +16,7 @@ from sides import Plan
 CORES = len(os.sched_getaffinity(0))
 CORPUS = {"cpu": "python-docs", "cuda": "shakespeare"}
 PRECISION = {"cpu": "fp32", "cuda": "tf32"}
-TEXT = {"task.kind": "text", "task.tokens": "characters", "task.sampler": "length", "task.length": 128,
+TEXT = {"task.kind": "text", "task.tokenizer": "characters", "task.sampler": "length", "task.length": 128,
         "task.val_fraction": 0.0, "train.eval_batches": 1, "train.batch_size": 32}  # fmt: skip
 CHARACTERS = TEXT | {
     "model.layers": 12, "model.heads": 6, "model.dim": 192, "model.norm": "pre", "model.final_norm": True,
@@ -27,7 +27,7 @@ DROPOUT = {f"model.{place}_dropout": 0.2 for place in ("embedding", "attention",
 LSTM = {"model.kind": "lstm"}
 LONG_LSTM = TEXT | LSTM | {"model.layers": 2, "model.dim": 128}
 CLASSIFIER = {
-    "task.kind": "labels", "task.corpus": "speeches", "task.tokens": "words", "task.length": 32,
+    "task.kind": "labels", "task.corpus": "speeches", "task.tokenizer": "words", "task.length": 32,
     "task.val_fraction": 0.0, "model.kind": "encoder", "model.layers": 4, "model.dim": 64, "model.heads": 2,
     "model.norm": "pre", "model.positions": "learned", "model.activation": "relu", "model.qkv_bias": False,
     "model.mlp_bias": True, "model.init": "normal-0.02", "model.classifier_hidden": 100, "model.batch_norm": True,
@@ -166,10 +166,10 @@ def _said(what: str, dials: Mapping[str, Any]) -> str:
 
 def text_work(dials: Mapping[str, Any]) -> tuple[float, float]:
     """Tokens of an update, and the operations of a transformer's matrix products: 6 N + 12 L T D a token."""
-    from seedbed.models.count import count_parameters
+    from seedbed.models.model_size import count_parameters
     from seedbed.settings import Settings
 
-    settings = Settings.of(dials)
+    settings = Settings.from_flat(dials)
     layers, width, length = settings.model.layers, settings.model.dim, settings.task.length
     each = 6 * count_parameters(settings).non_embedding + 12 * layers * width * length
     n_tokens = settings.train.batch_size * length

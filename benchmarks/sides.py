@@ -52,7 +52,7 @@ class Plan:
         from seedbed.settings import Settings
 
         own = [{name: values[i] for name, values in self.each.items()} for i in range(self.n_runs)]
-        return [Settings.of({**self.dials, **dials}) for dials in own]
+        return [Settings.from_flat({**self.dials, **dials}) for dials in own]
 
 
 @dataclass(frozen=True)
@@ -159,22 +159,22 @@ def _serve(pipe: Connection, plan: Plan) -> None:
 def _step(plan: Plan) -> Callable[[], object]:
     import torch
 
-    from seedbed.train.step import Trainer, use_precision
+    from seedbed.training.trainer import Trainer, set_matmul_precision
 
     torch.set_num_threads(plan.threads)
     settings = plan.settings()
     first = settings[0]
-    use_precision(first.train.precision)
+    set_matmul_precision(first.train.precision)
     if plan.kind == "matmul":
         return _matmul(plan, torch.bfloat16 if first.train.precision == "bf16" else torch.float32)
     if plan.kind != "ours":
         from loops import plain_loop
 
         return plain_loop(first, plan.device, plan.kind)
-    from seedbed.engines.memory import keep_freed_memory
+    from seedbed.engines.malloc import keep_freed_heap
 
-    keep_freed_memory()  # as workers do
-    return Trainer(settings, range(plan.n_runs), plan.device, torch.float32, plan.engine).advance
+    keep_freed_heap()  # as workers do
+    return Trainer(settings, range(plan.n_runs), plan.device, torch.float32, plan.engine).train_step
 
 
 MATMUL_WIDTH = {"cpu": 2048, "cuda": 8192}

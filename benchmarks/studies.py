@@ -22,15 +22,15 @@ from scenarios import CORES, chosen
 from sides import Plan, SideFailed
 
 from seedbed.engines.machine import Machine
-from seedbed.models.count import effective_batch, predict_bytes
-from seedbed.models.work import update_work
-from seedbed.pipeline import packs_of
-from seedbed.pricing import placed, probe_undecided
+from seedbed.estimates import place_packs, probe_candidates
+from seedbed.models.flops import update_workload
+from seedbed.models.model_size import effective_batch_size, estimate_training_bytes
+from seedbed.pipeline import pack_plans
 from seedbed.records import Pack, Placement, Run
 from seedbed.settings import Settings
-from seedbed.study.files import shipped_studies
 from seedbed.study.pack import shape_key
 from seedbed.study.plan import plan_named
+from seedbed.study.study_files import shipped_studies
 
 TURN = 0.4  # seconds; an update that takes longer is a turn by itself
 SLOW = 1e11  # operations of an update from which on two rounds have to do
@@ -52,7 +52,7 @@ class Case:
 
     @property
     def operations(self) -> float:
-        return update_work(self.run.settings, self.run.facts).operations
+        return update_workload(self.run.settings, self.run.dataset_info).flops
 
     @property
     def cost(self) -> str:
@@ -64,24 +64,29 @@ class Case:
     def batch(self) -> int:
         """Samples of an update, halved until both sides together fit into memory; of a run that has no neighbours."""
         settings, n_models = self.run.settings, self.placement.workers + 1
-        size = effective_batch(settings, self.run.facts)
+        size = effective_batch_size(settings, self.run.dataset_info)
         while len(self.pack.runs) == 1 and size > 1:
-            if n_models * predict_bytes(_with_batch(settings, size), self.run.facts) <= HELD * _memory():
+            if (
+                n_models * estimate_training_bytes(_with_batch(settings, size), self.run.dataset_info)
+                <= HELD * _memory()
+            ):
                 break
             size //= 2
         return size
 
     def scenario(self) -> Scenario:
-        smaller = {} if self.batch == effective_batch(self.run.settings, self.run.facts) else {BATCH: self.batch}
+        smaller = (
+            {} if self.batch == effective_batch_size(self.run.settings, self.run.dataset_info) else {BATCH: self.batch}
+        )
         plain = Plan("plain", "plain", _dials(self.run.settings) | smaller, threads=CORES)
         ours = _ours(self.pack.runs, self.placement, smaller)
         return Scenario(self.study, self.said(), STEPS, 1, self.operations, [plain, ours])
 
     def said(self) -> str:
         """The model, its samples and its optimizer in a few words."""
-        settings, facts = self.run.settings, self.run.facts
-        model, whole = settings.model, effective_batch(settings, facts)
-        samples = f"{whole} × {facts.context}" + ("" if whole == self.batch else f" (timed {self.batch})")
+        settings, facts = self.run.settings, self.run.dataset_info
+        model, whole = settings.model, effective_batch_size(settings, facts)
+        samples = f"{whole} × {facts.context_length}" + ("" if whole == self.batch else f" (timed {self.batch})")
         drops = ", dropout" if _drops(settings) else ""
         return f"{model.kind} {model.layers} × {model.dim}, batch {samples}, {settings.train.optimizer}{drops}"
 
@@ -102,11 +107,13 @@ def time_studies(report: dict[str, Any], only: str, keep: Callable[[], None]) ->
 
 def cases_of(name: str) -> Iterator[Case]:
     """The smallest and the largest run of every kind of model in a study, where `run` would train them."""
-    plan, machine = plan_named(name), Machine.here("cpu")
+    plan, machine = plan_named(name), Machine.detect("cpu")
     wanted = list(ends(plan.runs))
     shapes = {shape_key(run.settings) for _, run in wanted}
-    probe_undecided([run for run in plan.runs if shape_key(run.settings) in shapes], machine, print, lambda: False)
-    where = {run.id: (pack, place) for pack, place in placed(packs_of([plan], machine), machine) for run in pack.runs}
+    probe_candidates([run for run in plan.runs if shape_key(run.settings) in shapes], machine, print, lambda: False)
+    where = {
+        run.id: (pack, place) for pack, place in place_packs(pack_plans([plan], machine), machine) for run in pack.runs
+    }
     yield from (Case(name, which, run, *where[run.id]) for which, run in wanted)
 
 
@@ -126,16 +133,21 @@ def ends(runs: Iterable[Run]) -> Iterator[tuple[str, Run]]:
 
 
 def _asks(run: Run) -> tuple[float, int]:
-    return update_work(run.settings, run.facts).operations, MOMENTS.index(run.settings.train.optimizer)
+    return update_workload(run.settings, run.dataset_info).flops, MOMENTS.index(run.settings.train.optimizer)
 
 
 def _cost(run: Run) -> str:
     """What an update does: model, batch, tokens and optimizer."""
-    settings, facts = run.settings, run.facts
+    settings, facts = run.settings, run.dataset_info
     model = {name: value for name, value in settings.model if name not in STARTS}
     train = settings.train
     updates = train.optimizer, train.clip > 0, train.label_smoothing > 0, train.ema > 0, train.accumulate
-    tokens = effective_batch(settings, facts), facts.context, facts.vocabulary, getattr(settings.task, "orders", None)
+    tokens = (
+        effective_batch_size(settings, facts),
+        facts.context_length,
+        facts.vocab_size,
+        getattr(settings.task, "orders", None),
+    )
     return repr((model, tokens, updates))
 
 
@@ -169,16 +181,16 @@ def _timed(case: Case) -> dict[str, Any]:
 
 
 def _ours(runs: Sequence[Run], place: Placement, smaller: Mapping[str, Any]) -> Plan:
-    every = [run.settings.dials() for run in runs]
+    every = [run.settings.flat() for run in runs]
     differing = [name for name in every[0] if any(dials[name] != every[0][name] for dials in every)]
     return Plan(
-        "seedbed", "ours", _dials(runs[0].settings) | smaller, place.workers, place.threads, engine=place.engine,
+        "seedbed", "ours", _dials(runs[0].settings) | smaller, place.workers, place.threads, engine=place.mode,
         n_runs=len(runs), each={name: [dials[name] for dials in every] for name in differing},
     )  # fmt: skip
 
 
 def _dials(settings: Settings) -> dict[str, Any]:
-    return {"task.kind": settings.task.kind, "model.kind": settings.model.kind, **settings.differences()}
+    return {"task.kind": settings.task.kind, "model.kind": settings.model.kind, **settings.non_default()}
 
 
 def _with_batch(settings: Settings, size: int) -> Settings:

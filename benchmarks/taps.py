@@ -16,8 +16,8 @@ import time
 import torch
 
 from seedbed.models.build import build_pack
-from seedbed.models.taps import NO_TAPS, Taps, tap_names
-from seedbed.settings import DataFacts, Settings
+from seedbed.models.hooks import NO_HOOKS, Hooks, list_hook_names
+from seedbed.settings import DatasetInfo, Settings
 
 TEXT = {"task.kind": "text", "model.norm": "pre", "model.final_norm": True, "model.positions": "learned"}
 SHAPES = {
@@ -29,15 +29,15 @@ SHAPES = {
 
 def seconds_of_calls(model: torch.nn.Module, repeats: int = 200) -> float:
     """Making every name and calling taps that want nothing, as one plain pass does."""
-    names = [name.rpartition(".") for name in tap_names(model)]
+    names = [name.rpartition(".") for name in list_hook_names(model)]
     start = time.perf_counter()
     for _ in range(repeats):
         for owner, _, leaf in names:
-            NO_TAPS(f"{owner}.{leaf}", None)
+            NO_HOOKS(f"{owner}.{leaf}", None)
     return (time.perf_counter() - start) / repeats
 
 
-def seconds(model: torch.nn.Module, tokens: torch.Tensor, taps: Taps) -> float:
+def seconds(model: torch.nn.Module, tokens: torch.Tensor, taps: Hooks) -> float:
     start = time.perf_counter()
     with torch.inference_mode():
         model(tokens, taps=taps)
@@ -51,14 +51,14 @@ def main() -> None:
     words = parser.parse_args()
     torch.set_num_threads(words.threads)
     for name, (dials, (batch, time_), vocabulary) in SHAPES.items():
-        facts = DataFacts(vocabulary=vocabulary, context=time_, n_train=1, padding=0)
+        facts = DatasetInfo(vocab_size=vocabulary, context_length=time_, n_train=1, padding_id=0)
         step = torch.zeros(1, dtype=torch.int64)
-        model, _ = build_pack([Settings.of(dials)], [0], step, torch.float32, facts)
+        model, _ = build_pack([Settings.from_flat(dials)], [0], step, torch.float32, facts)
         tokens = torch.randint(vocabulary, (1, batch, time_))
         spent: dict[str, list[float]] = {"none": [], "all": []}
         for _ in range(words.rounds + 1):
-            spent["none"].append(seconds(model.eval(), tokens, NO_TAPS))
-            spent["all"].append(seconds(model.eval(), tokens, Taps("*")))
+            spent["none"].append(seconds(model.eval(), tokens, NO_HOOKS))
+            spent["all"].append(seconds(model.eval(), tokens, Hooks("*")))
         plain, every = (statistics.median(times[1:]) for times in spent.values())
         ratios = {"all": round(every / plain, 3), "calls_share": round(seconds_of_calls(model) / plain, 5)}
         print(json.dumps({"shape": name, "plain_ms": round(1e3 * plain, 2), **ratios}))

@@ -69,7 +69,7 @@ def test_every_peer_is_the_same_function_as_ours(benchmarks, request, dials):
 
     if dials.get("task.kind") == "labels":
         request.getfixturevalue("corpora")
-    assert check.difference_to("plain", Settings.of(dials), "cpu") < 1e-11
+    assert check.difference_to("plain", Settings.from_flat(dials), "cpu") < 1e-11
 
 
 @pytest.mark.parametrize(("kind", "last"), [("gpt", "head"), ("lstm", "head"), ("encoder", "labels")])
@@ -82,7 +82,7 @@ def test_a_peer_that_is_another_function_is_found_out(benchmarks, request, kind,
     if kind == "encoder":
         request.getfixturevalue("corpora")
     small = {"model.kind": kind, "model.dim": 8, "model.layers": 1, "task.p": 11}
-    settings = Settings.of(ENCODER if kind == "encoder" else small)
+    settings = Settings.from_flat(ENCODER if kind == "encoder" else small)
     assert check.difference_to("plain", settings, "cpu") < check.AGREE
 
     def off_by_little(given):
@@ -99,17 +99,17 @@ def test_a_plain_loop_moves_weights_as_ours_does(benchmarks, kind):
     import torch
     from loops import make_optimizer
 
-    from seedbed.settings import Train
-    from seedbed.train.optim import Optimizer
+    from seedbed.settings import TrainSettings
+    from seedbed.training.optim import Optimizer
 
-    dials = Train(optimizer=kind, lr=0.03, weight_decay=0.2, clip=0.0, betas=(0.8, 0.9), momentum=0.7)
+    dials = TrainSettings(optimizer=kind, lr=0.03, weight_decay=0.2, clip=0.0, betas=(0.8, 0.9), momentum=0.7)
     ours = torch.randn(1, 5, dtype=torch.float64)
     theirs = torch.nn.Parameter(ours[0].clone())
     rows, plain = Optimizer([dials], ours), make_optimizer([theirs], dials)
     for _ in range(3):
         theirs.grad = torch.randn(5, dtype=torch.float64)
-        numbers = rows.numbers(theirs.grad.norm()[None], torch.ones(1), torch.tensor([True]))
-        rows.move(theirs.grad[None].clone(), torch.tensor([True]), *numbers)
+        numbers = rows.next_hyperparameters(theirs.grad.norm()[None], torch.ones(1), torch.tensor([True]))
+        rows.step(theirs.grad[None].clone(), torch.tensor([True]), *numbers)
         plain.step()
     torch.testing.assert_close(ours[0], theirs.detach(), rtol=1e-12, atol=1e-12)
 
@@ -223,7 +223,7 @@ def test_ours_is_the_very_pack_that_run_would_train(benchmarks, monkeypatch):
 def test_what_would_not_fit_into_memory_is_timed_in_smaller_batches_on_both_sides(benchmarks, corpora, monkeypatch):
     import studies
 
-    from seedbed.models.count import predict_bytes
+    from seedbed.models.model_size import estimate_training_bytes
 
     monkeypatch.setattr(studies, "probe_undecided", lambda *_: 0.0)
     monkeypatch.setattr(studies, "_memory", lambda: 8 * 2**30)
@@ -231,7 +231,9 @@ def test_what_would_not_fit_into_memory_is_timed_in_smaller_batches_on_both_side
     batches = {plan.settings()[0].train.batch_size for plan in case.scenario().sides}
     assert batches == {case.batch}
     assert case.batch < case.run.settings.train.batch_size == 128
-    held = (case.placement.workers + 1) * predict_bytes(case.scenario().sides[0].settings()[0], case.run.facts)
+    held = (case.placement.workers + 1) * estimate_training_bytes(
+        case.scenario().sides[0].settings()[0], case.run.facts
+    )
     assert held <= 4 * 2**30 < 2.5 * held
     assert f"batch 128 × 128 (timed {case.batch})" in case.said()
 
@@ -260,7 +262,7 @@ def test_what_is_slower_and_what_is_left_out_is_said_with_the_reason(benchmarks,
     assert "left out: the plain loop has no train.ema" in said
 
 
-@pytest.mark.parametrize("dial", ["train.accumulate=2", "train.ema=0.9", "train.decay=matrices"])
+@pytest.mark.parametrize("dial", ["train.accumulate=2", "train.ema=0.9", "train.decay_parameters=matrices"])
 def test_settings_that_cost_time_and_have_no_peer_are_named(benchmarks, dial):
     from loops import not_covered
 
@@ -268,5 +270,5 @@ def test_settings_that_cost_time_and_have_no_peer_are_named(benchmarks, dial):
 
     name, _, value = dial.partition("=")
     given = {"2": 2, "0.9": 0.9}.get(value, value)
-    assert not_covered(Settings.of({name: given})) == f"the plain loop has no {name}"
+    assert not_covered(Settings.from_flat({name: given})) == f"the plain loop has no {name}"
     assert not_covered(Settings()) is None

@@ -5,26 +5,26 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from seedbed.draws import _halves_at, bits, device_keys, generator, halves, uniform
+from seedbed.rng import _random_int16_at, device_keys, make_generator, random_bits, random_int16, uniform
 
 CPU = torch.device("cpu")
 STEP = torch.tensor([5])
 
 
 def test_a_runs_draws_do_not_depend_on_its_neighbours():
-    alone = bits(device_keys([7], "order", CPU), STEP, 33)
-    among = bits(device_keys([3, 7, 9], "order", CPU), STEP, 33)
+    alone = random_bits(device_keys([7], "order", CPU), STEP, 33)
+    among = random_bits(device_keys([3, 7, 9], "order", CPU), STEP, 33)
     assert torch.equal(alone[0], among[1])
 
 
 def test_more_draws_begin_with_the_same_ones():
     keys = device_keys([7], "order", CPU)
-    assert torch.equal(bits(keys, STEP, 10), bits(keys, STEP, 1000)[:, :10])
+    assert torch.equal(random_bits(keys, STEP, 10), random_bits(keys, STEP, 1000)[:, :10])
 
 
 def test_seed_stream_and_counter_each_change_the_draws():
     draws = [
-        bits(device_keys([seed], stream, CPU), torch.tensor([counter]), 64)[0].tolist()
+        random_bits(device_keys([seed], stream, CPU), torch.tensor([counter]), 64)[0].tolist()
         for seed, stream, counter in [(0, "a", 0), (1, "a", 0), (0, "b", 0), (0, "a", 1)]
     ]
     assert len({tuple(draw) for draw in draws}) == 4
@@ -47,29 +47,29 @@ def test_neighbouring_counters_and_seeds_are_uncorrelated():
 
 
 def test_host_streams_differ_by_name_and_repeat():
-    first, again, other = (generator(1, name).standard_normal(8) for name in ("init/a", "init/a", "init/b"))
+    first, again, other = (make_generator(1, name).standard_normal(8) for name in ("init/a", "init/a", "init/b"))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
 def test_halves_are_the_low_and_high_halves_of_the_words_in_turn():
     keys = device_keys([7, 9], "x", CPU)
-    words = bits(keys, STEP, 6).numpy().view(np.uint32).astype(np.int64)
+    words = random_bits(keys, STEP, 6).numpy().view(np.uint32).astype(np.int64)
     expected = np.stack([words & 0xFFFF, words >> 16], axis=-1).reshape(2, 12)
     signed = np.where(expected < 2**15, expected, expected - 2**16)
-    assert halves(keys, STEP, 11).tolist() == signed[:, :11].tolist()
-    assert halves(keys, STEP, 5, start=2).tolist() == signed[:, 4:9].tolist()
+    assert random_int16(keys, STEP, 11).tolist() == signed[:, :11].tolist()
+    assert random_int16(keys, STEP, 5, start=2).tolist() == signed[:, 4:9].tolist()
 
 
 def test_halves_made_one_by_one_as_on_a_gpu_are_the_stored_ones():
     keys = device_keys([7, 9, 11], "x", CPU)
     place = torch.arange(6, 6 + 501, dtype=torch.int32)
-    assert _halves_at(keys, STEP, place).tolist() == halves(keys, STEP, 501, start=3).tolist()
+    assert _random_int16_at(keys, STEP, place).tolist() == random_int16(keys, STEP, 501, start=3).tolist()
 
 
 def test_drawing_leaves_keys_and_counter_alone():
     keys, counter = device_keys([7], "x", CPU), torch.tensor([5], dtype=torch.int32)
     before = keys.clone()
-    bits(keys, counter, 10)
+    random_bits(keys, counter, 10)
     assert torch.equal(keys, before)
     assert counter.tolist() == [5]

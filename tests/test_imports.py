@@ -13,13 +13,13 @@ import seedbed
 
 ROOT = Path(seedbed.__file__).parent
 PARTS = (
-    "errors", "settings", "shown", "records", "draws", "data", "models", "study", "generate", "inside", "train",
-    "store", "measures", "charts", "report", "export", "engines", "pricing", "recorder", "pipeline",
+    "errors", "settings", "specs", "records", "rng", "data", "models", "study", "sampling", "interp", "training",
+    "store", "stats", "charts", "report", "export", "engines", "estimates", "recorder", "pipeline",
     "progress", "web", "cli", "__main__",
 )  # fmt: skip
-ON_THE_DEVICE = {f"data/{name}batches.py" for name in ("", "equation_", "text_", "label_")} | {"data/samples.py"}
-KNOW_TORCH = {"draws.py", *ON_THE_DEVICE, "generate", "inside", "train", "export", "web/worker.py"}
-NO_TORCH_IN_MODELS = {"models/__init__.py", "models/count.py", "models/work.py"}
+ON_THE_DEVICE = {f"data/{name}batches.py" for name in ("", "equation_", "text_", "label_")} | {"data/batch.py"}
+KNOW_TORCH = {"rng.py", *ON_THE_DEVICE, "sampling", "interp", "training", "export", "web/model_worker.py"}
+NO_TORCH_IN_MODELS = {"models/__init__.py", "models/model_size.py", "models/flops.py"}
 
 
 def modules() -> list[Path]:
@@ -68,7 +68,7 @@ def test_sql_stays_inside_the_store(path):
 
 def test_within_models_only_layers_know_the_run_axis():
     """No other model file speaks of runs: not in names, not in shapes."""
-    for name in ("gpt.py", "lstm.py", "encoder.py", "positions.py", "taps.py"):
+    for name in ("gpt.py", "lstm.py", "encoder.py", "positions.py", "hooks.py"):
         text = (ROOT / "models" / name).read_text(encoding="utf-8")
         assert "n_runs" not in text
         assert '"R ' not in text
@@ -92,7 +92,7 @@ def test_the_server_of_the_page_never_loads_torch(tmp_path):
     """Models answer from a process of their own; the server itself stays small."""
     code = (
         "import sys; from pathlib import Path\n"
-        "from seedbed.web.app import make_app; from seedbed.web.guard import Guard; from seedbed.web.lab import Lab\n"
+        "from seedbed.web.app import make_app; from seedbed.web.guard import Guard; from seedbed.web.store_cache import Lab\n"
         "make_app(Lab(Path(sys.argv[1])), Guard.fresh('127.0.0.1', 8765))\n"
         "assert 'torch' not in sys.modules"
     )

@@ -7,29 +7,29 @@ import io
 import pytest
 from rich.console import Console
 
-from seedbed.pipeline import WorkingPack
-from seedbed.progress import Watcher
-from seedbed.records import Finished, Parameters, Placement, Stepped, StoredPack, StoredRun
+from seedbed.pipeline import ActivePack
+from seedbed.progress import ProgressDisplay
+from seedbed.records import FinishEvent, ParameterCounts, Placement, StepEvent, StoredPack, StoredRun
 from seedbed.settings import Settings
 
 
-def pack(name: str, n_runs: int) -> WorkingPack:
-    settings = Settings.of({"train.steps": 50})
-    runs = [StoredRun(f"{name}{n}", n, settings, Parameters(1, 1), "running", 0, name) for n in range(n_runs)]
-    return WorkingPack(StoredPack(name, tuple(run.id for run in runs), Placement(), None), runs)
+def pack(name: str, n_runs: int) -> ActivePack:
+    settings = Settings.from_flat({"train.steps": 50})
+    runs = [StoredRun(f"{name}{n}", n, settings, ParameterCounts(1, 1), "running", 0, name) for n in range(n_runs)]
+    return ActivePack(StoredPack(name, tuple(run.id for run in runs), Placement(), None), runs)
 
 
 def watched(terminal: bool, quiet: bool = False) -> str:
     out = io.StringIO()
-    with Watcher(Console(file=out, force_terminal=terminal, width=100, no_color=True), quiet) as watcher:
-        watcher.say("measuring first")
+    with ProgressDisplay(Console(file=out, force_terminal=terminal, width=100, no_color=True), quiet) as watcher:
+        watcher.report("measuring first")
         large, parts = pack("large", 5), [pack("first", 3), pack("second", 2)]
-        watcher.begin([large])
-        watcher.see(large, Stepped(7))
-        watcher.split(large, parts)
+        watcher.on_start([large])
+        watcher.on_event(large, StepEvent(7))
+        watcher.on_split(large, parts)
         for part in parts:
-            watcher.see(part, Stepped(50))
-            watcher.see(part, Finished(0, 50))
+            watcher.on_event(part, StepEvent(50))
+            watcher.on_event(part, FinishEvent(0, 50))
     return out.getvalue()
 
 

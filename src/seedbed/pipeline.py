@@ -20,59 +20,59 @@ from pathlib import Path
 from typing import Protocol
 
 from seedbed import __version__
-from seedbed.data.facts import facts_of
-from seedbed.engines.choice import place, stacking
-from seedbed.engines.local import Failed, Stop, Task, run_jobs
+from seedbed.data.dataset_info import get_dataset_info
+from seedbed.engines.local import JobFailure, QueuedJob, ShouldStop, run_jobs
 from seedbed.engines.machine import Machine as Machine
-from seedbed.engines.machine import processor
+from seedbed.engines.machine import processor_name
+from seedbed.engines.placement import choose_placement, max_runs_by_shape
 from seedbed.errors import Busy
-from seedbed.pricing import Timed, keep_rates, known_prices, placed, probe_undecided
+from seedbed.estimates import PackTiming, load_estimator, place_packs, probe_candidates, save_rates
 from seedbed.recorder import Recorder as Recorder
-from seedbed.records import Arrays, Cost, Event, Pack, Placement, Plan, Stepped, Stopped, StoredPack, StoredRun
+from seedbed.records import Arrays, Cost, Event, Pack, Placement, Plan, StepEvent, StopEvent, StoredPack, StoredRun
 from seedbed.settings import Settings
 from seedbed.store.store import Store
 from seedbed.study.pack import pack_runs
 
 
 @dataclass(frozen=True)
-class Job:
+class PackJob:
     """One pack's work, as it crosses to a worker."""
 
     settings: Sequence[Settings]
     seeds: Sequence[int]
     placement: Placement
     state: Arrays | None
-    spent: Cost
+    previous_cost: Cost
 
 
-def work(job: Job, stop: Stop) -> Iterator[Event]:
+def run_pack_job(job: PackJob, should_stop: ShouldStop) -> Iterator[Event]:
     """Trains a job's pack; torch is imported here, in the process that trains."""
-    from seedbed.train.loop import train_pack
+    from seedbed.training.loop import train_pack
 
-    return train_pack(job.settings, job.seeds, job.placement, job.state, job.spent, stop)
+    return train_pack(job.settings, job.seeds, job.placement, job.state, job.previous_cost, should_stop)
 
 
-def compile_ahead(job: Job) -> None:
+def precompile_pack(job: PackJob) -> None:
     """Does what a job's pack does first, its first record and update, and so leaves both in the compiler's caches."""
-    for event in work(job, lambda: False):
-        if isinstance(event, Stepped) and event.step > 0:
+    for event in run_pack_job(job, lambda: False):
+        if isinstance(event, StepEvent) and event.step > 0:
             return
 
 
-class Observer(Protocol):
+class ProgressObserver(Protocol):
     """Is told what happens, to show it."""
 
-    def say(self, text: str) -> None: ...
+    def report(self, text: str) -> None: ...
 
-    def begin(self, packs: Sequence[WorkingPack]) -> None: ...
+    def on_start(self, packs: Sequence[ActivePack]) -> None: ...
 
-    def see(self, pack: WorkingPack, event: Event | Failed) -> None: ...
+    def on_event(self, pack: ActivePack, event: Event | JobFailure) -> None: ...
 
-    def split(self, pack: WorkingPack, parts: Sequence[WorkingPack]) -> None: ...
+    def on_split(self, pack: ActivePack, parts: Sequence[ActivePack]) -> None: ...
 
 
 @dataclass(frozen=True)
-class WorkingPack:
+class ActivePack:
     """A stored pack with its runs, as it is being trained."""
 
     stored: StoredPack
@@ -80,161 +80,176 @@ class WorkingPack:
 
     @property
     def n_steps(self) -> int:
-        return max(run.settings.n_steps(facts_of(run.settings.task)) for run in self.runs)
+        return max(run.settings.n_steps(get_dataset_info(run.settings.task)) for run in self.runs)
 
     @property
-    def n_left(self) -> int | None:
+    def n_remaining_steps(self) -> int | None:
         """Steps to go, where they are numbered: a budget of seconds has no number of them."""
         counted = all(run.settings.train.seconds is None for run in self.runs)
         return self.n_steps - (self.stored.step or 0) if counted else None
 
 
 @dataclass
-class Outcome:
+class StudyOutcome:
     """How a study's runs stand after a command, by status; `busy` are packs that another process holds."""
 
     counts: Counter[str] = field(default_factory=Counter)
     stopped: bool = False
-    busy: list[str] = field(default_factory=list)
+    busy_packs: list[str] = field(default_factory=list)
 
 
-def packs_of(plans: Sequence[Plan], machine: Machine, ended: Callable[[str], bool] = lambda _: False) -> list[Pack]:
+def pack_plans(
+    plans: Sequence[Plan], machine: Machine, is_ended: Callable[[str], bool] = lambda _: False
+) -> list[Pack]:
     """How the runs that have not ended would be packed on this machine, stacked only as far as is known to pay.
 
     Runs of several plans share packs, and what is in more than one of them is there once.
     """
     wanted = {run.id: run for plan in plans for run in plan.runs}
-    runs = [run for run in wanted.values() if not ended(run.id)]
-    return pack_runs(runs, machine.room(stacking(runs, machine, known_prices(machine.device))))
+    runs = [run for run in wanted.values() if not is_ended(run.id)]
+    return pack_runs(runs, machine.capacity(max_runs_by_shape(runs, machine, load_estimator(machine.device))))
 
 
 def run_studies(
-    plans: Sequence[Plan], home: Path, machine: Machine, observer: Observer, stop: Stop, began: float | None = None
-) -> Outcome:
+    plans: Sequence[Plan],
+    home: Path,
+    machine: Machine,
+    observer: ProgressObserver,
+    should_stop: ShouldStop,
+    start_time: float | None = None,
+) -> StudyOutcome:
     """Trains every run of the plans that is not in the store yet; `began`: when the command did, on `perf_counter`."""
-    began = time.perf_counter() if began is None else began
+    start_time = time.perf_counter() if start_time is None else start_time
     with Store.open(home) as store, ExitStack() as held:
         for plan in plans:
             store.register(plan)
         wanted = {run.id: run for plan in plans for run in plan.runs}
         status = {run.id: run.status for run in store.runs() if run.id in wanted}
         fresh = [run for run in wanted.values() if status[run.id] == "planned"]
-        began += probe_undecided(fresh, machine, observer.say, stop)
-        due = packs_of(plans, machine, lambda run: status[run] in ("finished", "diverged"))
-        machine = machine.fitted(due)
-        packs = placed(due, machine)
-        prices, n_packs = known_prices(machine.device), len(packs)
-        training = _Training(store, held, machine, observer)
-        training.take_up(store.claim([pack for pack, _ in packs], lambda pack: place(pack, n_packs, machine, prices)))
-        training.run(stop)
+        start_time += probe_candidates(fresh, machine, observer.report, should_stop)
+        due = pack_plans(plans, machine, lambda run: status[run] in ("finished", "diverged"))
+        machine = machine.fit_slots(due)
+        packs = place_packs(due, machine)
+        prices, n_packs = load_estimator(machine.device), len(packs)
+        training = _StudyRunner(store, held, machine, observer)
+        training.enqueue_packs(
+            store.claim([pack for pack, _ in packs], lambda pack: choose_placement(pack, n_packs, machine, prices))
+        )
+        training.run(should_stop)
         outcome = training.outcome
         outcome.counts = Counter(run.status for run in store.runs() if run.id in wanted)
-        keep_rates(training.timed(), machine, None if outcome.stopped else time.perf_counter() - began)
+        save_rates(training.pack_timings(), machine, None if outcome.stopped else time.perf_counter() - start_time)
         return outcome
 
 
-class _Training:
+class _StudyRunner:
     """The packs that a command trains, each with its lock, its recorder and its place in the queue."""
 
-    def __init__(self, store: Store, held: ExitStack, machine: Machine, observer: Observer) -> None:
-        self._store, self._held, self._machine, self._observer = store, held, machine, observer
-        self._packs: list[WorkingPack] = []  # by the number of their task
-        self._tasks: list[Task] = []
+    def __init__(self, store: Store, locks: ExitStack, machine: Machine, observer: ProgressObserver) -> None:
+        self._store, self._locks, self._machine, self._observer = store, locks, machine, observer
+        self._packs: list[ActivePack] = []  # by the number of their task
+        self._jobs: list[QueuedJob] = []
         self._recorders: dict[str, Recorder] = {}
-        self.outcome = Outcome()
+        self.outcome = StudyOutcome()
 
-    def take_up(self, packs: Sequence[StoredPack]) -> None:
+    def enqueue_packs(self, packs: Sequence[StoredPack]) -> None:
         """Puts packs into the queue, but those that another process is training."""
-        self._observer.begin([pack for stored in packs if (pack := self._hold(stored)) is not None])
+        self._observer.on_start([pack for stored in packs if (pack := self._lock_and_enqueue(stored)) is not None])
 
-    def _hold(self, stored: StoredPack) -> WorkingPack | None:
+    def _lock_and_enqueue(self, stored: StoredPack) -> ActivePack | None:
         try:
-            self._held.enter_context(self._store.lock(stored.id))
+            self._locks.enter_context(self._store.lock(stored.id))
         except Busy as busy:
-            self.outcome.busy.append(str(busy))
+            self.outcome.busy_packs.append(str(busy))
             return None
-        pack = WorkingPack(stored, self._store.members(stored.id))
-        self._queue(pack, stored.placement.alone)
+        pack = ActivePack(stored, self._store.pack_members(stored.id))
+        self._enqueue(pack, stored.placement.exclusive)
         return pack
 
-    def _queue(self, pack: WorkingPack, alone: bool) -> None:
+    def _enqueue(self, pack: ActivePack, exclusive: bool) -> None:
         self._recorders[pack.stored.id] = Recorder(self._store, pack.stored.id)
         self._packs.append(pack)
-        self._tasks.append(Task(lambda: self._prepare(pack), alone, _ahead(pack), pack.n_left))
+        self._jobs.append(
+            QueuedJob(lambda: self._prepare_job(pack), exclusive, _precompile_function(pack), pack.n_remaining_steps)
+        )
 
-    def _prepare(self, pack: WorkingPack) -> Job:
-        saved = self._store.resume(pack.stored.id, environment(pack.stored.placement))
+    def _prepare_job(self, pack: ActivePack) -> PackJob:
+        saved = self._store.resume(pack.stored.id, describe_environment(pack.stored.placement))
         state, spent = (None, Cost()) if saved is None else (saved[1], self._store.pack(pack.stored.id).cost)
-        return _job(pack, state, spent)
+        return _make_job(pack, state, spent)
 
-    def run(self, stop: Stop) -> None:
+    def run(self, should_stop: ShouldStop) -> None:
         """Trains all packs, and closes those that came to their end."""
-        run_jobs(self._tasks, work, self._on_event, self._n_workers(), stop, self._machine.n_lanes)
-        self.outcome.stopped |= stop()
+        run_jobs(self._jobs, run_pack_job, self._on_event, self._n_workers(), should_stop, self._machine.n_slots)
+        self.outcome.stopped |= should_stop()
         for recorder in self._recorders.values():
             recorder.close()
 
     def _n_workers(self) -> int:
         """As many as were asked for now, or as the packs that go on were begun with."""
-        begun = [pack.stored.placement.workers for pack in self._packs if not pack.stored.placement.alone]
-        if self._machine.workers_asked or self._machine.device != "cpu" or not all(begun):
+        begun = [pack.stored.placement.workers for pack in self._packs if not pack.stored.placement.exclusive]
+        if self._machine.workers_requested or self._machine.device != "cpu" or not all(begun):
             return self._machine.n_workers
         return max(begun, default=1)
 
-    def _on_event(self, number: int, event: Event | Failed) -> None:
-        pack = self._packs[number]
-        if isinstance(event, Failed) and event.no_memory:
-            if self._goes_on_otherwise(number):
+    def _on_event(self, job_index: int, event: Event | JobFailure) -> None:
+        pack = self._packs[job_index]
+        if isinstance(event, JobFailure) and event.out_of_memory:
+            if self._retry_with_less_memory(job_index):
                 return
-            event = replace(event, cause=_too_large(pack, event.cause))
-        self._recorders[pack.stored.id].take(event)
-        self._observer.see(pack, event)
-        self.outcome.stopped |= isinstance(event, Stopped)
+            event = replace(event, cause=_out_of_memory_message(pack, event.cause))
+        self._recorders[pack.stored.id].record(event)
+        self._observer.on_event(pack, event)
+        self.outcome.stopped |= isinstance(event, StopEvent)
 
-    def _goes_on_otherwise(self, number: int) -> bool:
+    def _retry_with_less_memory(self, job_index: int) -> bool:
         """Whether there is another way for a pack that did not fit: in two parts, or with nothing beside it."""
-        pack = self._packs[number]
+        pack = self._packs[job_index]
         if parts := self._recorders[pack.stored.id].split():
             del self._recorders[pack.stored.id]
-            self._observer.split(pack, [held for part in parts if (held := self._hold(part)) is not None])
+            self._observer.on_split(
+                pack, [held for part in parts if (held := self._lock_and_enqueue(part)) is not None]
+            )
             return True
-        if len(self._tasks) > 1 and not self._tasks[number].alone:
-            self._queue(pack, alone=True)
+        if len(self._jobs) > 1 and not self._jobs[job_index].exclusive:
+            self._enqueue(pack, exclusive=True)
             return True
         return False
 
-    def timed(self) -> list[Timed]:
+    def pack_timings(self) -> list[PackTiming]:
         """What the packs have cost, as far as it was told."""
         packs = {pack.stored.id: pack for pack in self._packs}
         costs = {name: recorder.cost for name, recorder in self._recorders.items() if recorder.cost.counts}
         return [
-            Timed(packs[name].runs, packs[name].stored.placement, cost, packs[name].stored.cost)
+            PackTiming(packs[name].runs, packs[name].stored.placement, cost, packs[name].stored.cost)
             for name, cost in costs.items()
         ]
 
 
-def _job(pack: WorkingPack, state: Arrays | None, spent: Cost) -> Job:
+def _make_job(pack: ActivePack, state: Arrays | None, previous_cost: Cost) -> PackJob:
     settings, seeds = [run.settings for run in pack.runs], [run.seed for run in pack.runs]
-    return Job(settings, seeds, pack.stored.placement, state, spent)
+    return PackJob(settings, seeds, pack.stored.placement, state, previous_cost)
 
 
-def _ahead(pack: WorkingPack) -> Callable[[], None] | None:
+def _precompile_function(pack: ActivePack) -> Callable[[], None] | None:
     """What can be done for a pack before its turn comes: on a GPU, compiling, during which its lanes would all wait."""
     placement = pack.stored.placement
-    compiles = placement.device == "cuda" and placement.engine == "compiled"
-    return partial(compile_ahead, _job(pack, None, Cost())) if compiles else None
+    compiles = placement.device == "cuda" and placement.mode == "compiled"
+    return partial(precompile_pack, _make_job(pack, None, Cost())) if compiles else None
 
 
-def _too_large(pack: WorkingPack, cause: str) -> str:
-    predicted = "" if pack.stored.bytes is None else f" (predicted: {pack.stored.bytes / 2**20:,.0f} MiB)"
+def _out_of_memory_message(pack: ActivePack, cause: str) -> str:
+    predicted = (
+        "" if pack.stored.predicted_bytes is None else f" (predicted: {pack.stored.predicted_bytes / 2**20:,.0f} MiB)"
+    )
     return (
         f"one run of it alone does not fit into memory{predicted}: {cause}; "
         "make train.batch_size, task.length or the model smaller, or use a larger machine"
     )
 
 
-def environment(placement: Placement) -> dict[str, str]:
+def describe_environment(placement: Placement) -> dict[str, str]:
     """What the last bits of a result may depend on."""
     packages = {"seedbed": __version__} | {name: version(name) for name in ("torch", "numpy")}
-    machine = {"python": platform.python_version(), "system": platform.platform(), "processor": processor()}
+    machine = {"python": platform.python_version(), "system": platform.platform(), "processor": processor_name()}
     return packages | machine | {"device": placement.device, "threads": str(placement.threads)}

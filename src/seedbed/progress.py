@@ -21,51 +21,51 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from seedbed.engines.local import Failed
-from seedbed.pipeline import WorkingPack
-from seedbed.records import Diverged, Evaluated, Event, Finished, Saved, Stepped, Stopped
+from seedbed.engines.local import JobFailure
+from seedbed.pipeline import ActivePack
+from seedbed.records import CheckpointEvent, DivergenceEvent, EvaluationEvent, Event, FinishEvent, StepEvent, StopEvent
 
-PLAIN_EVERY = 10.0  # seconds between lines when stderr is not a terminal
+PLAIN_LINE_INTERVAL_SECONDS = 10.0  # seconds between lines when stderr is not a terminal
 
 
 @dataclass
-class _Lane:
+class _PackProgress:
     """One pack's progress so far."""
 
-    pack: WorkingPack
+    pack: ActivePack
     name: str
-    start: int
+    start_step: int
     step: int
-    live: int
+    n_active: int
     bar: TaskID | None = None
-    started: bool = False  # its bar
-    began: float = 0.0
+    bar_started: bool = False  # its bar
+    start_time: float = 0.0
     losses: str = ""
 
-    def rate(self, now: float) -> float:
+    def steps_per_second(self, now: float) -> float:
         """Updates per second of the whole pack since it began here."""
-        return (self.step - self.start) / (now - self.began) if now > self.began else 0.0
+        return (self.step - self.start_step) / (now - self.start_time) if now > self.start_time else 0.0
 
 
-class _Rate(ProgressColumn):
+class _SpeedColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text("…" if speed is None else f"{speed:,.0f} steps/s", style="progress.data.speed")
 
 
-class Watcher:
+class ProgressDisplay:
     """Follows packs; used as `with Watcher(console) as watcher: run_studies(…, watcher, …)`."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self._console, self._quiet = console, quiet
-        self._lanes: dict[str, _Lane] = {}
-        self._said = time.monotonic()
+        self._packs: dict[str, _PackProgress] = {}
+        self._last_printed = time.monotonic()
         self._bars: Progress | None = None
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._quiet:
             self._bars = Progress(
-                TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), _Rate(),
+                TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), _SpeedColumn(),
                 TimeRemainingColumn(compact=True), TextColumn("{task.fields[losses]}"), console=self._console,
                 refresh_per_second=4,
             )  # fmt: skip
@@ -78,14 +78,14 @@ class Watcher:
         if self._bars is not None:
             self._bars.stop()
 
-    def begin(self, packs: Sequence[WorkingPack]) -> None:
-        self._follow(packs)
+    def on_start(self, packs: Sequence[ActivePack]) -> None:
+        self._add_packs(packs)
         if self._bars is None and packs and not self._quiet:
             n_runs = sum(len(pack.runs) for pack in packs)
-            self._say(f"training {n_runs} runs in {len(packs)} {'pack' if len(packs) == 1 else 'packs'}")
+            self._print(f"training {n_runs} runs in {len(packs)} {'pack' if len(packs) == 1 else 'packs'}")
 
-    def _follow(self, packs: Sequence[WorkingPack]) -> None:
-        n_before = len(self._lanes)
+    def _add_packs(self, packs: Sequence[ActivePack]) -> None:
+        n_before = len(self._packs)
         for number, pack in enumerate(packs, n_before + 1):
             n_live = sum(run.status not in ("finished", "diverged") for run in pack.runs)
             start = pack.stored.step or 0
@@ -93,72 +93,72 @@ class Watcher:
             bar = None
             if self._bars is not None:
                 bar = self._bars.add_task(name, total=pack.n_steps, completed=start, losses="waiting", start=False)
-            self._lanes[pack.stored.id] = _Lane(pack, name, start, start, n_live, bar)
+            self._packs[pack.stored.id] = _PackProgress(pack, name, start, start, n_live, bar)
 
-    def split(self, pack: WorkingPack, parts: Sequence[WorkingPack]) -> None:
+    def on_split(self, pack: ActivePack, parts: Sequence[ActivePack]) -> None:
         """Tells that a pack goes on as several, each with a bar of its own."""
         sizes = " and ".join(str(len(part.runs)) for part in parts)
-        lane = self._lanes[pack.stored.id]
-        self._say(f"{lane.name} did not fit into memory; it goes on as packs of {sizes} runs")
-        self._follow(parts)
-        del self._lanes[pack.stored.id]
+        lane = self._packs[pack.stored.id]
+        self._print(f"{lane.name} did not fit into memory; it goes on as packs of {sizes} runs")
+        self._add_packs(parts)
+        del self._packs[pack.stored.id]
         if self._bars is not None and lane.bar is not None:
             self._bars.remove_task(lane.bar)
 
-    def see(self, pack: WorkingPack, event: Event | Failed) -> None:
-        lane = self._lanes[pack.stored.id]
-        lane.began = lane.began or time.monotonic()
-        if isinstance(event, Failed):
-            self._say(f"{lane.name} failed: {event.cause}; the other packs go on")
-        elif isinstance(event, Diverged):
-            self._report_divergence(lane, event)
-        elif isinstance(event, Finished):
-            lane.live -= 1
-        elif isinstance(event, Stepped | Saved | Stopped):
+    def on_event(self, pack: ActivePack, event: Event | JobFailure) -> None:
+        lane = self._packs[pack.stored.id]
+        lane.start_time = lane.start_time or time.monotonic()
+        if isinstance(event, JobFailure):
+            self._print(f"{lane.name} failed: {event.cause}; the other packs go on")
+        elif isinstance(event, DivergenceEvent):
+            self._print_divergence(lane, event)
+        elif isinstance(event, FinishEvent):
+            lane.n_active -= 1
+        elif isinstance(event, StepEvent | CheckpointEvent | StopEvent):
             lane.step = event.step
-        elif isinstance(event, Evaluated):
-            lane.losses = _losses(event)
-        self._show(lane)
+        elif isinstance(event, EvaluationEvent):
+            lane.losses = _format_losses(event)
+        self._refresh(lane)
 
-    def _report_divergence(self, lane: _Lane, event: Diverged) -> None:
-        run = lane.pack.runs[event.slot]
-        lane.live -= 1
-        neighbours = f"; its {lane.live} neighbours go on" if lane.live else ""
-        self._say(
+    def _print_divergence(self, progress: _PackProgress, event: DivergenceEvent) -> None:
+        run = progress.pack.runs[event.slot]
+        progress.n_active -= 1
+        neighbours = f"; its {progress.n_active} neighbours go on" if progress.n_active else ""
+        self._print(
             f"run {run.id} diverged at step {event.step} (lr {run.settings.train.lr:g}): {event.cause}{neighbours}"
         )
 
-    def _show(self, lane: _Lane) -> None:
-        if self._bars is not None and lane.bar is not None:
-            if not lane.started:
-                self._bars.start_task(lane.bar)
-                lane.started = True
-            self._bars.update(lane.bar, completed=lane.step, losses=lane.losses)
-        elif not self._quiet and time.monotonic() - self._said > PLAIN_EVERY:
-            self._said = time.monotonic()
-            for lane in self._lanes.values():
-                if lane.began and lane.step < lane.pack.n_steps:
-                    self._say(_in_one_line(lane, self._said))
+    def _refresh(self, progress: _PackProgress) -> None:
+        if self._bars is not None and progress.bar is not None:
+            if not progress.bar_started:
+                self._bars.start_task(progress.bar)
+                progress.bar_started = True
+            self._bars.update(progress.bar, completed=progress.step, losses=progress.losses)
+        elif not self._quiet and time.monotonic() - self._last_printed > PLAIN_LINE_INTERVAL_SECONDS:
+            self._last_printed = time.monotonic()
+            for progress in self._packs.values():
+                if progress.start_time and progress.step < progress.pack.n_steps:
+                    self._print(_format_progress(progress, self._last_printed))
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Tells what goes on before the packs do."""
         if not self._quiet:
-            self._say(text)
+            self._print(text)
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _in_one_line(lane: _Lane, now: float) -> str:
-    rate = lane.rate(now)
-    left = f", {(lane.pack.n_steps - lane.step) / rate:.0f} s left" if rate else ""
-    return f"{lane.name}: step {lane.step:,} of {lane.pack.n_steps:,}, {rate:,.0f} steps/s{left}, {lane.losses}"
+def _format_progress(progress: _PackProgress, now: float) -> str:
+    rate = progress.steps_per_second(now)
+    left = f", {(progress.pack.n_steps - progress.step) / rate:.0f} s left" if rate else ""
+    return f"{progress.name}: step {progress.step:,} of {progress.pack.n_steps:,}, {rate:,.0f} steps/s{left}, {progress.losses}"
 
 
-def _losses(event: Evaluated) -> str:
+def _format_losses(event: EvaluationEvent) -> str:
     """The pack's mean losses and accuracies now, as far as they are read."""
     said = []
     for name, short in (("train/loss", "loss"), ("val/loss", "val"), ("val/accuracy", "acc")):
-        if name in event.names:
-            said.append(f"{short} {event.values[:, event.names.index(name)].mean():.3g}")
+        if name in event.metrics:
+            said.append(f"{short} {event.values[:, event.metrics.index(name)].mean():.3g}")
     return " ".join(said)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from seedbed.engines.local import Failed
+from seedbed.engines.local import JobFailure
 from seedbed.records import (
+    CheckpointEvent,
     Cost,
-    Diverged,
-    Evaluated,
+    CostEvent,
+    DivergenceEvent,
+    EvaluationEvent,
     Event,
-    Finished,
-    Happening,
-    Measured,
-    Sampled,
-    Saved,
-    Stopped,
+    FinishEvent,
+    SampleEvent,
+    StopEvent,
+    StoredEvent,
     StoredPack,
 )
 from seedbed.store.store import Store
 
-FLUSH = 0.5  # seconds that readings may wait before they are committed together
+FLUSH_INTERVAL_SECONDS = 0.5  # seconds that readings may wait before they are committed together
 
 
 class Recorder:
@@ -29,54 +29,57 @@ class Recorder:
 
     def __init__(self, store: Store, pack_id: str) -> None:
         self._store, self._pack = store, pack_id
-        self._waiting: list[Happening] = []
-        self._since = time.monotonic()
-        self._open = False  # training has begun and not been closed
-        self._writing = 0.0  # seconds that checkpoints took to be put in place
+        self._pending: list[StoredEvent] = []
+        self._last_flush = time.monotonic()
+        self._is_open = False  # training has begun and not been closed
+        self._write_seconds = 0.0  # seconds that checkpoints took to be put in place
         self.cost = Cost()  # the last that was told
 
-    def take(self, event: Event | Failed) -> None:
-        self._open = True
-        if isinstance(event, Measured):
-            event = self._with_writing(event)
-        if isinstance(event, Evaluated | Sampled | Measured | Diverged | Finished):
-            self._waiting.append(event)
-        if isinstance(event, Saved | Stopped | Failed) or time.monotonic() - self._since > FLUSH:
+    def record(self, event: Event | JobFailure) -> None:
+        self._is_open = True
+        if isinstance(event, CostEvent):
+            event = self._add_write_time(event)
+        if isinstance(event, EvaluationEvent | SampleEvent | CostEvent | DivergenceEvent | FinishEvent):
+            self._pending.append(event)
+        if (
+            isinstance(event, CheckpointEvent | StopEvent | JobFailure)
+            or time.monotonic() - self._last_flush > FLUSH_INTERVAL_SECONDS
+        ):
             self.flush()
-        if isinstance(event, Saved):
-            self._save(event)
-        elif isinstance(event, Stopped):
+        if isinstance(event, CheckpointEvent):
+            self._save_checkpoint(event)
+        elif isinstance(event, StopEvent):
             self._store.stop(self._pack)
-            self._open = False
-        elif isinstance(event, Failed):
+            self._is_open = False
+        elif isinstance(event, JobFailure):
             self._store.fail(self._pack, event.cause)
-            self._open = False
+            self._is_open = False
 
-    def _with_writing(self, event: Measured) -> Measured:
+    def _add_write_time(self, event: CostEvent) -> CostEvent:
         """Training knows what it took to copy a state, not what it took to write it."""
-        seconds = {**event.cost.seconds, "save": event.cost.seconds.get("save", 0.0) + self._writing}
+        seconds = {**event.cost.seconds, "save": event.cost.seconds.get("save", 0.0) + self._write_seconds}
         self.cost = replace(event.cost, seconds=seconds)
         return replace(event, cost=self.cost)
 
-    def _save(self, event: Saved) -> None:
+    def _save_checkpoint(self, event: CheckpointEvent) -> None:
         start = time.perf_counter()
         self._store.save(self._pack, event)
-        self._writing += time.perf_counter() - start
+        self._write_seconds += time.perf_counter() - start
 
     def flush(self) -> None:
         """Commits what waits."""
-        if self._waiting:
-            self._store.record(self._pack, self._waiting)
-        self._waiting, self._since = [], time.monotonic()
+        if self._pending:
+            self._store.record(self._pack, self._pending)
+        self._pending, self._last_flush = [], time.monotonic()
 
     def split(self) -> list[StoredPack]:
         """Gives the pack up for two smaller ones; none where it has one run left."""
         self.flush()
-        self._open = False
+        self._is_open = False
         return self._store.split(self._pack)
 
     def close(self) -> None:
         """Ends a pack whose training ran to its end."""
         self.flush()
-        if self._open:
+        if self._is_open:
             self._store.finish(self._pack)

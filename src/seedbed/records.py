@@ -13,14 +13,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.settings import DataFacts, Settings, Value
+from seedbed.settings import DatasetInfo, Settings, Value
 
-Status: TypeAlias = Literal["planned", "running", "finished", "stopped", "diverged", "failed"]
+RunStatus: TypeAlias = Literal["planned", "running", "finished", "stopped", "diverged", "failed"]
 Arrays: TypeAlias = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True)
-class Parameters:
+class ParameterCounts:
     """Learnable numbers of a model; `non_embedding` leaves out token and position tables."""
 
     total: int
@@ -34,10 +34,10 @@ class Run:
 
     id: str
     seed: int
-    point: Mapping[str, Value]  # the dials that the study varies
+    config: Mapping[str, Value]  # the dials that the study varies
     settings: Settings
-    parameters: Parameters
-    facts: DataFacts | None = None  # of the task's data; None: those that the dials tell (arithmetic)
+    parameters: ParameterCounts
+    dataset_info: DatasetInfo | None = None  # of the task's data; None: those that the dials tell (arithmetic)
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class Placement:
 
     device: str = "cpu"
     threads: int = 1
-    engine: str = "plain"
+    mode: str = "plain"
     dtype: str = "float32"
     workers: int = 0  # packs side by side when it started, which decides its speed alone; 0: not known
-    alone: bool = False  # nothing else trains on the device meanwhile
+    exclusive: bool = False  # nothing else trains on the device meanwhile
 
 
 @dataclass(frozen=True)
@@ -83,25 +83,27 @@ class Cost:
 
     seconds: Mapping[str, float] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)  # how often each of these was done
-    steady: int | None = None  # None: not measured
-    peak: int | None = None
+    steady_bytes: int | None = None  # None: not measured
+    peak_bytes: int | None = None
 
-    def share(self, n_runs: int) -> Cost:
+    def per_run(self, n_runs: int) -> Cost:
         """One run's part of it."""
         seconds = {name: spent / n_runs for name, spent in self.seconds.items()}
-        steady, peak = (None if held is None else round(held / n_runs) for held in (self.steady, self.peak))
+        steady, peak = (None if held is None else round(held / n_runs) for held in (self.steady_bytes, self.peak_bytes))
         return Cost(seconds, self.counts, steady, peak)
 
-    def each(self, name: str) -> float | None:
+    def mean_seconds(self, name: str) -> float | None:
         """Seconds that this took a time, on average; None where it was never done."""
         return self.seconds[name] / self.counts[name] if self.counts.get(name) else None
 
 
-Basis: TypeAlias = Literal["measured", "similar", "model", "guess"]  # what a price is taken from, the surest first
+EstimateBasis: TypeAlias = Literal[
+    "measured", "similar", "model", "guess"
+]  # what a price is taken from, the surest first
 
 
 @dataclass(frozen=True)
-class Price:
+class PackEstimate:
     """What a pack is expected to cost.
 
     Measured: such a pack was timed here. Similar: one of the same shape with another number of runs or workers. Model:
@@ -110,20 +112,20 @@ class Price:
 
     seconds: float
     bytes: int
-    basis: Basis
+    basis: EstimateBasis
 
 
 @dataclass(frozen=True)
-class Estimate:
+class StudyEstimate:
     """What a study is expected to take from the command to its end, and its packs by id."""
 
     seconds: float
-    packs: Mapping[str, Price]
+    packs: Mapping[str, PackEstimate]
 
     @property
-    def basis(self) -> Basis:
+    def basis(self) -> EstimateBasis:
         """That of most of the time."""
-        spent: dict[Basis, float] = {}
+        spent: dict[EstimateBasis, float] = {}
         for price in self.packs.values():
             spent[price.basis] = spent.get(price.basis, 0.0) + price.seconds
         return max(spent, key=lambda basis: spent[basis], default="guess")
@@ -133,24 +135,24 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Stepped:
+class StepEvent:
     """The pack has done this many updates; nothing to keep, only progress to show."""
 
     step: int
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationEvent:
     """Readings of some slots at one step: values[i, j] is reading names[j] of slot slots[i]."""
 
     step: int
     slots: tuple[int, ...]
-    names: tuple[str, ...]
+    metrics: tuple[str, ...]
     values: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Saved:
+class CheckpointEvent:
     """Everything needed to go on from this step, and the weights to keep of the slots that are due."""
 
     step: int
@@ -159,7 +161,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Measured:
+class CostEvent:
     """What the pack has cost up to this step; comes before each Saved, and last of all."""
 
     step: int
@@ -167,7 +169,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Diverged:
+class DivergenceEvent:
     """A slot's numbers stopped being finite; it is frozen and its neighbours go on."""
 
     slot: int
@@ -176,7 +178,7 @@ class Diverged:
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishEvent:
     """A slot has done all its steps."""
 
     slot: int
@@ -184,7 +186,7 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampleEvent:
     """A text that a slot wrote at this step; `number` counts those of one step."""
 
     slot: int
@@ -197,14 +199,16 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StopEvent:
     """Training was asked to stop; a Saved of the same step came just before."""
 
     step: int
 
 
-Happening: TypeAlias = Evaluated | Sampled | Measured | Diverged | Finished  # what is kept as it is told
-Event: TypeAlias = Stepped | Happening | Saved | Stopped
+StoredEvent: TypeAlias = (
+    EvaluationEvent | SampleEvent | CostEvent | DivergenceEvent | FinishEvent
+)  # what is kept as it is told
+Event: TypeAlias = StepEvent | StoredEvent | CheckpointEvent | StopEvent
 
 
 # ---- what the store gives back ----
@@ -227,7 +231,7 @@ class StoredStudy:
     axes: tuple[str, ...]  # the dials that vary over all its runs
     created: str  # UTC, ISO 8601
     n_runs: int
-    statuses: Mapping[Status, int]  # runs by status; a status without runs is absent
+    statuses: Mapping[RunStatus, int]  # runs by status; a status without runs is absent
 
 
 @dataclass(frozen=True)
@@ -237,20 +241,20 @@ class StoredRun:
     id: str
     seed: int
     settings: Settings
-    parameters: Parameters
-    status: Status
+    parameters: ParameterCounts
+    status: RunStatus
     step: int
     pack: str | None = None
     cause: str | None = None  # why it diverged or failed
-    best: int | None = None  # the saved step with the lowest validation loss
+    best_step: int | None = None  # the saved step with the lowest validation loss
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunProgress:
     """How far a run has come, without what it is."""
 
     run: str
-    status: Status
+    status: RunStatus
     step: int
 
 
@@ -264,7 +268,7 @@ class StoredPack:
     step: int | None  # None: nothing saved yet
     cost: Cost = Cost()
     environment: tuple[Mapping[str, str | int], ...] = ()  # what it ran under, each from its "step" on
-    bytes: int | None = None  # predicted memory while training
+    predicted_bytes: int | None = None  # predicted memory while training
 
 
 @dataclass(frozen=True)
@@ -293,18 +297,18 @@ class StoredSample:
 # ---- how values leave as JSON ----
 
 
-def jsonable(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """The same value as JSON holds it, at every depth: lists, names as text, and NaN and ±inf as strings.
 
     >>> jsonable({0: (1.5, float("nan")), 42: np.array([-np.inf])})
     {'0': [1.5, 'NaN'], '42': ['-Infinity']}
     """
     if isinstance(value, Mapping):
-        return {str(name): jsonable(inner) for name, inner in value.items()}
+        return {str(name): to_jsonable(inner) for name, inner in value.items()}
     if isinstance(value, np.generic | np.ndarray):
-        return jsonable(value.tolist())
+        return to_jsonable(value.tolist())
     if isinstance(value, list | tuple):
-        return [jsonable(inner) for inner in value]
+        return [to_jsonable(inner) for inner in value]
     if isinstance(value, float) and not isfinite(value):
         return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

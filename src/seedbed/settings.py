@@ -24,47 +24,47 @@ from pydantic.fields import FieldInfo
 Value: TypeAlias = Any  # what a TOML value can be: str, int, float, bool, or a tuple of them
 
 
-def _tuple_of_one(value: Value) -> Value:
+def _as_tuple(value: Value) -> Value:
     """`orders = 2` means `orders = [2]`."""
     return (value,) if isinstance(value, int | str) and not isinstance(value, bool) else value
 
 
-Orders = Annotated[tuple[Literal[2, 3], ...], BeforeValidator(_tuple_of_one), Field(min_length=1, max_length=2)]
-Positive = Annotated[int, Field(ge=1, le=1_000_000_000)]
-Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
-Share = Annotated[float, Field(gt=0.0, le=1.0)]
-Words = Annotated[str, Field(min_length=1, max_length=1_000)]
-Names = Annotated[tuple[Words, ...], BeforeValidator(_tuple_of_one)]
-Lengths = Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(_tuple_of_one)]
-Tokens = Literal["characters", "words", "bytes", "bpe"]
-Init = Literal["library", "normal-0.02", "xavier-normal", "xavier-uniform", "orthogonal"]
+OperandCounts = Annotated[tuple[Literal[2, 3], ...], BeforeValidator(_as_tuple), Field(min_length=1, max_length=2)]
+PositiveInt = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
+ShortText = Annotated[str, Field(min_length=1, max_length=1_000)]
+TextTuple = Annotated[tuple[ShortText, ...], BeforeValidator(_as_tuple)]
+ContextLengths = Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(_as_tuple)]
+TokenizerKind = Literal["characters", "words", "bytes", "bpe"]
+InitScheme = Literal["library", "normal-0.02", "xavier-normal", "xavier-uniform", "orthogonal"]
 
 
 @dataclass(frozen=True)
-class DataFacts:
+class DatasetInfo:
     """What the data of a task decides and no dial tells; `data/` makes it, plan, count and build are handed it."""
 
-    vocabulary: int  # token ids, special ones included
-    context: int  # tokens that a training sample shows the model
+    vocab_size: int  # token ids, special ones included
+    context_length: int  # tokens that a training sample shows the model
     n_train: int  # samples of one epoch; drawn without end, as many as hold the text's tokens once
-    classes: int = 0  # labels; 0: the model tells the next token
-    padding: int | None = None  # the id whose row in a token table starts at zero
+    n_classes: int = 0  # labels; 0: the model tells the next token
+    padding_id: int | None = None  # the id whose row in a token table starts at zero
     digest: str = ""  # names the very data; part of a run's id
 
 
-class Dials(BaseModel):
+class SettingsGroup(BaseModel):
     """A frozen group of dials; a wrong name or type is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Arithmetic(Dials):
+class ArithmeticSettings(SettingsGroup):
     """Equations modulo p, written as tokens: `BOS a + b = r EOS`."""
 
     kind: Literal["arithmetic"] = Field("arithmetic", description="which task")
     p: int = Field(31, ge=2, le=10_000, description="modulus; numbers 0 … p−1 are one token each")
     operator: Literal["+", "-", "*", "/"] = Field("+", description="operation between the numbers")
-    orders: Orders = Field((2,), description="numbers of operands: [2], [3] or [2, 3]")
+    orders: OperandCounts = Field((2,), description="numbers of operands: [2], [3] or [2, 3]")
     train_fraction: float = Field(0.5, gt=0.0, le=1.0, description="share of the equations used for training (r_train)")
 
     def n_equations(self, order: int) -> int:
@@ -76,12 +76,14 @@ class Arithmetic(Dials):
         return round(self.n_equations(order) * self.train_fraction)
 
 
-class Text(Dials):
+class TextSettings(SettingsGroup):
     """Predict the next token of a text."""
 
     kind: Literal["text"] = Field("text", description="which task")
-    corpus: Words = Field("python-docs", description="a named corpus, or the path of a text file or a folder of *.txt")
-    tokens: Tokens = Field("characters", description="what a token is")
+    corpus: ShortText = Field(
+        "python-docs", description="a named corpus, or the path of a text file or a folder of *.txt"
+    )
+    tokenizer: TokenizerKind = Field("characters", description="what a token is")
     vocabulary: int | None = Field(
         None, ge=300, le=60_000, description="tokens of a BPE trained on the corpus; unset: GPT-1's vocabulary (bpe)"
     )
@@ -89,41 +91,41 @@ class Text(Dials):
     split: Literal["contiguous", "documents"] = Field(
         "contiguous", description="how parts are held out: the end of the text, or whole documents, alike for all seeds"
     )
-    val_fraction: Rate = Field(0.1, description="share held out for validation, unless the corpus has its own")
-    test_fraction: Rate = Field(0.0, description="share held out for testing, unless the corpus has its own")
-    data_fraction: Share = Field(1.0, description="share of the training part that is used")
+    val_fraction: Fraction = Field(0.1, description="share held out for validation, unless the corpus has its own")
+    test_fraction: Fraction = Field(0.0, description="share held out for testing, unless the corpus has its own")
+    data_fraction: PositiveFraction = Field(1.0, description="share of the training part that is used")
     sampler: Literal["documents", "length", "windows", "epochs"] = Field(
         "length",
         description="training samples: a random place of a random document (each document alike, or by its length), "
         "every window once an epoch (stride 1), or windows one after the other (stride length)",
     )
-    tests: Names = Field((), description="named test sets of the corpus that are read; unset: all that it has")
-    lengths: Lengths = Field((), description="contexts at which perplexity is read besides length, in tokens")
+    tests: TextTuple = Field((), description="named test sets of the corpus that are read; unset: all that it has")
+    lengths: ContextLengths = Field((), description="contexts at which perplexity is read besides length, in tokens")
 
 
-class Labels(Dials):
+class LabelsSettings(SettingsGroup):
     """Tell the label of a text."""
 
     kind: Literal["labels"] = Field("labels", description="which task")
-    corpus: Words = Field("speeches", description="a named corpus with labels, or a TSV or CSV file: label, text")
-    tokens: Tokens = Field("words", description="what a token is")
+    corpus: ShortText = Field("speeches", description="a named corpus with labels, or a TSV or CSV file: label, text")
+    tokenizer: TokenizerKind = Field("words", description="what a token is")
     vocabulary: int | None = Field(
         None, ge=300, le=60_000, description="tokens of a BPE trained on the corpus; unset: GPT-1's vocabulary (bpe)"
     )
     length: int = Field(32, ge=1, le=1_000_000, description="tokens of a sample; longer texts are cut, shorter padded")
-    val_fraction: Rate = Field(0.1, description="share of the labelled training texts held out for validation")
-    data_fraction: Share = Field(1.0, description="share of the training part that is used")
+    val_fraction: Fraction = Field(0.1, description="share of the labelled training texts held out for validation")
+    data_fraction: PositiveFraction = Field(1.0, description="share of the training part that is used")
 
 
-class Transformer(Dials):
+class TransformerSettings(SettingsGroup):
     """What decoder and encoder have in common."""
 
     kind: Literal["gpt", "encoder"]
     layers: int = Field(2, ge=1, le=1_000, description="number of blocks")
     dim: int = Field(128, ge=1, le=100_000, description="width of the residual stream")
-    heads: Positive = Field(4, description="attention heads; must divide dim")
+    heads: PositiveInt = Field(4, description="attention heads; must divide dim")
     mlp_multiplier: int = Field(4, ge=1, le=1_000, description="hidden width of the MLP over dim")
-    hidden: Positive | None = Field(None, description="hidden width of the MLP; unset: mlp_multiplier times dim")
+    hidden: PositiveInt | None = Field(None, description="hidden width of the MLP; unset: mlp_multiplier times dim")
     activation: Literal["gelu", "relu"] = Field("gelu", description="nonlinearity of the MLP")
     norm: Literal["post", "pre"] = Field("post", description="LayerNorm after the residual sum, or before each part")
     final_norm: bool = Field(False, description="one more LayerNorm before the output")
@@ -137,15 +139,15 @@ class Transformer(Dials):
     qkv_bias: bool | None = Field(None, description="biases of queries, keys and values; unset: as attention_bias")
     mlp_bias: bool = Field(False, description="biases in the MLP")
     output_bias: bool = Field(True, description="bias in the output layer")
-    embeddings: Words | None = Field(
+    embeddings: ShortText | None = Field(
         None, description="an .npz file with tables that stay as they are: tokens, and positions where learned"
     )
-    dropout: Rate = Field(0.0, description="share of MLP outputs dropped while training")
-    embedding_dropout: Rate = Field(0.0, description="share of the first block's inputs dropped")
-    attention_dropout: Rate = Field(0.0, description="share of attention weights dropped")
-    mlp_dropout: Rate = Field(0.0, description="share of the MLP's hidden units dropped")
-    residual_dropout: Rate = Field(0.0, description="share dropped of what attention and MLP add to the stream")
-    init: Init = Field("library", description="how weights start; all but library have zero biases")
+    dropout: Fraction = Field(0.0, description="share of MLP outputs dropped while training")
+    embedding_dropout: Fraction = Field(0.0, description="share of the first block's inputs dropped")
+    attention_dropout: Fraction = Field(0.0, description="share of attention weights dropped")
+    mlp_dropout: Fraction = Field(0.0, description="share of the MLP's hidden units dropped")
+    residual_dropout: Fraction = Field(0.0, description="share dropped of what attention and MLP add to the stream")
+    init: InitScheme = Field("library", description="how weights start; all but library have zero biases")
     init_scale: float = Field(1.0, gt=0.0, le=1_000.0, description="factor on all initial matrices and tables")
 
     @property
@@ -158,63 +160,63 @@ class Transformer(Dials):
         return self.attention_bias if self.qkv_bias is None else self.qkv_bias
 
 
-class GPT(Transformer):
+class GPTSettings(TransformerSettings):
     """Decoder-only transformer."""
 
     kind: Literal["gpt"] = Field("gpt", description="which model")
     tied: bool = Field(False, description="output layer shares the token table")
 
 
-class Encoder(Transformer):
+class EncoderSettings(TransformerSettings):
     """Transformer without a mask, averaged over positions (padding too), and a two-layer classifier."""
 
     kind: Literal["encoder"] = Field("encoder", description="which model")
     activation: Literal["gelu", "relu"] = Field("gelu", description="nonlinearity of the MLP and of the classifier")
-    classifier_hidden: Positive = Field(100, description="width of the classifier's hidden layer")
-    classifier_dropout: Rate = Field(0.0, description="share of the classifier's hidden units dropped")
+    classifier_hidden: PositiveInt = Field(100, description="width of the classifier's hidden layer")
+    classifier_dropout: Fraction = Field(0.0, description="share of the classifier's hidden units dropped")
     batch_norm: bool = Field(False, description="BatchNorm over the classifier's hidden layer")
 
 
-class LSTM(Dials):
+class LSTMSettings(SettingsGroup):
     """Stacked LSTM written from cells."""
 
     kind: Literal["lstm"] = Field("lstm", description="which model")
     layers: int = Field(2, ge=1, le=1_000, description="number of stacked cells")
     dim: int = Field(128, ge=1, le=100_000, description="width of the token table")
-    hidden: Positive | None = Field(None, description="width of the state; unset: as dim")
+    hidden: PositiveInt | None = Field(None, description="width of the state; unset: as dim")
     gate_biases: Literal[0, 1, 2] = Field(1, description="bias vectors per gate: none, one, or two as the library has")
     gate_init: Literal["xavier-uniform", "library"] = Field(
         "xavier-uniform", description="how gates start: Xavier on [x; h] with zero biases, or as the library's LSTM"
     )
-    projection: Positive | None = Field(
+    projection: PositiveInt | None = Field(
         None, description="width of one more layer between state and output; unset: none"
     )
     activation: Literal["gelu", "relu"] = Field("gelu", description="nonlinearity of the projection")
     output_bias: bool = Field(True, description="bias in the output layer")
     tied: bool = Field(False, description="output layer shares the token table; needs hidden (or projection) = dim")
-    embeddings: Words | None = Field(None, description="an .npz file with a table that stays as it is: tokens")
-    dropout: Rate = Field(0.0, description="share of outputs dropped between layers while training")
-    embedding_dropout: Rate = Field(0.0, description="share of the first cell's inputs dropped")
-    init: Init = Field("library", description="how the other weights start; all but library have zero biases")
+    embeddings: ShortText | None = Field(None, description="an .npz file with a table that stays as it is: tokens")
+    dropout: Fraction = Field(0.0, description="share of outputs dropped between layers while training")
+    embedding_dropout: Fraction = Field(0.0, description="share of the first cell's inputs dropped")
+    init: InitScheme = Field("library", description="how the other weights start; all but library have zero biases")
     init_scale: float = Field(1.0, gt=0.0, le=1_000.0, description="factor on all initial matrices and tables")
 
     @property
-    def width(self) -> int:
+    def hidden_width(self) -> int:
         """Width of the state."""
         return self.dim if self.hidden is None else self.hidden
 
     @property
     def output_width(self) -> int:
         """Width of what the output layer sees."""
-        return self.width if self.projection is None else self.projection
+        return self.hidden_width if self.projection is None else self.projection
 
 
-class Train(Dials):
+class TrainSettings(SettingsGroup):
     """How a run is optimised, evaluated and saved."""
 
-    steps: Positive = Field(10_001, description="updates T; of arithmetic, rounded up to whole epochs")
-    epochs: Positive | None = Field(None, description="passes over the training set, instead of steps")
-    tokens: int | None = Field(
+    steps: PositiveInt = Field(10_001, description="updates T; of arithmetic, rounded up to whole epochs")
+    epochs: PositiveInt | None = Field(None, description="passes over the training set, instead of steps")
+    max_tokens: int | None = Field(
         None, ge=1, le=10**15, description="training tokens, instead of steps; the last update may pass them"
     )
     seconds: float | None = Field(
@@ -223,34 +225,36 @@ class Train(Dials):
         le=1e9,
         description="seconds of computing, instead of steps; where packs share a GPU, by the clock",
     )
-    batch_size: Positive = Field(512, description="samples per batch; capped at the training set")
+    batch_size: PositiveInt = Field(512, description="samples per batch; capped at the training set")
     accumulate: int = Field(1, ge=1, le=1_000_000, description="batches whose gradients make one update")
     optimizer: Literal["sgd", "momentum", "adam", "adamw"] = Field(
         "adamw", description="update rule; weight decay is L2 in all but adamw, which decouples it"
     )
     lr: float = Field(1e-3, gt=0.0, description="learning rate")
     weight_decay: float = Field(1.0, ge=0.0, description="weight decay")
-    decay: Literal["all", "matrices"] = Field(
+    decay_parameters: Literal["all", "matrices"] = Field(
         "all", description="what decays: every parameter, or all but biases and norms"
     )
-    momentum: Rate = Field(0.9, description="of the momentum optimizer")
-    betas: tuple[Rate, Rate] = Field((0.9, 0.999), description="decay of the first and second moment (adam, adamw)")
+    momentum: Fraction = Field(0.9, description="of the momentum optimizer")
+    betas: tuple[Fraction, Fraction] = Field(
+        (0.9, 0.999), description="decay of the first and second moment (adam, adamw)"
+    )
     eps: float = Field(1e-8, gt=0.0, description="floor of the second moment's root (adam, adamw)")
     clip: float = Field(1.0, ge=0.0, description="largest global gradient norm of a run; 0 leaves gradients alone")
-    label_smoothing: Rate = Field(0.0, description="share of the target that is spread over all tokens or labels")
-    ema: Rate = Field(0.0, description="decay of a running mean of the weights, which is evaluated; 0: none")
+    label_smoothing: Fraction = Field(0.0, description="share of the target that is spread over all tokens or labels")
+    ema: Fraction = Field(0.0, description="decay of a running mean of the weights, which is evaluated; 0: none")
     schedule: Literal["constant", "linear", "cosine", "step", "plateau"] = Field(
         "constant", description="how the learning rate changes after the warm-up"
     )
     warmup: int = Field(0, ge=0, le=1_000_000_000, description="steps over which the learning rate grows linearly")
     lr_floor: float = Field(0.0, ge=0.0, le=1.0, description="where linear and cosine end, as a share of lr")
-    lr_every: Positive = Field(1_000, description="steps between drops (step schedule)")
+    lr_every: PositiveInt = Field(1_000, description="steps between drops (step schedule)")
     lr_factor: float = Field(0.5, gt=0.0, lt=1.0, description="factor of a drop (step and plateau schedules)")
     patience: int = Field(0, ge=0, le=1_000_000, description="evaluations without progress before a drop (plateau)")
     threshold: float = Field(0.1, ge=0.0, lt=1.0, description="relative gain that counts as progress (plateau)")
-    watch: Literal["train/loss", "val/loss"] = Field("train/loss", description="reading that plateau looks at")
+    plateau_metric: Literal["train/loss", "val/loss"] = Field("train/loss", description="reading that plateau looks at")
     eval_first: int = Field(100, ge=0, le=1_000_000, description="every step up to this one is recorded")
-    eval_every: Positive = Field(100, description="steps between records afterwards")
+    eval_every: PositiveInt = Field(100, description="steps between records afterwards")
     eval_batches: int = Field(
         0, ge=0, le=1_000_000_000, description="batches of each set that a record reads; 0: the whole set"
     )
@@ -261,24 +265,33 @@ class Train(Dials):
     sample_every: int = Field(0, ge=0, le=1_000_000_000, description="steps between texts the model writes; 0: none")
     prompt: str = Field("", max_length=10_000, description="what a sample begins with")
     sample_tokens: int = Field(500, ge=1, le=1_000_000, description="tokens of a sample after the prompt")
-    closing_record: bool = Field(True, description="one more record of the final weights, labelled last step + 1")
+    final_evaluation: bool = Field(True, description="one more record of the final weights, labelled last step + 1")
     precision: Literal["fp32", "tf32", "bf16"] = Field(
         "fp32", description="of matrix products on a GPU: strict, 19-bit, or 16-bit with 32-bit weights"
     )
-    save_every: Positive = Field(1_000, description="steps between kept checkpoints; the last is always kept")
-    alone: bool = Field(False, description="never stacked, and nothing else trains meanwhile: for fair clocks")
+    save_every: PositiveInt = Field(1_000, description="steps between kept checkpoints; the last is always kept")
+    exclusive: bool = Field(False, description="never stacked, and nothing else trains meanwhile: for fair clocks")
 
 
-Task: TypeAlias = Arithmetic | Text | Labels
-Model: TypeAlias = GPT | LSTM | Encoder
-TASKS: dict[str, type[Arithmetic] | type[Text] | type[Labels]] = {
-    "arithmetic": Arithmetic, "text": Text, "labels": Labels
+TaskSettings: TypeAlias = ArithmeticSettings | TextSettings | LabelsSettings
+ModelSettings: TypeAlias = GPTSettings | LSTMSettings | EncoderSettings
+TASK_SETTINGS: dict[str, type[ArithmeticSettings] | type[TextSettings] | type[LabelsSettings]] = {
+    "arithmetic": ArithmeticSettings, "text": TextSettings, "labels": LabelsSettings
 }  # fmt: skip
-MODELS: dict[str, type[GPT] | type[LSTM] | type[Encoder]] = {"gpt": GPT, "lstm": LSTM, "encoder": Encoder}
-BUDGETS = ("train.steps", "train.epochs", "train.tokens", "train.seconds")  # ways to say how long; one of them counts
+MODEL_SETTINGS: dict[str, type[GPTSettings] | type[LSTMSettings] | type[EncoderSettings]] = {
+    "gpt": GPTSettings,
+    "lstm": LSTMSettings,
+    "encoder": EncoderSettings,
+}
+TRAINING_BUDGETS = (
+    "train.steps",
+    "train.epochs",
+    "train.max_tokens",
+    "train.seconds",
+)  # ways to say how long; one of them counts
 
 
-def _any_of(*values: Value) -> Callable[[Value], bool]:
+def _is_any_of(*values: Value) -> Callable[[Value], bool]:
     return lambda value: value in values
 
 
@@ -292,59 +305,59 @@ def _is_set(value: Value) -> bool:
 
 # Dials that do nothing unless another dial asks for them: name → (that dial, whether its value does). A need of a dial
 # that the kind of model does not have is none: only the LSTM's activation waits for a projection.
-NEEDS: dict[str, tuple[str, Callable[[Value], bool]]] = {
-    "task.vocabulary": ("task.tokens", _any_of("bpe")),
-    "train.momentum": ("train.optimizer", _any_of("momentum")),
-    "train.betas": ("train.optimizer", _any_of("adam", "adamw")),
-    "train.eps": ("train.optimizer", _any_of("adam", "adamw")),
-    "train.decay": ("train.weight_decay", bool),
-    "train.lr_floor": ("train.schedule", _any_of("linear", "cosine")),
-    "train.lr_every": ("train.schedule", _any_of("step")),
-    "train.lr_factor": ("train.schedule", _any_of("step", "plateau")),
-    "train.patience": ("train.schedule", _any_of("plateau")),
-    "train.threshold": ("train.schedule", _any_of("plateau")),
-    "train.watch": ("train.schedule", _any_of("plateau")),
-    "train.eval_batches": ("task.kind", _any_of("text", "labels")),
+ACTIVE_WHEN: dict[str, tuple[str, Callable[[Value], bool]]] = {
+    "task.vocabulary": ("task.tokenizer", _is_any_of("bpe")),
+    "train.momentum": ("train.optimizer", _is_any_of("momentum")),
+    "train.betas": ("train.optimizer", _is_any_of("adam", "adamw")),
+    "train.eps": ("train.optimizer", _is_any_of("adam", "adamw")),
+    "train.decay_parameters": ("train.weight_decay", bool),
+    "train.lr_floor": ("train.schedule", _is_any_of("linear", "cosine")),
+    "train.lr_every": ("train.schedule", _is_any_of("step")),
+    "train.lr_factor": ("train.schedule", _is_any_of("step", "plateau")),
+    "train.patience": ("train.schedule", _is_any_of("plateau")),
+    "train.threshold": ("train.schedule", _is_any_of("plateau")),
+    "train.plateau_metric": ("train.schedule", _is_any_of("plateau")),
+    "train.eval_batches": ("task.kind", _is_any_of("text", "labels")),
     "train.stop_metric": ("train.stop_after", bool),
-    "train.sample_every": ("task.kind", _any_of("text")),
+    "train.sample_every": ("task.kind", _is_any_of("text")),
     "train.prompt": ("train.sample_every", bool),
     "train.sample_tokens": ("train.sample_every", bool),
-    "model.embeddings": ("task.kind", _any_of("text", "labels")),
-    "model.position_exponent": ("model.positions", _any_of("sinusoidal")),
+    "model.embeddings": ("task.kind", _is_any_of("text", "labels")),
+    "model.position_exponent": ("model.positions", _is_any_of("sinusoidal")),
     "model.mlp_multiplier": ("model.hidden", _is_unset),
     "model.activation": ("model.projection", _is_set),
-    "model.gate_init": ("model.init", _any_of("library")),
+    "model.gate_init": ("model.init", _is_any_of("library")),
 }
 
 
-class Settings(Dials):
+class Settings(SettingsGroup):
     """Everything that decides a run, but its seed."""
 
-    task: Task = Field(Arithmetic(), discriminator="kind")
-    model: Model = Field(GPT(), discriminator="kind")
-    train: Train = Train()
+    task: TaskSettings = Field(ArithmeticSettings(), discriminator="kind")
+    model: ModelSettings = Field(GPTSettings(), discriminator="kind")
+    train: TrainSettings = TrainSettings()
 
     @classmethod
-    def of(cls, dials: Mapping[str, Value]) -> Settings:
+    def from_flat(cls, values: Mapping[str, Value]) -> Settings:
         """The settings with these dials (`{"model.layers": 3}`) set and all others at their defaults."""
         tree: dict[str, dict[str, Value]] = {"task": {"kind": "arithmetic"}, "model": {"kind": "gpt"}, "train": {}}
-        for name, value in dials.items():
+        for name, value in values.items():
             part, _, field = name.partition(".")
             tree[part][field] = tuple(value) if isinstance(value, list) else value
         return cls.model_validate(tree)
 
-    def dials(self) -> dict[str, Value]:
+    def flat(self) -> dict[str, Value]:
         """Every dial of this run by its dotted name."""
         parts = {"task": self.task, "model": self.model, "train": self.train}
         return {f"{part}.{name}": value for part, group in parts.items() for name, value in group}
 
-    def differences(self) -> dict[str, Value]:
+    def non_default(self) -> dict[str, Value]:
         """The dials that are not at their defaults (the kind of task and model: only when not the first kind)."""
         kinds = {"task.kind": "arithmetic", "model.kind": "gpt"}
-        plain = Settings.of({"task.kind": self.task.kind, "model.kind": self.model.kind}).dials() | kinds
-        return {name: value for name, value in self.dials().items() if value != plain[name]}
+        plain = Settings.from_flat({"task.kind": self.task.kind, "model.kind": self.model.kind}).flat() | kinds
+        return {name: value for name, value in self.flat().items() if value != plain[name]}
 
-    def n_steps(self, facts: DataFacts | None = None) -> int:
+    def n_steps(self, info: DatasetInfo | None = None) -> int:
         """Updates in all; epochs of a text task need the facts of its data.
 
         Steps of arithmetic are rounded up to whole epochs, as in the course's code; a budget of seconds has no number
@@ -353,38 +366,43 @@ class Settings(Dials):
         train = self.train
         if train.seconds is not None:
             return 10**9
-        if train.tokens is not None:
-            return -(-train.tokens // (self._samples_per_update(facts) * self._context(facts)))
-        if train.epochs is None and not isinstance(self.task, Arithmetic):
+        if train.max_tokens is not None:
+            return -(-train.max_tokens // (self._samples_per_update(info) * self._context_length(info)))
+        if train.epochs is None and not isinstance(self.task, ArithmeticSettings):
             return train.steps
-        per_epoch = self.updates_per_epoch(facts)
+        per_epoch = self.updates_per_epoch(info)
         return per_epoch * (-(-train.steps // per_epoch) if train.epochs is None else train.epochs)
 
-    def updates_per_epoch(self, facts: DataFacts | None = None) -> int:
+    def updates_per_epoch(self, info: DatasetInfo | None = None) -> int:
         """Updates in one pass over the training set, the last one possibly smaller."""
-        if (n_train := self._n_train(facts)) is None:
+        if (n_train := self._n_train(info)) is None:
             raise ValueError(f"an epoch of task.kind = {self.task.kind} is known only with the facts of its data")
-        return -(-n_train // self._samples_per_update(facts))
+        return -(-n_train // self._samples_per_update(info))
 
-    def _samples_per_update(self, facts: DataFacts | None) -> int:
-        samples, n_train = self.train.batch_size * self.train.accumulate, self._n_train(facts)
+    def _samples_per_update(self, info: DatasetInfo | None) -> int:
+        samples, n_train = self.train.batch_size * self.train.accumulate, self._n_train(info)
         return samples if n_train is None else min(samples, n_train)
 
-    def _n_train(self, facts: DataFacts | None) -> int | None:
-        if isinstance(self.task, Arithmetic):
+    def _n_train(self, info: DatasetInfo | None) -> int | None:
+        if isinstance(self.task, ArithmeticSettings):
             return sum(self.task.n_train(order) for order in self.task.orders)
-        return None if facts is None else facts.n_train
+        return None if info is None else info.n_train
 
-    def _context(self, facts: DataFacts | None) -> int:
-        if isinstance(self.task, Arithmetic):
+    def _context_length(self, info: DatasetInfo | None) -> int:
+        if isinstance(self.task, ArithmeticSettings):
             return 2 * max(self.task.orders) + 2
-        return self.task.length if facts is None else facts.context
+        return self.task.length if info is None else info.context_length
 
     def conflicts(self) -> list[tuple[str, str]]:
         """What cannot be together: (the dial to change, why)."""
-        return [*self._task_conflicts(), *self._model_conflicts(), *self._fit_conflicts(), *self._train_conflicts()]
+        return [
+            *self._task_conflicts(),
+            *self._model_conflicts(),
+            *self._task_model_conflicts(),
+            *self._train_conflicts(),
+        ]
 
-    def _fit_conflicts(self) -> Iterator[tuple[str, str]]:
+    def _task_model_conflicts(self) -> Iterator[tuple[str, str]]:
         """A task and a model that do not go together."""
         task, model = self.task.kind, self.model.kind
         if task == "labels" and model != "encoder":
@@ -394,7 +412,7 @@ class Settings(Dials):
 
     def _model_conflicts(self) -> Iterator[tuple[str, str]]:
         model = self.model
-        if isinstance(model, LSTM):
+        if isinstance(model, LSTMSettings):
             if model.tied and model.output_width != model.dim:
                 wide = "hidden" if model.projection is None else "projection"
                 yield (
@@ -412,15 +430,15 @@ class Settings(Dials):
 
     def _task_conflicts(self) -> Iterator[tuple[str, str]]:
         task = self.task
-        if isinstance(task, Arithmetic):
+        if isinstance(task, ArithmeticSettings):
             yield from _arithmetic_conflicts(task)
-        elif isinstance(task, Text) and task.val_fraction + task.test_fraction >= 1:
+        elif isinstance(task, TextSettings) and task.val_fraction + task.test_fraction >= 1:
             held = f"task.val_fraction = {task.val_fraction} and task.test_fraction = {task.test_fraction}"
             yield "task.val_fraction", f"{held} leave nothing to train on"
 
     def _train_conflicts(self) -> Iterator[tuple[str, str]]:
         train = self.train
-        given = [name for name in BUDGETS if name.removeprefix("train.") in train.model_fields_set]
+        given = [name for name in TRAINING_BUDGETS if name.removeprefix("train.") in train.model_fields_set]
         given = [name for name in given if getattr(train, name.removeprefix("train.")) is not None]
         if len(given) > 1:
             values = " and ".join(f"{name} = {getattr(train, name.removeprefix('train.'))}" for name in given)
@@ -429,7 +447,7 @@ class Settings(Dials):
             yield "train.warmup", f"train.warmup = {train.warmup} is longer than train.steps = {train.steps}"
 
 
-def _arithmetic_conflicts(task: Arithmetic) -> Iterator[tuple[str, str]]:
+def _arithmetic_conflicts(task: ArithmeticSettings) -> Iterator[tuple[str, str]]:
     if task.operator == "/" and any(task.p % divisor == 0 for divisor in range(2, task.p)):
         yield "task.p", f"task.p = {task.p} is not prime; division by its factors has several answers"
     if len(set(task.orders)) != len(task.orders):
@@ -444,30 +462,34 @@ def _arithmetic_conflicts(task: Arithmetic) -> Iterator[tuple[str, str]]:
             yield "task.train_fraction", why
 
 
-def fields_of(task_kind: str, model_kind: str) -> dict[str, FieldInfo]:
+def setting_fields(task_kind: str, model_kind: str) -> dict[str, FieldInfo]:
     """The dials that a run of this task and model has, by dotted name."""
-    groups: dict[str, type[Dials]] = {"task": TASKS[task_kind], "model": MODELS[model_kind], "train": Train}
+    groups: dict[str, type[SettingsGroup]] = {
+        "task": TASK_SETTINGS[task_kind],
+        "model": MODEL_SETTINGS[model_kind],
+        "train": TrainSettings,
+    }
     return {f"{part}.{name}": field for part, group in groups.items() for name, field in group.model_fields.items()}
 
 
 @cache
-def all_dials() -> dict[str, tuple[FieldInfo, ...]]:
+def all_settings() -> dict[str, tuple[FieldInfo, ...]]:
     """Every dial of every kind: one field, or several where kinds differ in it."""
     found: dict[str, tuple[FieldInfo, ...]] = {}
-    for task_kind in TASKS:
-        for model_kind in MODELS:
-            for name, field in fields_of(task_kind, model_kind).items():
+    for task_kind in TASK_SETTINGS:
+        for model_kind in MODEL_SETTINGS:
+            for name, field in setting_fields(task_kind, model_kind).items():
                 found[name] = (*found.get(name, ()), field)
-    kinds = {"task.kind": tuple(TASKS), "model.kind": tuple(MODELS)}
+    kinds = {"task.kind": tuple(TASK_SETTINGS), "model.kind": tuple(MODEL_SETTINGS)}
     for name, choices in kinds.items():
         found[name] = (FieldInfo(annotation=cast(Any, Literal[choices]), default=choices[0]),)
     return found
 
 
 @cache
-def _adapter(name: str) -> TypeAdapter[Value]:
+def _type_adapter(name: str) -> TypeAdapter[Value]:
     """Accepts what any kind's dial of this name accepts."""
-    kinds: list[Any] = [Annotated[field.annotation, field] for field in all_dials()[name]]
+    kinds: list[Any] = [Annotated[field.annotation, field] for field in all_settings()[name]]
     accepted: Any = kinds[0]
     for kind in kinds[1:]:
         accepted = accepted | kind
@@ -477,43 +499,43 @@ def _adapter(name: str) -> TypeAdapter[Value]:
 def check_value(name: str, value: Value) -> str | None:
     """What is wrong with this value of this dial, in words; None when it is fine."""
     try:
-        _adapter(name).validate_python(tuple(value) if isinstance(value, list) else value)
+        _type_adapter(name).validate_python(tuple(value) if isinstance(value, list) else value)
     except ValidationError:
-        return accepted_values(name)
+        return describe_accepted_values(name)
     return None
 
 
 @cache
-def accepted_values(name: str) -> str:
+def describe_accepted_values(name: str) -> str:
     """What a dial accepts, in words: `a whole number from 1 to 1000`."""
-    said = dict.fromkeys(_in_words(field.annotation, field.metadata) for field in all_dials()[name])
+    said = dict.fromkeys(_describe_type(field.annotation, field.metadata) for field in all_settings()[name])
     return " or ".join(said)
 
 
-def _in_words(annotation: Any, metadata: list[Any]) -> str:
+def _describe_type(annotation: Any, metadata: list[Any]) -> str:
     if get_origin(annotation) is Annotated:
         inner, *more = get_args(annotation)
-        return _in_words(inner, [entry for item in more for entry in getattr(item, "metadata", [item])] + metadata)
+        return _describe_type(inner, [entry for item in more for entry in getattr(item, "metadata", [item])] + metadata)
     if get_origin(annotation) is Literal:
         return "one of " + ", ".join(json.dumps(choice) for choice in get_args(annotation))
     if get_origin(annotation) is tuple:
         inner, *rest = get_args(annotation)
-        return f"a list of {'' if rest == [...] else str(len(rest) + 1) + ' times '}{_in_words(inner, [])}"
+        return f"a list of {'' if rest == [...] else str(len(rest) + 1) + ' times '}{_describe_type(inner, [])}"
     if NoneType in get_args(annotation):
-        return _in_words(get_args(annotation)[0], metadata)
+        return _describe_type(get_args(annotation)[0], metadata)
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[annotation]
-    return (words + _range_in_words(metadata)).strip()
+    return (words + _describe_range(metadata)).strip()
 
 
-def _range_in_words(metadata: list[Any]) -> str:
+def _describe_range(metadata: list[Any]) -> str:
     signs = {"ge": "from", "gt": "above", "lt": "below", "le": "to"}
     bounds: dict[str, Any] = {}
     for entry in metadata:
         for sign in signs:
             if getattr(entry, sign, None) is not None:
                 bounds[sign] = getattr(entry, sign)
-    return "".join(f" {word} {_bound_in_words(bounds[sign])}" for sign, word in signs.items() if sign in bounds)
+    return "".join(f" {word} {_format_bound(bounds[sign])}" for sign, word in signs.items() if sign in bounds)
 
 
-def _bound_in_words(bound: float) -> str:
+def _format_bound(bound: float) -> str:
     return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from seedbed.web.processes import Mark, ask_to_end
-from seedbed.web.started import Ending, Ledger, Started
+from seedbed.web.jobs import JobOutcome, JobRecord, JobStore
+from seedbed.web.processes import ProcessIdentity, terminate
 
 from ..report.made import fill
 
@@ -39,9 +39,9 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lab(tmp_path: Path) -> Iterator[Path]:
     """A home of which nothing runs on when the test is over."""
     yield tmp_path / "lab"
-    for one in Ledger(tmp_path / "lab").all():
-        if one.mark is not None:
-            ask_to_end(one.mark)
+    for one in JobStore(tmp_path / "lab").all():
+        if one.process is not None:
+            terminate(one.process)
 
 
 def all_drawn(page: Page) -> None:
@@ -180,17 +180,19 @@ def test_a_study_is_started_paused_and_taken_off_the_list(visit: Visit, lab: Pat
 
 
 def test_every_state_says_what_happened(visit: Visit, lab: Path) -> None:
-    ledger = Ledger(lab)
+    ledger = JobStore(lab)
     ledger.folder.mkdir(parents=True)
     endings = [
-        ("finished", "", Ending(0, {"finished": 2})), ("failed", "", Ending(1, {"finished": 1, "failed": 1})),
-        ("failed", "", Ending(-9, {"running": 2})), ("stopped", "stop", Ending(143, {"stopped": 2})),
+        ("finished", "", JobOutcome(0, {"finished": 2})), ("failed", "", JobOutcome(1, {"finished": 1, "failed": 1})),
+        ("failed", "", JobOutcome(-9, {"running": 2})), ("stopped", "stop", JobOutcome(143, {"stopped": 2})),
         ("planned", "", None),
     ]  # fmt: skip
     for number, (_, asked, ending) in enumerate(endings):
-        at, mark = f"2030-01-0{9 - number}T00:00:00+00:00", Mark(1, "gone") if ending else None
-        ledger.write(Started(f"{number:016x}", "quickstart", "shipped", (), ("r0", "r1"), at, mark, asked, ending))  # type: ignore[arg-type]
-        ledger.log(f"{number:016x}").write_text("training 2 runs\n<b>seedbed</b>: pack 2/2 failed: no more memory\n")
+        at, mark = f"2030-01-0{9 - number}T00:00:00+00:00", ProcessIdentity(1, "gone") if ending else None
+        ledger.write(JobRecord(f"{number:016x}", "quickstart", "shipped", (), ("r0", "r1"), at, mark, asked, ending))  # type: ignore[arg-type]
+        ledger.log_path(f"{number:016x}").write_text(
+            "training 2 runs\n<b>seedbed</b>: pack 2/2 failed: no more memory\n"
+        )
     page = visit(lab, "/start", width=390)
     jobs = page.locator(".job")
     expect(jobs).to_have_count(len(endings))

@@ -90,7 +90,7 @@ def test_two_models_write_side_by_side_in_their_own_direction(visit, kinds):
 def test_a_sum_is_answered_with_probabilities(visit, kinds):
     page = visit(kinds.home, place(kinds, "sums", "3 + 2 =", temperature=0), width=390)
     write(page)
-    best = seedbed.load(kinds["sums"], kinds.home).choices("3 + 2 =", 1)[0]
+    best = seedbed.load(kinds["sums"], kinds.home).top_next_tokens("3 + 2 =", 1)[0]
     here = page.locator(".alternatives li.here")
     expect(here.locator("bdi")).to_have_text(best.text)
     expect(here.locator(".share")).to_have_text(f"{100 * best.probability:.0f} % (100 %)")

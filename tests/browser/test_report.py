@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seedbed.report.page import write_report
+from seedbed.report.html_report import write_report
 
 from ..charts.made import pixels
 from ..report.made import fill
@@ -19,7 +19,7 @@ metrics = ["train/loss", "val/loss"]
 colour = "train.weight_decay"
 
 [[figures]]
-kind = "against"
+kind = "sweep"
 x = "train.weight_decay"
 
 [[figures]]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from seedbed.records import Evaluated, Finished, Pack, Parameters, Placement, Plan, Run, Sampled
+from seedbed.records import EvaluationEvent, FinishEvent, Pack, ParameterCounts, Placement, Plan, Run, SampleEvent
 from seedbed.settings import Settings
 from seedbed.store.store import Store
 
@@ -200,7 +200,7 @@ def test_everything_can_be_reached_and_used_by_keys(visit: Visit, trained: Path)
 def test_nothing_jumps_and_a_small_screen_scrolls_charts_and_not_the_page(
     visit: Visit, trained: Path, place: str
 ) -> None:
-    with Store.read(trained) as store:
+    with Store.open_read_only(trained) as store:
         run = store.runs("tiny/hebrew")[0].id
     for width in (1200, 390):
         page = visit(trained, f"/run/{run}" if place == "run" else place, width=width)
@@ -224,7 +224,10 @@ def test_print_is_light_and_without_controls(visit: Visit, trained: Path) -> Non
 
 
 def _begin(home: Path) -> tuple[list[Run], str]:
-    runs = [Run(f"{seed}aa{seed}", seed, {}, Settings.of({"train.steps": 400}), Parameters(20, 10)) for seed in (0, 1)]
+    runs = [
+        Run(f"{seed}aa{seed}", seed, {}, Settings.from_flat({"train.steps": 400}), ParameterCounts(20, 10))
+        for seed in (0, 1)
+    ]
     with Store.open(home) as store:
         store.register(Plan("grows", 'name = "grows"\n[[figures]]\nmetrics = ["val/loss"]\n', (), tuple(runs)))
         (pack,) = store.claim([Pack("made", tuple(runs), 1)], lambda _: Placement())
@@ -240,7 +243,8 @@ def test_curves_grow_while_a_study_trains_at_most_two_seconds_behind(visit: Visi
         with Store.open(tmp_path) as store, store.lock(pack):
             for step in range(0, 400, 10):
                 store.record(
-                    pack, [Evaluated(step, (0, 1), ("val/loss",), np.array([[3 - step / 200], [3.1 - step / 200]]))]
+                    pack,
+                    [EvaluationEvent(step, (0, 1), ("val/loss",), np.array([[3 - step / 200], [3.1 - step / 200]]))],
                 )
                 written[step] = time.monotonic()
                 if ended.wait(0.25):
@@ -282,7 +286,7 @@ def test_a_killed_server_a_removed_study_and_a_finished_one_are_told(visit: Visi
 
 
 def test_a_run_shows_curves_settings_time_checkpoints_and_what_it_wrote(visit: Visit, trained: Path) -> None:
-    with Store.read(trained) as store:
+    with Store.open_read_only(trained) as store:
         run = store.runs("tiny/hebrew")[0].id
     page = ready(visit(trained, f"/run/{run}"))
     page.wait_for_selector(DRAWN)
@@ -304,14 +308,14 @@ def test_copied_spans_are_marked_in_what_a_run_wrote(visit: Visit, tmp_path: Pat
     corpus = tmp_path / "poem.txt"
     corpus.write_text(POEM, encoding="utf-8")
     dials = {"task.kind": "text", "task.corpus": str(corpus), "task.length": 24, "train.sample_every": 10}
-    run = Run("writes", 0, {}, Settings.of(dials), Parameters(20, 10))
+    run = Run("writes", 0, {}, Settings.from_flat(dials), ParameterCounts(20, 10))
     with Store.open(tmp_path) as store:
         store.register(Plan("writes", 'name = "writes"\n', (), (run,)))
         (pack,) = store.claim([Pack("made", (run,), 1)], lambda _: Placement())
         with store.lock(pack.id):
             store.resume(pack.id)
             text = "אבגדה <b>x</b> " + POEM[100:130] + " זחט"
-            store.record(pack.id, [Sampled(0, 10, "", text, (1, 2), (-0.1, -0.2)), Finished(0, 10)])
+            store.record(pack.id, [SampleEvent(0, 10, "", text, (1, 2), (-0.1, -0.2)), FinishEvent(0, 10)])
     page = ready(visit(tmp_path, "/run/writes"))
     expect(page.locator(".written mark")).to_have_text(POEM[100:130].strip(), use_inner_text=False)
     expect(page.locator(".written")).to_contain_text("<b>x</b>")
@@ -332,7 +336,7 @@ def test_hostile_names_and_texts_are_shown_and_never_run(visit: Visit, tmp_path:
         diverges=0,
         shown='[[figures]]\nmetrics = ["val/loss"]\ntitle = """<img src=x onerror=window.pwned=1>"""\n',
     )
-    with Store.read(tmp_path) as store:
+    with Store.open_read_only(tmp_path) as store:
         run = store.runs(EVIL)[0].id
     page = ready(visit(tmp_path, "/"))
     expect(page.locator(".card h2")).to_have_text(EVIL)

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from seedbed.inside.looks import Look, Plane
-from seedbed.inside.maps import Maps
-from seedbed.measures.summary import RunCurves
-from seedbed.records import Curve, Parameters, Status, StoredRun
+from seedbed.interp.analysis import Analysis, FrequencyPlane
+from seedbed.interp.text_attention import TextAttention
+from seedbed.records import Curve, ParameterCounts, RunStatus, StoredRun
 from seedbed.settings import Settings, Value
+from seedbed.stats.summary import RunCurves
 
 EQUATION = "BOS 3 + 4 ="
 
@@ -23,17 +23,17 @@ def made_run(
     seed: int,
     values: Mapping[str, Sequence[float]],
     steps: Sequence[int] | None = None,
-    status: Status = "finished",
+    status: RunStatus = "finished",
     parameters: int = 1000,
 ) -> RunCurves:
     """A run with these values at steps 0, 10, 20, … or at the steps given."""
     n = max(map(len, values.values()), default=0)
     at = np.array(steps if steps is not None else np.arange(n) * 10, dtype=np.int64)
     curves = {name: Curve(at[: len(numbers)], np.array(numbers, dtype=float)) for name, numbers in values.items()}
-    settings = Settings.of({**point, "train.steps": 100})
+    settings = Settings.from_flat({**point, "train.steps": 100})
     last = int(at[-1]) if at.size else 0
     run = StoredRun(
-        f"{sorted(point.items())}-{seed}", seed, settings, Parameters(2 * parameters, parameters), status, last
+        f"{sorted(point.items())}-{seed}", seed, settings, ParameterCounts(2 * parameters, parameters), status, last
     )
     return RunCurves(run, dict(point), curves, {"compute": 5.0 + seed})
 
@@ -43,9 +43,9 @@ def looked_into(run: RunCurves, text: str = EQUATION) -> RunCurves:
     pieces = tuple(text.split())
     n, turn = len(pieces), 2 * np.pi * 3 * np.arange(7) / 7
     even = np.broadcast_to(np.tri(n) / np.arange(1, n + 1)[:, None], (2, 2, n, n))
-    maps = Maps(run.run.id, 20, text, "attention", pieces, (False,) * n, even, (0, 1), (0, 1))
-    plane = Plane(3, 0.4, np.stack([np.cos(turn), np.sin(turn)], axis=1))
-    looks = (Look(run.run.id, step, "", "val", 9, {}, (maps,), (plane,)) for step in (10, 20))
+    maps = TextAttention(run.run.id, 20, text, "attention", pieces, (False,) * n, even, (0, 1), (0, 1))
+    plane = FrequencyPlane(3, 0.4, np.stack([np.cos(turn), np.sin(turn)], axis=1))
+    looks = (Analysis(run.run.id, step, "", "val", 9, {}, (maps,), (plane,)) for step in (10, 20))
     return replace(run, looks=tuple(looks))
 
 

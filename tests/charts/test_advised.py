@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from seedbed.charts.level import Level, gather_level
-from seedbed.charts.planes import draw_planes
-from seedbed.charts.specs import spec_of
-from seedbed.measures.scaling import advise, fit_runs
-from seedbed.measures.summary import RunCurves
-from seedbed.shown import Figure
+from seedbed.charts.budget import BudgetChart, gather_budget
+from seedbed.charts.budget_panels import draw_budget_panels
+from seedbed.charts.vega_lite import to_vega_lite
+from seedbed.specs import FigureSpec
+from seedbed.stats.compute_budget import advise_budget, fit_law_to_runs
+from seedbed.stats.summary import RunCurves
 
 from .made import made_run
 
 T = 20_000
-FIGURE = Figure(kind="level", metrics=("val/loss",), x="train.batch_size", x_scale="log2", y_scale="log")
+FIGURE = FigureSpec(kind="budget", metrics=("val/loss",), x="train.batch_size", x_scale="log2", y_scale="log")
 
 
 def runs(batches: tuple[int, ...] = (32, 64, 128, 256), seeds: int = 3, slope: float = 0.5) -> list[RunCurves]:
@@ -34,42 +34,46 @@ def runs(batches: tuple[int, ...] = (32, 64, 128, 256), seeds: int = 3, slope: f
     return made
 
 
-def law_rows(level: Level, advised: int) -> list[list[str]]:
-    rows = [line.split(",") for line in spec_of(draw_planes(level))["datasets"]["law"].splitlines()]
+def law_rows(level: BudgetChart, advised: int) -> list[list[str]]:
+    rows = [line.split(",") for line in to_vega_lite(draw_budget_panels(level))["datasets"]["law"].splitlines()]
     place = rows[0].index("advised")
     return [row for row in rows[1:] if row[place] == str(advised)]
 
 
 def test_the_advised_points_are_those_of_the_law() -> None:
     some = runs()
-    (fit,) = gather_level(FIGURE, some).fits
-    law = fit_runs(some, "val/loss", ("batch", "steps"))
-    assert len(fit.advised) == 6
-    for point in fit.advised:
-        advice = advise(law, point.budget, {"parameters": 1000})
-        assert (point.x, point.steps, point.loss) == (advice.point["batch"], advice.point["steps"], advice.loss)
+    (fit,) = gather_budget(FIGURE, some).fits
+    law = fit_law_to_runs(some, "val/loss", ("batch", "steps"))
+    assert len(fit.recommended) == 6
+    for point in fit.recommended:
+        advice = advise_budget(law, point.budget, {"parameters": 1000})
+        assert (point.x, point.steps, point.loss) == (
+            advice.allocation["batch"],
+            advice.allocation["steps"],
+            advice.loss,
+        )
         assert point.x.value * point.steps.value * 1000 == pytest.approx(point.budget)
         assert point.x.low < point.x.value < point.x.high
 
 
 def test_the_dashed_line_spends_its_budget_within_the_steps_that_were_run() -> None:
-    (fit,) = gather_level(FIGURE, runs()).fits
-    assert {point.budget for point in fit.along} == {point.budget for point in fit.advised}
-    for point in fit.along:
+    (fit,) = gather_budget(FIGURE, runs()).fits
+    assert {point.budget for point in fit.predictions} == {point.budget for point in fit.recommended}
+    for point in fit.predictions:
         assert point.x * point.steps * 1000 == pytest.approx(point.budget)
         assert T / 10 / 1.06 <= point.steps <= T * 1.06
 
 
 def test_the_law_its_advice_and_its_warnings_are_said() -> None:
-    notes = gather_level(FIGURE, runs()).notes
+    notes = gather_budget(FIGURE, runs()).notes
     assert any(note.startswith("val/loss = ") and "·batch^−" in note for note in notes)
     advised = next(note for note in notes if "the law advises batch = " in note)
     assert "lies outside what was tried" in advised  # the largest budget asks for more than 256
 
 
 def test_what_lies_beyond_the_axes_is_said_and_not_drawn() -> None:
-    level = gather_level(FIGURE, runs((16, 32, 64)))
-    advised = [point.x.value for point in level.fits[0].advised]
+    level = gather_budget(FIGURE, runs((16, 32, 64)))
+    advised = [point.x.value for point in level.fits[0].recommended]
     drawn = [float(row[4]) for row in law_rows(level, 1)]
     assert max(advised) > 65
     assert 0 < len(drawn) < len(advised)
@@ -78,7 +82,7 @@ def test_what_lies_beyond_the_axes_is_said_and_not_drawn() -> None:
 
 
 def test_too_few_runs_give_a_chart_that_says_why_there_is_no_law() -> None:
-    level = gather_level(FIGURE, runs((32,)))
+    level = gather_budget(FIGURE, runs((32,)))
     assert any("No law is fitted: batch has one value at all points" in note for note in level.notes)
     assert law_rows(level, 0) == law_rows(level, 1) == []
 
@@ -86,8 +90,8 @@ def test_too_few_runs_give_a_chart_that_says_why_there_is_no_law() -> None:
 def test_unequal_models_are_not_put_under_one_law() -> None:
     small, large = runs(), [replace(run, run=replace(run.run, parameters=replace(run.run.parameters, non_embedding=7)))
                             for run in runs((512,))]  # fmt: skip
-    assert any("parameters differs among these runs" in note for note in gather_level(FIGURE, small + large).notes)
+    assert any("parameters differs among these runs" in note for note in gather_budget(FIGURE, small + large).notes)
 
 
 def test_accuracy_alone_has_no_law() -> None:
-    assert gather_level(FIGURE.model_copy(update={"metrics": ("val/accuracy",)}), runs()).fits == ()
+    assert gather_budget(FIGURE.model_copy(update={"metrics": ("val/accuracy",)}), runs()).fits == ()

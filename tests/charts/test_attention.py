@@ -10,16 +10,22 @@ import numpy as np
 import pytest
 import vl_convert
 
-from seedbed.charts.attention import MOST_CELLS, directed, draw_attention, gather_attention, preview_attention
-from seedbed.charts.catalogue import CATALOGUE
-from seedbed.charts.preview import preview
+from seedbed.charts.attention_maps import (
+    MAX_CELLS,
+    draw_attention,
+    gather_attention,
+    isolate_mixed_direction,
+    preview_attention,
+)
+from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.charts.render import to_pdf, to_svg
-from seedbed.charts.specs import spec_of
-from seedbed.charts.theme import DARK, LIGHT
+from seedbed.charts.terminal_preview import preview_chart
+from seedbed.charts.theme import DARK_THEME, LIGHT_THEME
+from seedbed.charts.vega_lite import to_vega_lite
 from seedbed.errors import UsageError
-from seedbed.inside.looks import Look
-from seedbed.inside.maps import Maps
-from seedbed.shown import Figure
+from seedbed.interp.analysis import Analysis
+from seedbed.interp.text_attention import TextAttention
+from seedbed.specs import FigureSpec
 
 from .made import made_run, pixels
 
@@ -28,7 +34,7 @@ def made_maps(pieces, layers=2, heads=3, **changed):
     n = len(pieces)
     drawn = np.random.default_rng(0).random((layers, heads, n, n)) * np.tri(n)
     weights = drawn / drawn.sum(-1, keepdims=True)
-    maps = Maps(
+    maps = TextAttention(
         "3f2a", 40, "".join(pieces), "attention", tuple(pieces), (False,) * n, weights, tuple(range(layers)),
         tuple(range(heads)),
     )  # fmt: skip
@@ -46,12 +52,12 @@ def panels(spec):
 def test_there_is_a_panel_for_each_layer_and_head_and_a_row_of_heads_for_each_layer():
     drawing = gather_attention([EQUATION])
     assert [panel.title for panel in drawing.panels][3:] == [f"layer 2, head {head}" for head in (1, 2, 3)]
-    assert drawing.grids[0].columns == 3
+    assert drawing.grids[0].n_columns == 3
     assert (drawing.panels[4].weights == EQUATION.weights[1, 1]).all()
 
 
 def test_both_axes_name_every_token_and_tokens_that_come_twice_keep_their_cells():
-    spec = spec_of(draw_attention(gather_attention([EQUATION])))
+    spec = to_vega_lite(draw_attention(gather_attention([EQUATION])))
     for panel in panels(spec):
         for axis in ("x", "y"):
             told = panel["encoding"][axis]
@@ -62,7 +68,8 @@ def test_both_axes_name_every_token_and_tokens_that_come_twice_keep_their_cells(
 
 def test_every_cell_that_is_looked_at_is_in_the_chart_with_its_weight():
     rows = [
-        line.split(",") for line in spec_of(draw_attention(gather_attention([EQUATION])))["datasets"]["rows"].split()
+        line.split(",")
+        for line in to_vega_lite(draw_attention(gather_attention([EQUATION])))["datasets"]["rows"].split()
     ]
     cells = {tuple(map(int, row[:3])): float(row[3]) for row in rows[1:]}
     assert len(cells) == 6 * 15
@@ -70,16 +77,21 @@ def test_every_cell_that_is_looked_at_is_in_the_chart_with_its_weight():
 
 
 def test_right_to_left_text_has_its_first_token_and_its_names_at_the_right():
-    spec = spec_of(draw_attention(gather_attention([HEBREW])))
+    spec = to_vega_lite(draw_attention(gather_attention([HEBREW])))
     for panel in panels(spec):
         assert panel["encoding"]["x"]["scale"]["domain"] == [5, 4, 3, 2, 1, 0]
         assert panel["encoding"]["y"]["axis"]["orient"] == "right"
-    assert panels(spec_of(draw_attention(gather_attention([EQUATION]))))[0]["encoding"]["y"]["axis"]["orient"] == "left"
+    assert (
+        panels(to_vega_lite(draw_attention(gather_attention([EQUATION]))))[0]["encoding"]["y"]["axis"]["orient"]
+        == "left"
+    )
 
 
 def test_right_to_left_pictures_are_mirrored():
     """The first row looks only at the first token, which stands at the right end of a panel."""
-    picture = pixels(vl_convert.svg_to_png(to_svg(spec_of(draw_attention(gather_attention([HEBREW])), LIGHT)), scale=1))
+    picture = pixels(
+        vl_convert.svg_to_png(to_svg(to_vega_lite(draw_attention(gather_attention([HEBREW])), LIGHT_THEME)), scale=1)
+    )
     dark = (np.abs(picture[..., :3].astype(int) - (21, 101, 176)).sum(-1) < 6).nonzero()
     blue = (picture[..., 2].astype(int) - picture[..., 0] > 20).nonzero()
     first_panel = dark[1] < picture.shape[1] // 2
@@ -87,10 +99,10 @@ def test_right_to_left_pictures_are_mirrored():
 
 
 def test_only_mixed_labels_carry_marks_of_direction():
-    assert directed("ביאליק") == "ביאליק"
-    assert directed("שָׁלוֹם") == "שָׁלוֹם"
-    assert directed("ביאליק 12") == "\u2067ביאליק 12\u2069"
-    assert directed("12 + 8") == "12 + 8"
+    assert isolate_mixed_direction("ביאליק") == "ביאליק"
+    assert isolate_mixed_direction("שָׁלוֹם") == "שָׁלוֹם"
+    assert isolate_mixed_direction("ביאליק 12") == "\u2067ביאליק 12\u2069"
+    assert isolate_mixed_direction("12 + 8") == "12 + 8"
 
 
 def test_samples_and_checkpoints_stand_under_each_other_by_name():
@@ -100,22 +112,22 @@ def test_samples_and_checkpoints_stand_under_each_other_by_name():
     other = replace(EQUATION, text="7 + 7 =")
     assert [grid.title for grid in gather_attention([EQUATION, other]).grids][1] == "7 + 7 =, step 40"
     assert gather_attention([EQUATION, replace(EQUATION, run="81cc")]).grids[1].title.endswith("step 40, run 81cc")
-    assert len(spec_of(draw_attention(drawing))["vconcat"]) == 2
+    assert len(to_vega_lite(draw_attention(drawing))["vconcat"]) == 2
 
 
-@pytest.mark.parametrize("look", [LIGHT, DARK])
+@pytest.mark.parametrize("look", [LIGHT_THEME, DARK_THEME])
 def test_the_chart_is_valid_and_the_same_picture_every_time(look):
     chart = draw_attention(gather_attention([EQUATION, HEBREW]))
     alt.VConcatChart.from_dict(chart.to_dict())
-    svg = to_svg(spec_of(chart, look))
-    assert svg == to_svg(spec_of(draw_attention(gather_attention([EQUATION, HEBREW])), look))
+    svg = to_svg(to_vega_lite(chart, look))
+    assert svg == to_svg(to_vega_lite(draw_attention(gather_attention([EQUATION, HEBREW])), look))
     assert "layer 2, head 3" in svg
     assert "attention weight" in svg
     assert to_pdf(svg)[:4] == b"%PDF"
 
 
 def test_too_many_cells_are_refused_with_what_to_do():
-    n = int((MOST_CELLS / 6) ** 0.5) + 1
+    n = int((MAX_CELLS / 6) ** 0.5) + 1
     with pytest.raises(UsageError, match="choose with --layer and --head"):
         draw_attention(gather_attention([made_maps(["a"] * n)]))
 
@@ -142,25 +154,25 @@ def test_the_terminal_shades_long_texts_and_puts_right_to_left_names_last():
 
 
 def looked_into(point, seed, *maps, refused=None):
-    look = Look("3f2a", 40, "", "val", 9, {}, tuple(maps), refused=refused or {})
+    look = Analysis("3f2a", 40, "", "val", 9, {}, tuple(maps), attention_errors=refused or {})
     return replace(made_run(point, seed, {"val/loss": [1.0]}), looks=(look,))
 
 
 def test_a_figure_shows_one_seed_of_each_point_and_the_layers_and_heads_that_are_there():
-    figure = Figure(kind="attention", text=EQUATION.text, layers=(2, 9), heads=(1, 3))
+    figure = FigureSpec(kind="attention", text=EQUATION.text, layers=(2, 9), heads=(1, 3))
     runs = [looked_into({"model.dim": dim}, seed, EQUATION) for dim in (8, 16) for seed in (0, 1)]
-    gathered = CATALOGUE["attention"].gather(figure, runs)
+    gathered = CHART_KINDS["attention"].gather(figure, runs)
     assert [panel.title for panel in gathered.panels] == ["layer 2, head 1", "layer 2, head 3"] * 2
     assert ["dim=8" in grid.title for grid in gathered.grids] == [True, False]
     assert "One seed a point" in gathered.notes[0]
     np.testing.assert_array_equal(gathered.panels[1].weights, EQUATION.weights[1, 2])
-    assert "layer 2, head 3" in preview(gathered)
+    assert "layer 2, head 3" in preview_chart(gathered)
 
 
 def test_a_figure_without_maps_says_why():
-    figure = Figure(kind="attention", text="too long")
-    gathered = CATALOGUE["attention"].gather(figure, [looked_into({}, 0, refused={"too long": "it has 99 tokens"})])
+    figure = FigureSpec(kind="attention", text="too long")
+    gathered = CHART_KINDS["attention"].gather(figure, [looked_into({}, 0, refused={"too long": "it has 99 tokens"})])
     assert gathered.empty
     assert gathered.notes == ("Not drawn: it has 99 tokens.",)
-    unseen = CATALOGUE["attention"].gather(figure, [made_run({}, 0, {"val/loss": [1.0]})])
+    unseen = CHART_KINDS["attention"].gather(figure, [made_run({}, 0, {"val/loss": [1.0]})])
     assert "seedbed report" in unseen.notes[0]

@@ -8,30 +8,30 @@ import altair as alt
 import numpy as np
 import pytest
 
-from seedbed.charts.catalogue import CATALOGUE
-from seedbed.charts.preview import preview
+from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.charts.render import to_png, to_svg
-from seedbed.charts.specs import spec_of
-from seedbed.charts.theme import DARK, LIGHT
-from seedbed.inside.looks import Look, Plane
-from seedbed.shown import Figure
+from seedbed.charts.terminal_preview import preview_chart
+from seedbed.charts.theme import DARK_THEME, LIGHT_THEME
+from seedbed.charts.vega_lite import to_vega_lite
+from seedbed.interp.analysis import Analysis, FrequencyPlane
+from seedbed.specs import FigureSpec
 
 from .made import made_run, pixels
 
 P = 7
-KIND, FIGURE = CATALOGUE["circle"], Figure(kind="circle")
+KIND, FIGURE = CHART_KINDS["fourier"], FigureSpec(kind="fourier")
 
 
 def ring(k, size=2.0):
     turn = 2 * np.pi * k * np.arange(P) / P
-    return Plane(k, 0.4, size * np.stack([np.cos(turn), np.sin(turn)], axis=1))
+    return FrequencyPlane(k, 0.4, size * np.stack([np.cos(turn), np.sin(turn)], axis=1))
 
 
 TWO = (ring(3), ring(1))
 
 
 def made(steps=(5, 10, 55, 100), planes=TWO):
-    looks = tuple(Look("r", step, "", "val", 9, {}, planes=planes) for step in steps)
+    looks = tuple(Analysis("r", step, "", "val", 9, {}, planes=planes) for step in steps)
     return replace(made_run({}, 4, {"val/loss": [1.0]}), looks=looks)
 
 
@@ -50,7 +50,7 @@ def test_distances_are_told_in_their_mean_and_a_circle_has_no_spread():
 
 
 def test_the_line_goes_round_in_the_order_of_the_angles():
-    spec = spec_of(KIND.draw(KIND.gather(FIGURE, [made((9,), (ring(3),))])))
+    spec = to_vega_lite(KIND.draw(KIND.gather(FIGURE, [made((9,), (ring(3),))])))
     (block,) = spec["datasets"].values()
     rows = [list(map(float, line.split(","))) for line in block.splitlines()[1:]]
     assert [int(row[1]) for row in rows] == [0, 5, 3, 1, 6, 4, 2, 0]
@@ -59,14 +59,14 @@ def test_the_line_goes_round_in_the_order_of_the_angles():
     alt.Chart.from_dict(spec)
 
 
-@pytest.mark.parametrize("look", [LIGHT, DARK])
+@pytest.mark.parametrize("look", [LIGHT_THEME, DARK_THEME])
 def test_it_is_drawn_in_both_looks(look):
-    picture = pixels(to_png(to_svg(spec_of(KIND.draw(KIND.gather(FIGURE, [made()])), look))))[..., :3]
+    picture = pixels(to_png(to_svg(to_vega_lite(KIND.draw(KIND.gather(FIGURE, [made()])), look))))[..., :3]
     assert (picture != picture[0, 0]).any(-1).mean() > 0.01
 
 
 def test_a_terminal_shows_every_number_where_it_stands():
-    shown = preview(KIND.gather(FIGURE, [made((9,), (ring(1),))]))
+    shown = preview_chart(KIND.gather(FIGURE, [made((9,), (ring(1),))]))
     field = shown.splitlines()[3:-1]  # between the titles and the note
     assert all(sum(str(number) in line for line in field) == 1 for number in range(P))
 

@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seedbed.charts.differences import CLEAR, draw_differences, gather_differences
-from seedbed.charts.parallel import draw_parallel, gather_parallel
-from seedbed.charts.render import picture, to_svg
-from seedbed.charts.specs import spec_of, still
-from seedbed.charts.theme import DARK, LIGHT, Look
-from seedbed.measures.answers.better import compare_groups
-from seedbed.measures.answers.said import Subject
-from seedbed.measures.groups import group_by
-from seedbed.measures.summary import RunCurves
-from seedbed.shown import Figure
+from seedbed.charts.pairwise_differences import SIGNIFICANT, draw_pairwise_differences, gather_pairwise_differences
+from seedbed.charts.parallel_coordinates import draw_parallel_coordinates, gather_parallel_coordinates
+from seedbed.charts.render import render, to_svg
+from seedbed.charts.theme import DARK_THEME, LIGHT_THEME, Theme
+from seedbed.charts.vega_lite import to_vega_lite, without_interaction
+from seedbed.specs import FigureSpec
+from seedbed.stats.answers.best_group import compare_groups
+from seedbed.stats.answers.comparison_text import MetricStatistic
+from seedbed.stats.groups import group_by_setting
+from seedbed.stats.summary import RunCurves
 
 from .made import grid, made_run, pixels
 
-LOSS = Subject("val/loss", "best")
+LOSS = MetricStatistic("val/loss", "best")
 
 
 def heads_of(heads: int, values: list[float]) -> list[RunCurves]:
@@ -36,52 +36,54 @@ def numbers(first: list[float], second: list[float]) -> Mapping[str, Any]:
 
 
 def test_a_pair_has_its_mean_difference_interval_and_seeds() -> None:
-    found = gather_differences(numbers([1.0, 2.0, 3.0], [1.5, 2.7, 3.3]), LOSS)
+    found = gather_pairwise_differences(numbers([1.0, 2.0, 3.0], [1.5, 2.7, 3.3]), LOSS)
     (pair,) = found.differences
     assert (pair.pair, found.y_title) == ("2 − 4", "heads")
     assert dict(pair.values) == pytest.approx({0: -0.5, 1: -0.7, 2: -0.3})
     half = 4.302653 * 0.2 / np.sqrt(3)  # Student's t of two degrees of freedom, by table
     assert (pair.effect, pair.low, pair.high) == pytest.approx((-0.5, -0.5 - half, -0.5 + half), abs=1e-6)
-    assert not pair.clear  # three seeds cannot tell at 5 %
+    assert not pair.significant  # three seeds cannot tell at 5 %
     assert "left of 0 the first is better" in found.x_title
 
 
 def test_eight_seeds_that_agree_are_told_apart() -> None:
-    (pair,) = gather_differences(
+    (pair,) = gather_pairwise_differences(
         numbers([1.0 + i / 9 for i in range(8)], [2.0 + i / 10 for i in range(8)]), LOSS
     ).differences
-    assert pair.clear
+    assert pair.significant
     assert pair.test == "p = 0.0078, n = 8"  # 2 of 2⁸ signs
 
 
 def test_one_seed_has_no_interval_and_no_comparison_nothing_to_see() -> None:
-    found = gather_differences(numbers([1.0], [2.0]), LOSS)
+    found = gather_pairwise_differences(numbers([1.0], [2.0]), LOSS)
     assert isnan(found.differences[0].low)
     assert "One seed has no interval." in found.notes
-    assert gather_differences({}, LOSS).empty
+    assert gather_pairwise_differences({}, LOSS).is_empty
 
 
 def test_groups_of_several_dials_keep_their_names() -> None:
     groups = {"GPT": grid()[:2], "layers = 3": grid()[2:4]}
-    (pair,) = gather_differences(compare_groups(groups, LOSS).numbers, LOSS).differences
+    (pair,) = gather_pairwise_differences(compare_groups(groups, LOSS).numbers, LOSS).differences
     assert pair.pair == "GPT − layers = 3"
 
 
-@pytest.mark.parametrize("look", [LIGHT, DARK])
-def test_differences_are_a_picture_with_something_on_it(look: Look) -> None:
-    groups = {str(value): runs for value, runs in group_by(grid(range(6)), "train.batch_size").items()}
-    spec = spec_of(draw_differences(gather_differences(compare_groups(groups, LOSS).numbers, LOSS)), look)
-    seen = pixels(picture(still(spec), "png"))[..., :3].astype(int)
+@pytest.mark.parametrize("look", [LIGHT_THEME, DARK_THEME])
+def test_differences_are_a_picture_with_something_on_it(look: Theme) -> None:
+    groups = {str(value): runs for value, runs in group_by_setting(grid(range(6)), "train.batch_size").items()}
+    spec = to_vega_lite(
+        draw_pairwise_differences(gather_pairwise_differences(compare_groups(groups, LOSS).numbers, LOSS)), look
+    )
+    seen = pixels(render(without_interaction(spec), "png"))[..., :3].astype(int)
     assert (np.abs(seen - seen[2, 2]).sum(axis=-1) > 60).mean() > 0.01
-    assert CLEAR in to_svg(still(spec))
+    assert SIGNIFICANT in to_svg(without_interaction(spec))
 
 
 # ---- brushing ----
 
 
 def test_only_a_live_chart_of_parallel_coordinates_can_be_brushed() -> None:
-    gathered = gather_parallel(Figure(kind="parallel", metrics=("val/loss",)), grid())
-    plain, live = (spec_of(draw_parallel(gathered, brushed=brushed)) for brushed in (False, True))
+    gathered = gather_parallel_coordinates(FigureSpec(kind="parallel", metrics=("val/loss",)), grid())
+    plain, live = (to_vega_lite(draw_parallel_coordinates(gathered, brushable=brushed)) for brushed in (False, True))
     assert "params" not in plain
     assert [param["name"] for param in live["params"]] == ["rail0", "rail1", "rail2"]
     first = live["datasets"]["rows"].splitlines()
@@ -94,5 +96,5 @@ def test_labels_of_a_rail_never_lie_upon_each_other() -> None:
         made_run({"train.lr": lr}, 0, {"val/loss": [loss]})
         for lr, loss in ((0.1, 1.0), (0.2, 1.001), (0.3, 1.9), (0.4, 2.0))
     ]
-    rail = gather_parallel(Figure(kind="parallel", metrics=("val/loss",)), runs).rails[-1]
+    rail = gather_parallel_coordinates(FigureSpec(kind="parallel", metrics=("val/loss",)), runs).axes[-1]
     assert [text for _, text in rail.labels] == ["1", "1.9", "2"]

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.charts.against import gather_against
-from seedbed.charts.axes import per_step
 from seedbed.charts.bars import gather_bars
-from seedbed.charts.curves import gather_curves
-from seedbed.charts.level import gather_level
-from seedbed.charts.lines import thinned
-from seedbed.charts.parallel import gather_parallel
+from seedbed.charts.budget import gather_budget
+from seedbed.charts.learning_curves import gather_learning_curves
+from seedbed.charts.line_data import downsample_indices
+from seedbed.charts.parallel_coordinates import gather_parallel_coordinates
+from seedbed.charts.run_selection import clock_units_per_step
+from seedbed.charts.sweep import gather_sweep
 from seedbed.errors import UsageError
 from seedbed.settings import Settings
-from seedbed.shown import Figure
+from seedbed.specs import FigureSpec
 
 from .made import grid, made_run
 
@@ -30,8 +30,8 @@ GPT = {"model.kind": "gpt"}
 
 def test_a_line_is_the_mean_over_seeds_with_a_band_of_the_population_std() -> None:
     runs = [made_run(GPT, 0, {"val/loss": [4.0, 2.0]}), made_run(GPT, 1, {"val/loss": [2.0, 1.0]})]
-    (line,) = gather_curves(Figure(metrics=("val/loss",)), runs).lines
-    assert (line.n, line.of) == (2, 2)
+    (line,) = gather_learning_curves(FigureSpec(metrics=("val/loss",)), runs).lines
+    assert (line.n, line.n_runs) == (2, 2)
     np.testing.assert_array_equal(line.x, [0, 10])
     np.testing.assert_allclose(line.y, [3.0, 1.5])
     np.testing.assert_allclose(line.low, [2.0, 1.0])
@@ -40,7 +40,7 @@ def test_a_line_is_the_mean_over_seeds_with_a_band_of_the_population_std() -> No
 
 def test_seeds_with_different_steps_are_drawn_one_by_one() -> None:
     runs = [made_run(GPT, 0, {"val/loss": [4.0, 2.0, 1.0]}), made_run(GPT, 1, {"val/loss": [2.0]}, status="running")]
-    chart = gather_curves(Figure(metrics=("val/loss",)), runs)
+    chart = gather_learning_curves(FigureSpec(metrics=("val/loss",)), runs)
     assert [(line.n, len(line.y)) for line in chart.lines] == [(1, 3), (1, 1)]
     assert any("no mean" in note for note in chart.notes)
     assert "1 of 2 runs are still running." in chart.notes
@@ -48,30 +48,32 @@ def test_seeds_with_different_steps_are_drawn_one_by_one() -> None:
 
 def test_a_nan_of_one_seed_is_a_gap_of_the_mean() -> None:
     runs = [made_run(GPT, 0, {"val/loss": [4.0, nan, 1.0]}), made_run(GPT, 1, {"val/loss": [2.0, 2.0, 2.0]})]
-    (line,) = gather_curves(Figure(metrics=("val/loss",)), runs).lines
+    (line,) = gather_learning_curves(FigureSpec(metrics=("val/loss",)), runs).lines
     assert [isnan(value) for value in line.y] == [False, True, False]
 
 
 def test_a_diverged_run_is_in_no_mean_and_has_its_own_line_to_its_end() -> None:
     runs = [made_run(GPT, seed, {"val/loss": [4.0, 2.0]}) for seed in (0, 1)]
     runs.append(made_run(GPT, 2, {"val/loss": [100.0]}, status="diverged"))
-    mean, ended = gather_curves(Figure(metrics=("val/loss",)), runs).lines
-    assert (mean.n, mean.of, list(mean.y)) == (2, 3, [4.0, 2.0])
-    assert (ended.ended, list(ended.y)) == (True, [100.0])
+    mean, ended = gather_learning_curves(FigureSpec(metrics=("val/loss",)), runs).lines
+    assert (mean.n, mean.n_runs, list(mean.y)) == (2, 3, [4.0, 2.0])
+    assert (ended.diverged, list(ended.y)) == (True, [100.0])
 
 
 def test_splits_share_a_panel_until_a_dial_is_coloured() -> None:
     metrics = ("train/loss", "val/loss", "val/accuracy")
-    shared = gather_curves(Figure(metrics=metrics), grid())
+    shared = gather_learning_curves(FigureSpec(metrics=metrics), grid())
     assert [panel.metric for panel in shared.panels] == ["loss", "val/accuracy"]
-    coloured = gather_curves(Figure(metrics=metrics, colour="train.batch_size"), grid())
+    coloured = gather_learning_curves(FigureSpec(metrics=metrics, colour="train.batch_size"), grid())
     assert [panel.metric for panel in coloured.panels] == list(metrics)
     assert {line.colour for line in coloured.lines} == {8, 16, 64}
 
 
 def test_rows_and_columns_are_panels_of_the_runs_with_that_dial() -> None:
-    chart = gather_curves(Figure(metrics=("val/loss", "norm"), colour="train.batch_size", column="model.kind"), grid())
-    assert (len(chart.panels), chart.columns) == (4, 2)
+    chart = gather_learning_curves(
+        FigureSpec(metrics=("val/loss", "norm"), colour="train.batch_size", column="model.kind"), grid()
+    )
+    assert (len(chart.panels), chart.n_columns) == (4, 2)
     assert [panel.title for panel in chart.panels[:2]] == ["GPT", "LSTM"]
     lstm = [line for line in chart.lines if line.panel == 1]
     assert len(lstm) == 3
@@ -80,7 +82,7 @@ def test_rows_and_columns_are_panels_of_the_runs_with_that_dial() -> None:
 
 def test_groups_of_samples_are_told_by_dash_and_splits_by_colour() -> None:
     values = {f"{split}/loss[order={order}]": [1.0, 0.5] for split in ("train", "val") for order in (2, 3)}
-    chart = gather_curves(Figure(metrics=tuple(values)), [made_run(GPT, 0, values)])
+    chart = gather_learning_curves(FigureSpec(metrics=tuple(values)), [made_run(GPT, 0, values)])
     assert len(chart.panels) == 1
     assert {(line.colour, line.dash) for line in chart.lines} == {
         (split, f"order={order}") for split in ("training", "validation") for order in (2, 3)
@@ -89,42 +91,44 @@ def test_groups_of_samples_are_told_by_dash_and_splits_by_colour() -> None:
 
 def test_a_metric_over_all_samples_is_told_from_its_groups() -> None:
     values = {"val/loss": [1.0, 0.5], "val/loss[order=2]": [2.0, 1.0]}
-    chart = gather_curves(Figure(metrics=tuple(values)), [made_run(GPT, 0, values)])
+    chart = gather_learning_curves(FigureSpec(metrics=tuple(values)), [made_run(GPT, 0, values)])
     assert [line.dash for line in chart.lines] == ["all", "order=2"]
 
 
 def test_the_gap_is_how_far_validation_lags_behind_training() -> None:
     run = made_run(GPT, 0, {"train/accuracy": [0.5, 1.0], "val/accuracy": [0.4, 0.25]})
-    (line,) = gather_curves(Figure(metrics=("val/accuracy",), value="gap"), [run]).lines
+    (line,) = gather_learning_curves(FigureSpec(metrics=("val/accuracy",), value="gap"), [run]).lines
     np.testing.assert_allclose(line.y, [0.1, 0.75])
 
 
 def test_clocks_turn_steps_into_epochs_tokens_and_seconds() -> None:
-    settings = Settings.of({"task.p": 11, "train.batch_size": 32})  # 60 equations of 7 tokens: two updates an epoch
-    assert per_step("epoch", settings) == 0.5
-    assert per_step("tokens", settings) == 32 * 7
+    settings = Settings.from_flat(
+        {"task.p": 11, "train.batch_size": 32}
+    )  # 60 equations of 7 tokens: two updates an epoch
+    assert clock_units_per_step("epoch", settings) == 0.5
+    assert clock_units_per_step("tokens", settings) == 32 * 7
     run = made_run({"train.lr": 0.1}, 3, {"val/loss": [1.0, 1.0, 1.0]})  # 5 + 3 seconds for 20 steps
-    (line,) = gather_curves(Figure(metrics=("val/loss",), x="time"), [run]).lines
+    (line,) = gather_learning_curves(FigureSpec(metrics=("val/loss",), x="time"), [run]).lines
     np.testing.assert_allclose(line.x, [0.0, 4.0, 8.0])
 
 
 def test_only_keeps_the_runs_that_a_figure_asks_for() -> None:
-    figure = Figure(metrics=("val/loss",), only={"model.kind": "lstm", "train.batch_size": (8, 64)})
-    assert len(gather_curves(figure, grid()).lines) == 2
+    figure = FigureSpec(metrics=("val/loss",), only={"model.kind": "lstm", "train.batch_size": (8, 64)})
+    assert len(gather_learning_curves(figure, grid()).lines) == 2
 
 
 def test_a_dial_that_no_run_has_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UsageError, match=r"train.batchsize is not a dial .*did you mean train.batch_size"):
-        gather_curves(Figure(colour="train.batchsize"), grid())
+        gather_learning_curves(FigureSpec(colour="train.batchsize"), grid())
 
 
 def test_a_chart_without_a_record_says_it_is_empty() -> None:
     runs = [made_run(GPT, 0, {}, status="planned")]
-    assert gather_curves(Figure(), runs).empty
-    assert gather_against(Figure(kind="against", x="train.lr"), runs).empty
-    assert gather_bars(Figure(kind="bars", x="train.lr"), runs).empty
-    assert gather_level(Figure(kind="level"), runs).empty
-    assert gather_parallel(Figure(kind="parallel"), runs).empty
+    assert gather_learning_curves(FigureSpec(), runs).is_empty
+    assert gather_sweep(FigureSpec(kind="sweep", x="train.lr"), runs).is_empty
+    assert gather_bars(FigureSpec(kind="bars", x="train.lr"), runs).is_empty
+    assert gather_budget(FigureSpec(kind="budget"), runs).is_empty
+    assert gather_parallel_coordinates(FigureSpec(kind="parallel"), runs).is_empty
 
 
 # ---- thinning ----
@@ -133,7 +137,7 @@ def test_a_chart_without_a_record_says_it_is_empty() -> None:
 @given(st.lists(st.floats(-1e6, 1e6) | st.just(nan), min_size=1, max_size=300), st.integers(8, 60))
 def test_thinning_keeps_ends_extremes_and_at_least_one_gap(values: list[float], most: int) -> None:
     numbers = np.array(values)
-    kept = thinned(numbers, most)
+    kept = downsample_indices(numbers, most)
     assert len(kept) <= most
     assert (np.diff(kept) > 0).all()
     assert kept[0] == 0
@@ -147,7 +151,9 @@ def test_thinning_keeps_ends_extremes_and_at_least_one_gap(values: list[float], 
 def test_a_long_series_is_drawn_with_at_most_500_points() -> None:
     noise = np.random.default_rng(0).normal(size=20_000)
     noise[777] = 50.0
-    (line,) = gather_curves(Figure(metrics=("val/loss",)), [made_run(GPT, 0, {"val/loss": noise.tolist()})]).lines
+    (line,) = gather_learning_curves(
+        FigureSpec(metrics=("val/loss",)), [made_run(GPT, 0, {"val/loss": noise.tolist()})]
+    ).lines
     assert len(line.y) <= 500
     assert line.y.max() == 50.0
 
@@ -156,8 +162,8 @@ def test_a_long_series_is_drawn_with_at_most_500_points() -> None:
 
 
 def test_best_values_stand_against_the_dial_in_its_order() -> None:
-    chart = gather_against(
-        Figure(kind="against", metrics=("val/loss",), x="train.batch_size", colour="model.kind"), grid()
+    chart = gather_sweep(
+        FigureSpec(kind="sweep", metrics=("val/loss",), x="train.batch_size", colour="model.kind"), grid()
     )
     gpt = next(line for line in chart.lines if line.colour == "gpt")
     assert gpt.x == (8, 16, 64)
@@ -167,39 +173,39 @@ def test_best_values_stand_against_the_dial_in_its_order() -> None:
 
 
 def test_points_that_differ_in_another_dial_never_share_a_line() -> None:
-    chart = gather_against(Figure(kind="against", metrics=("val/loss",), x="train.batch_size"), grid())
+    chart = gather_sweep(FigureSpec(kind="sweep", metrics=("val/loss",), x="train.batch_size"), grid())
     assert len(chart.lines) == 2
 
 
 def test_t_f_and_delta_t_are_steps() -> None:
     run = made_run(GPT, 0, {"train/loss": [3.0, 1.0, 1.0], "val/loss": [3.0, 2.0, 1.0]})
-    t_f = gather_against(Figure(kind="against", metrics=("val/loss",), x="train.lr", value="t_f"), [run])
-    delta = gather_against(Figure(kind="against", metrics=("val/loss",), x="train.lr", value="delta_t"), [run])
+    t_f = gather_sweep(FigureSpec(kind="sweep", metrics=("val/loss",), x="train.lr", value="t_f"), [run])
+    delta = gather_sweep(FigureSpec(kind="sweep", metrics=("val/loss",), x="train.lr", value="delta_t"), [run])
     assert (t_f.lines[0].y[0], delta.lines[0].y[0]) == (20.0, 10.0)
     assert t_f.panels[0].y_title.endswith("(steps)")
 
 
 def test_alpha_replays_each_run_as_if_stopped_there() -> None:
     run = made_run(GPT, 0, {"val/loss": [5.0, 4.0, 3.0, 2.0, 1.0, 0.5]})  # T = 100, records at 0, 10, … 50
-    figure = Figure(kind="against", metrics=("val/loss",), x="alpha", alphas=(0.1, 0.3, 1.0))
-    (line,) = gather_against(figure, [run]).lines
+    figure = FigureSpec(kind="sweep", metrics=("val/loss",), x="alpha", alphas=(0.1, 0.3, 1.0))
+    (line,) = gather_sweep(figure, [run]).lines
     assert (line.x, list(line.y)) == ((0.1, 0.3, 1.0), [4.0, 2.0, 0.5])
     coloured = figure.model_copy(update={"x": "train.lr", "colour": "alpha"})
-    assert [(line.colour, line.y[0]) for line in gather_against(coloured, [run]).lines] == [
+    assert [(line.colour, line.y[0]) for line in gather_sweep(coloured, [run]).lines] == [
         (0.1, 4.0), (0.3, 2.0), (1.0, 0.5)
     ]  # fmt: skip
 
 
 def test_a_zero_makes_a_log_axis_linear_instead_of_vanishing() -> None:
     runs = [made_run({"train.weight_decay": value}, 0, {"val/loss": [1.0]}) for value in (0.0, 0.1)]
-    chart = gather_against(Figure(kind="against", metrics=("val/loss",), x="train.weight_decay", x_scale="log"), runs)
+    chart = gather_sweep(FigureSpec(kind="sweep", metrics=("val/loss",), x="train.weight_decay", x_scale="log"), runs)
     assert chart.x.scale == "linear"
     assert chart.lines[0].x == (0.0, 0.1)
 
 
 def test_a_share_is_never_put_on_a_log_axis() -> None:
-    figure = Figure(kind="against", metrics=("val/loss", "val/accuracy"), x="train.batch_size", y_scale="log")
-    assert [panel.scale for panel in gather_against(figure, grid()).panels] == ["log", "linear"]
+    figure = FigureSpec(kind="sweep", metrics=("val/loss", "val/accuracy"), x="train.batch_size", y_scale="log")
+    assert [panel.scale for panel in gather_sweep(figure, grid()).panels] == ["log", "linear"]
 
 
 # ---- bars, levels, parallel coordinates ----
@@ -207,49 +213,49 @@ def test_a_share_is_never_put_on_a_log_axis() -> None:
 
 def test_bars_have_the_t_interval_of_the_mean() -> None:
     runs = [made_run(GPT, seed, {"val/loss": [value]}) for seed, value in enumerate((1.0, 2.0, 3.0))]
-    (bar,) = gather_bars(Figure(kind="bars", metrics=("val/loss",), x="model.kind"), runs).bars
-    assert (bar.x, bar.mean, bar.of) == ("GPT", 2.0, 3)
+    (bar,) = gather_bars(FigureSpec(kind="bars", metrics=("val/loss",), x="model.kind"), runs).bars
+    assert (bar.x, bar.mean, bar.n_runs) == ("GPT", 2.0, 3)
     assert bar.high - bar.mean == pytest.approx(4.302653 / 3**0.5)  # t(0.975, 2) · s / √n with s = 1
     assert bar.values == ((0, 1.0), (1, 2.0), (2, 3.0))
 
 
 def test_one_run_has_no_interval_and_a_failed_one_no_part_in_the_mean() -> None:
     runs = [made_run(GPT, 0, {"val/loss": [1.0]}), made_run(GPT, 1, {"val/loss": [9.0]}, status="failed")]
-    (bar,) = gather_bars(Figure(kind="bars", metrics=("val/loss",), x="model.kind"), runs).bars
-    assert (bar.mean, len(bar.values), bar.of) == (1.0, 1, 2)
+    (bar,) = gather_bars(FigureSpec(kind="bars", metrics=("val/loss",), x="model.kind"), runs).bars
+    assert (bar.mean, len(bar.values), bar.n_runs) == (1.0, 1, 2)
     assert isnan(bar.low)
 
 
 def test_bars_of_seconds_are_the_runs_own() -> None:
     runs = [made_run(GPT, seed, {"val/loss": [1.0]}) for seed in (0, 1)]
-    (bar,) = gather_bars(Figure(kind="bars", value="seconds", x="model.kind"), runs).bars
+    (bar,) = gather_bars(FigureSpec(kind="bars", value="seconds", x="model.kind"), runs).bars
     assert bar.mean == 5.5
 
 
 def test_every_stop_on_a_level_curve_spends_its_budget() -> None:
-    runs = [run for run in grid() if run.point["model.kind"] == "gpt"]
-    level = gather_level(Figure(kind="level", metrics=("val/loss",), x="train.batch_size"), runs)
+    runs = [run for run in grid() if run.config["model.kind"] == "gpt"]
+    level = gather_budget(FigureSpec(kind="budget", metrics=("val/loss",), x="train.batch_size"), runs)
     assert len(level.curves) >= 2
     for curve in level.curves:
-        for stop in curve.stops:  # P = 1000, and every batch is smaller than the training set
+        for stop in curve.points:  # P = 1000, and every batch is smaller than the training set
             assert 1000 * stop.x * stop.steps == pytest.approx(curve.budget)
-        best = [stop for stop in curve.stops if stop.best]
+        best = [stop for stop in curve.points if stop.is_best]
         assert len(best) == 1
-        assert best[0].mean == min(stop.mean for stop in curve.stops)
+        assert best[0].mean == min(stop.mean for stop in curve.points)
 
 
 def test_a_level_curve_sees_nothing_after_its_stop() -> None:
     late = [made_run({"train.batch_size": batch}, 0, {"val/loss": [5.0] * 5 + [0.0]}) for batch in (8, 16)]
-    level = gather_level(Figure(kind="level", metrics=("val/loss",), x="train.batch_size"), late)
+    level = gather_budget(FigureSpec(kind="budget", metrics=("val/loss",), x="train.batch_size"), late)
     for curve in level.curves:
-        assert all(stop.mean == (0.0 if stop.steps >= 50 else 5.0) for stop in curve.stops)
+        assert all(stop.mean == (0.0 if stop.steps >= 50 else 5.0) for stop in curve.points)
 
 
 def test_tracks_stand_between_0_and_1_in_the_order_of_their_values() -> None:
-    chart = gather_parallel(Figure(kind="parallel", metrics=("val/loss",)), grid())
-    assert [rail.title for rail in chart.rails] == ["model", "batch size B (samples)", "lowest validation loss (nats)"]
-    assert len(chart.tracks) == 6
-    by_value = sorted(chart.tracks, key=lambda track: track.value)
+    chart = gather_parallel_coordinates(FigureSpec(kind="parallel", metrics=("val/loss",)), grid())
+    assert [rail.title for rail in chart.axes] == ["model", "batch size B (samples)", "lowest validation loss (nats)"]
+    assert len(chart.lines) == 6
+    by_value = sorted(chart.lines, key=lambda track: track.value)
     heights = [track.heights[-1] for track in by_value]
     assert heights == sorted(heights)
     assert (heights[0], heights[-1]) == (0.0, 1.0)

@@ -7,44 +7,46 @@ import numpy as np
 import pytest
 import vl_convert
 
-from seedbed.charts.catalogue import CATALOGUE
-from seedbed.charts.render import inline, to_pdf, to_png, to_svg
-from seedbed.charts.specs import spec_of, still
-from seedbed.charts.theme import DARK, LIGHT, Look
-from seedbed.measures.summary import RunCurves
-from seedbed.shown import Figure
+from seedbed.charts.chart_kinds import CHART_KINDS
+from seedbed.charts.render import namespace_svg_ids, to_pdf, to_png, to_svg
+from seedbed.charts.theme import DARK_THEME, LIGHT_THEME, Theme
+from seedbed.charts.vega_lite import to_vega_lite, without_interaction
+from seedbed.specs import FigureSpec
+from seedbed.stats.summary import RunCurves
 
 from .made import EQUATION, grid, made_run, pixels
 
 FOUR = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
 FIGURES = {
-    "curves": Figure(metrics=FOUR),
-    "curves, colour bar": Figure(metrics=FOUR[:2], colour="train.batch_size", colour_scale="log2", column="model.kind"),
-    "curves, dash": Figure(metrics=("val/loss",), colour="train.batch_size", dash="model.kind", x="epoch"),
-    "curves, log": Figure(metrics=("norm", "val/loss"), x_scale="log", y_scale="log", colour="model.kind"),
-    "curves, stopping": Figure(metrics=FOUR, stopping="val/loss", column="model.kind", x_scale="log"),
-    "curves, gap": Figure(metrics=("val/accuracy",), value="gap", colour="model.kind", x="time"),
-    "against": Figure(kind="against", metrics=FOUR, x="train.batch_size", x_scale="log2", y_scale="log"),
-    "against, alpha": Figure(kind="against", metrics=("val/loss",), x="train.batch_size", colour="alpha"),
-    "against, words": Figure(kind="against", metrics=("val/loss",), x="model.kind", colour="train.batch_size"),
-    "against, parameters": Figure(kind="against", metrics=("val/loss",), x="parameters", dash="model.kind"),
-    "bars": Figure(kind="bars", value="seconds", x="train.batch_size", colour="model.kind"),
-    "bars, log": Figure(kind="bars", metrics=("val/loss",), x="model.kind", y_scale="log"),
-    "level": Figure(kind="level", metrics=("val/loss",), x="train.batch_size", column="model.kind", x_scale="log2"),
-    "parallel": Figure(kind="parallel", metrics=("val/loss",)),
-    "attention": Figure(kind="attention", text=EQUATION, heads=(1,)),
-    "circle": Figure(kind="circle"),
+    "curves": FigureSpec(metrics=FOUR),
+    "curves, colour bar": FigureSpec(
+        metrics=FOUR[:2], colour="train.batch_size", colour_scale="log2", column="model.kind"
+    ),
+    "curves, dash": FigureSpec(metrics=("val/loss",), colour="train.batch_size", dash="model.kind", x="epoch"),
+    "curves, log": FigureSpec(metrics=("norm", "val/loss"), x_scale="log", y_scale="log", colour="model.kind"),
+    "curves, stopping": FigureSpec(metrics=FOUR, stopping="val/loss", column="model.kind", x_scale="log"),
+    "curves, gap": FigureSpec(metrics=("val/accuracy",), value="gap", colour="model.kind", x="time"),
+    "against": FigureSpec(kind="sweep", metrics=FOUR, x="train.batch_size", x_scale="log2", y_scale="log"),
+    "against, alpha": FigureSpec(kind="sweep", metrics=("val/loss",), x="train.batch_size", colour="alpha"),
+    "against, words": FigureSpec(kind="sweep", metrics=("val/loss",), x="model.kind", colour="train.batch_size"),
+    "against, parameters": FigureSpec(kind="sweep", metrics=("val/loss",), x="parameters", dash="model.kind"),
+    "bars": FigureSpec(kind="bars", value="seconds", x="train.batch_size", colour="model.kind"),
+    "bars, log": FigureSpec(kind="bars", metrics=("val/loss",), x="model.kind", y_scale="log"),
+    "level": FigureSpec(kind="budget", metrics=("val/loss",), x="train.batch_size", column="model.kind", x_scale="log2"),
+    "parallel": FigureSpec(kind="parallel", metrics=("val/loss",)),
+    "attention": FigureSpec(kind="attention", text=EQUATION, heads=(1,)),
+    "circle": FigureSpec(kind="fourier"),
 }
 
 
-def chart_of(figure: Figure, runs: list[RunCurves]) -> alt.ConcatChart:
-    kind = CATALOGUE[figure.kind]
+def chart_of(figure: FigureSpec, runs: list[RunCurves]) -> alt.ConcatChart:
+    kind = CHART_KINDS[figure.kind]
     chart: alt.ConcatChart = kind.draw(kind.gather(figure, runs))
     return chart
 
 
-def svg_of(figure: Figure, runs: list[RunCurves], look: Look = LIGHT) -> str:
-    return to_svg(still(spec_of(chart_of(figure, runs), look)))
+def svg_of(figure: FigureSpec, runs: list[RunCurves], look: Theme = LIGHT_THEME) -> str:
+    return to_svg(without_interaction(to_vega_lite(chart_of(figure, runs), look)))
 
 
 def ink(png: bytes) -> float:
@@ -53,26 +55,26 @@ def ink(png: bytes) -> float:
     return float((np.abs(picture - picture[2, 2]).sum(axis=-1) > 60).mean())
 
 
-DARK_TOO = [(name, DARK) for name in ("curves, colour bar", "against", "bars", "level", "parallel")]
+DARK_TOO = [(name, DARK_THEME) for name in ("curves, colour bar", "against", "bars", "level", "parallel")]
 
 
-@pytest.mark.parametrize(("name", "look"), [*((name, LIGHT) for name in FIGURES), *DARK_TOO])
-def test_every_kind_is_a_picture_with_something_on_it(name: str, look: Look) -> None:
+@pytest.mark.parametrize(("name", "look"), [*((name, LIGHT_THEME) for name in FIGURES), *DARK_TOO])
+def test_every_kind_is_a_picture_with_something_on_it(name: str, look: Theme) -> None:
     png = vl_convert.svg_to_png(svg_of(FIGURES[name], grid(), look), scale=0.4)
     picture = pixels(png)[..., :3]
-    background = tuple(int(look.background[place : place + 2], 16) for place in (1, 3, 5))
+    background = tuple(int(look.background_colour[place : place + 2], 16) for place in (1, 3, 5))
     assert tuple(picture[2, 2]) == background
     assert 0.01 < ink(png) < 0.6
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20  # lines, text and their smooth edges
 
 
 def test_the_kinds_shown_are_all_kinds_there_are() -> None:
-    assert {figure.kind for figure in FIGURES.values()} == set(CATALOGUE)
+    assert {figure.kind for figure in FIGURES.values()} == set(CHART_KINDS)
 
 
 def test_a_blank_picture_would_be_noticed() -> None:
     empty = alt.Chart(alt.InlineData(values=[])).mark_point().properties(width=200, height=100)
-    assert ink(to_png(to_svg(spec_of(empty, LIGHT)))) < 0.01
+    assert ink(to_png(to_svg(to_vega_lite(empty, LIGHT_THEME)))) < 0.01
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -97,12 +99,12 @@ def test_a_band_is_not_drawn_through_a_gap() -> None:
     values = [3.0, 2.0, float("nan"), 1.0, 0.5]
     whole = [made_run({}, seed, {"val/loss": [3.0, 2.0, 1.5, 1.0, 0.5]}) for seed in (0, 1)]
     broken = [made_run({}, seed, {"val/loss": values}) for seed in (0, 1)]
-    figure = Figure(metrics=("val/loss",))
+    figure = FigureSpec(metrics=("val/loss",))
     assert _starts(svg_of(figure, whole)) + 1 == _starts(svg_of(figure, broken))
 
 
 def test_a_single_record_can_be_seen() -> None:
-    svg = svg_of(Figure(metrics=("val/loss",)), [made_run({}, 0, {"val/loss": [2.0]}, steps=[100])])
+    svg = svg_of(FigureSpec(metrics=("val/loss",)), [made_run({}, 0, {"val/loss": [2.0]}, steps=[100])])
     assert svg.count('aria-roledescription="point"') == 1
 
 
@@ -121,18 +123,18 @@ def small_pixels(svg: str) -> np.ndarray:
 
 def title_pixels(title: str) -> np.ndarray:
     runs = [made_run({}, 0, {"val/loss": [2.0, 1.0]})]
-    return small_pixels(svg_of(Figure(metrics=("val/loss",), title=title), runs))
+    return small_pixels(svg_of(FigureSpec(metrics=("val/loss",), title=title), runs))
 
 
 def test_mixed_hebrew_labels_are_laid_out_from_the_right() -> None:
     # Seen from the left, a right-to-left line begins with its last word: what a left-to-right line of the same words
     # in the other order looks like.
     shown = title_pixels("אבגד — words")
-    plain = chart_of(Figure(metrics=("val/loss",), title="x"), [made_run({}, 0, {"val/loss": [2.0, 1.0]})])
+    plain = chart_of(FigureSpec(metrics=("val/loss",), title="x"), [made_run({}, 0, {"val/loss": [2.0, 1.0]})])
     plain.title.text = ["words — אבגד"]
-    expected = small_pixels(to_svg(still(spec_of(plain, LIGHT))))
+    expected = small_pixels(to_svg(without_interaction(to_vega_lite(plain, LIGHT_THEME))))
     plain.title.text = ["אבגד — words"]  # the negative control: without isolates the order is wrong
-    wrong = small_pixels(to_svg(still(spec_of(plain, LIGHT))))
+    wrong = small_pixels(to_svg(without_interaction(to_vega_lite(plain, LIGHT_THEME))))
     assert shown.shape == expected.shape == wrong.shape
     assert np.array_equal(shown, expected)
     assert not np.array_equal(shown, wrong)
@@ -142,7 +144,7 @@ def test_hebrew_values_of_a_dial_are_isolated_in_legend_and_panel() -> None:
     runs = [
         made_run({"model.kind": "gpt"}, 0, {"val/loss": [2.0, 1.0], "val/loss[poet=ביאליק]": [3.0, 2.0]}),
     ]
-    svg = svg_of(Figure(metrics=("val/loss", "val/loss[poet=ביאליק]"), colour="model.kind"), runs)
+    svg = svg_of(FigureSpec(metrics=("val/loss", "val/loss[poet=ביאליק]"), colour="model.kind"), runs)
     assert "\u2067" in svg
     assert "ביאליק" in svg
 
@@ -152,7 +154,7 @@ def test_hebrew_values_of_a_dial_are_isolated_in_legend_and_panel() -> None:
 
 def test_pictures_in_one_page_keep_their_ids_apart() -> None:
     svg = svg_of(FIGURES["curves, colour bar"], grid())
-    both = inline(svg, "one") + inline(svg, "two")
+    both = namespace_svg_ids(svg, "one") + namespace_svg_ids(svg, "two")
     ids = [part.split('"')[0] for part in both.split(' id="')[1:]]
     assert ids
     assert len(ids) == len(set(ids))
@@ -161,6 +163,6 @@ def test_pictures_in_one_page_keep_their_ids_apart() -> None:
 
 def test_names_with_markup_stay_text_in_a_picture() -> None:
     runs = [made_run({}, 0, {"val/loss": [2.0, 1.0]})]
-    svg = svg_of(Figure(metrics=("val/loss",), title="<script>alert(1)</script> & co"), runs)
+    svg = svg_of(FigureSpec(metrics=("val/loss",), title="<script>alert(1)</script> & co"), runs)
     assert "<script" not in svg
     assert "&lt;script" in svg

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from seedbed.charts.catalogue import CATALOGUE
-from seedbed.charts.preview import preview
-from seedbed.shown import Figure
+from seedbed.charts.chart_kinds import CHART_KINDS
+from seedbed.charts.terminal_preview import preview_chart
+from seedbed.specs import FigureSpec
 
 from .made import EQUATION, grid, made_run
 
 
-@pytest.mark.parametrize("kind", CATALOGUE)
+@pytest.mark.parametrize("kind", CHART_KINDS)
 def test_every_kind_has_a_text(kind: str) -> None:
     x = "train.batch_size" if kind != "curves" else "step"
-    figure = Figure.model_validate({"kind": kind, "metrics": ("val/loss",), "x": x, "text": EQUATION})
-    text = preview(CATALOGUE[kind].gather(figure, grid()))
+    figure = FigureSpec.model_validate({"kind": kind, "metrics": ("val/loss",), "x": x, "text": EQUATION})
+    text = preview_chart(CHART_KINDS[kind].gather(figure, grid()))
     assert len(text.splitlines()) > 4
     assert max(map(len, text.splitlines())) < 200
 
 
 def test_a_falling_line_starts_at_the_top_left_and_ends_at_the_bottom_right() -> None:
     run = made_run({}, 0, {"val/loss": [3.0, 2.0, 1.0]})
-    text = preview(CATALOGUE["curves"].gather(Figure(metrics=("val/loss",)), [run]))
+    text = preview_chart(CHART_KINDS["curves"].gather(FigureSpec(metrics=("val/loss",)), [run]))
     rows = [line.partition("┤")[2] for line in text.splitlines() if "┤" in line]
     blank = "\u2800"
     assert rows[0][0] != blank
@@ -33,4 +33,4 @@ def test_a_falling_line_starts_at_the_top_left_and_ends_at_the_bottom_right() ->
 
 def test_nothing_recorded_is_said() -> None:
     run = made_run({}, 0, {}, status="planned")
-    assert "nothing is recorded" in preview(CATALOGUE["curves"].gather(Figure(), [run]))
+    assert "nothing is recorded" in preview_chart(CHART_KINDS["curves"].gather(FigureSpec(), [run]))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from seedbed.charts.curves import gather_curves
-from seedbed.charts.specs import spec_of
-from seedbed.measures.summary import RunCurves
-from seedbed.report.figures import command_of, with_stopping
-from seedbed.shown import Figure, Question
-from seedbed.study.shows import Declared
+from seedbed.charts.learning_curves import gather_learning_curves
+from seedbed.charts.vega_lite import to_vega_lite
+from seedbed.report.figures import figures_with_stopping, plot_command
+from seedbed.specs import FigureSpec, QuestionSpec
+from seedbed.stats.summary import RunCurves
+from seedbed.study.declarations import Declarations
 
 from .made import made_run
 
 LOSSES = ([3.0, 2.0, 1.12, 1.0, 1.3], [3.0, 2.0, 1.14, 1.2, 1.4])  # mean best 1.1 at 30, ± 0.1, so 20 is as good
-FIGURE = Figure(metrics=("train/loss", "val/loss"), stopping="val/loss")
+FIGURE = FigureSpec(metrics=("train/loss", "val/loss"), stopping="val/loss")
 
 
 def runs(**more: list[float]) -> list[RunCurves]:
@@ -23,46 +23,46 @@ def runs(**more: list[float]) -> list[RunCurves]:
 
 
 def test_best_and_earliest_stand_on_the_mean_over_seeds() -> None:
-    lines = gather_curves(FIGURE, runs())
-    marks = {stop.what: (stop.panel, stop.x, stop.y) for stop in lines.stops}
+    lines = gather_learning_curves(FIGURE, runs())
+    marks = {stop.rule: (stop.panel, stop.x, stop.y) for stop in lines.stopping_marks}
     assert marks == {
         "best": (0, 30.0, pytest.approx(1.1)),
         "first within one std. error": (0, 20.0, pytest.approx(1.13)),
     }
-    assert "GPT validation loss: best, step 30" in [stop.name for stop in lines.stops]
+    assert "GPT validation loss: best, step 30" in [stop.name for stop in lines.stopping_marks]
     assert any(note.startswith("Marks on the validation loss") for note in lines.notes)
 
 
 def test_copying_is_marked_where_samples_were_measured() -> None:
     copied = {"copied": [0.1, 0.2, 0.4, 0.6, 0.9], "copied[held-out]": [0.5] * 5}
-    marks = {stop.what: stop.x for stop in gather_curves(FIGURE, runs(**copied)).stops}
+    marks = {stop.rule: stop.x for stop in gather_learning_curves(FIGURE, runs(**copied)).stopping_marks}
     assert marks["samples begin to copy"] == 30.0
 
 
 def test_marks_follow_the_clock_and_the_panel_of_their_metric() -> None:
-    lines = gather_curves(FIGURE.model_copy(update={"x": "time", "colour": "model.kind"}), runs())
-    assert {stop.panel for stop in lines.stops} == {1}
-    best = next(stop for stop in lines.stops if stop.what == "best")
+    lines = gather_learning_curves(FIGURE.model_copy(update={"x": "time", "colour": "model.kind"}), runs())
+    assert {stop.panel for stop in lines.stopping_marks} == {1}
+    best = next(stop for stop in lines.stopping_marks if stop.rule == "best")
     assert best.x == pytest.approx(30 * (5.0 + 6.0) / 2 / 40)  # seconds of both seeds over their 40 steps
 
 
 def test_a_figure_without_the_metric_or_the_wish_has_no_marks() -> None:
-    assert gather_curves(Figure(metrics=("train/loss",), stopping="val/loss"), runs()).stops == ()
-    assert gather_curves(Figure(metrics=("val/loss",)), runs()).stops == ()
+    assert gather_learning_curves(FigureSpec(metrics=("train/loss",), stopping="val/loss"), runs()).stopping_marks == ()
+    assert gather_learning_curves(FigureSpec(metrics=("val/loss",)), runs()).stopping_marks == ()
 
 
 def test_marks_have_one_legend_and_words_for_a_pointer() -> None:
-    from seedbed.charts.draw import draw_lines
+    from seedbed.charts.line_chart import draw_lines
 
-    text = str(spec_of(draw_lines(gather_curves(FIGURE, runs()))))
+    text = str(to_vega_lite(draw_lines(gather_learning_curves(FIGURE, runs()))))
     assert text.count("training could stop") == 1
     assert "first within one std. error, step 20" in text
 
 
 def test_a_stopping_question_puts_marks_on_curves_of_its_metric_only() -> None:
-    asked = Question(ask="stopping", metric="val/loss")
-    figures = (Figure(), Figure(metrics=("train/loss",)), Figure(kind="against"), Figure(value="gap"))
-    marked = with_stopping(Declared(figures, (asked,)))
+    asked = QuestionSpec(ask="stopping", metric="val/loss")
+    figures = (FigureSpec(), FigureSpec(metrics=("train/loss",)), FigureSpec(kind="sweep"), FigureSpec(value="gap"))
+    marked = figures_with_stopping(Declarations(figures, (asked,)))
     assert [figure.stopping for figure in marked] == ["val/loss", None, None, None]
-    assert with_stopping(Declared(figures, ())) == figures
-    assert command_of(marked[0], "toy") == "seedbed plot toy --stopping val/loss"
+    assert figures_with_stopping(Declarations(figures, ())) == figures
+    assert plot_command(marked[0], "toy") == "seedbed plot toy --stopping val/loss"

@@ -13,16 +13,16 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from seedbed.cli import app
-from seedbed.measures.answers import answer, question_in_words
-from seedbed.measures.summary import RunCurves
-from seedbed.models.count import count_parameters
-from seedbed.records import Curve, Evaluated, Finished, Pack, Placement, Status, StoredRun, jsonable
+from seedbed.models.model_size import count_parameters
+from seedbed.records import Curve, EvaluationEvent, FinishEvent, Pack, Placement, RunStatus, StoredRun, to_jsonable
 from seedbed.settings import Settings, Value
-from seedbed.shown import Question
+from seedbed.specs import QuestionSpec
+from seedbed.stats.answers import answer_question, format_question
+from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
-from seedbed.study.files import shipped_studies
 from seedbed.study.plan import plan_named
 from seedbed.study.read import read_study
+from seedbed.study.study_files import shipped_studies
 
 STEPS = (0, 10, 20, 30, 40)
 
@@ -31,12 +31,12 @@ def run(
     dials: Mapping[str, Value],
     seed: int,
     readings: Mapping[str, Sequence[float]] | float,
-    status: Status = "finished",
+    status: RunStatus = "finished",
     seconds: float = nan,
 ) -> RunCurves:
     """A run with these readings; a number alone is a val/accuracy that it reaches at its last step."""
     rows = readings if isinstance(readings, Mapping) else {"val/accuracy": [0.0, 0.0, 0.0, 0.0, readings]}
-    settings = Settings.of({"train.steps": 40, **dials})
+    settings = Settings.from_flat({"train.steps": 40, **dials})
     stored = StoredRun(f"{dials}{seed}", seed, settings, count_parameters(settings), status, 40)
     curves = {name: Curve(np.array(STEPS[: len(row)]), np.array(row, dtype=float)) for name, row in rows.items()}
     return RunCurves(stored, dials, curves, {"compute": seconds})
@@ -47,7 +47,7 @@ def two_kinds(gpt: Sequence[float], lstm: Sequence[float]) -> list[RunCurves]:
     return [run({"model.kind": kind}, seed, value) for kind in values for seed, value in enumerate(values[kind])]
 
 
-BETTER = Question(ask="which is better", metric="val/accuracy", between="model.kind")
+BETTER = QuestionSpec(ask="which is better", metric="val/accuracy", between="model.kind")
 ALONG = {"over": "task.train_fraction"}
 
 
@@ -56,7 +56,7 @@ ALONG = {"over": "task.train_fraction"}
 
 def test_a_clear_difference_is_said_with_effect_interval_test_and_n() -> None:
     gpt, lstm = np.array([0.91, 0.93, 0.92, 0.95, 0.90, 0.94]), np.array([0.80, 0.86, 0.83, 0.81, 0.84, 0.85])
-    found = answer(BETTER, two_kinds(gpt.tolist(), lstm.tolist()))
+    found = answer_question(BETTER, two_kinds(gpt.tolist(), lstm.tolist()))
     bounds = stats.ttest_rel(gpt, lstm).confidence_interval(0.95)
     assert found.sentence == (
         f"GPT beats LSTM on val/accuracy by {np.mean(gpt - lstm):.3g} [{bounds.low:.3g}, {bounds.high:.3g}] "
@@ -69,13 +69,15 @@ def test_a_clear_difference_is_said_with_effect_interval_test_and_n() -> None:
 
 
 def test_two_seeds_cannot_tell_however_far_apart() -> None:
-    sentence = answer(BETTER, two_kinds([0.99, 0.98], [0.1, 0.2])).sentence
+    sentence = answer_question(BETTER, two_kinds([0.99, 0.98], [0.1, 0.2])).sentence
     assert sentence.startswith("GPT is ahead of LSTM on val/accuracy by 0.835 [")
     assert "p = 0.5: cannot tell with 2 seeds, whose least possible p is 0.5; 6 could tell" in sentence
 
 
 def test_six_overlapping_seeds_cannot_be_told_apart_at_5_percent() -> None:
-    sentence = answer(BETTER, two_kinds([0.9, 0.8, 0.9, 0.8, 0.9, 0.8], [0.8, 0.9, 0.8, 0.85, 0.85, 0.9])).sentence
+    sentence = answer_question(
+        BETTER, two_kinds([0.9, 0.8, 0.9, 0.8, 0.9, 0.8], [0.8, 0.9, 0.8, 0.85, 0.85, 0.9])
+    ).sentence
     assert "cannot tell apart at 5 %" in sentence
     assert "beats" not in sentence
 
@@ -85,32 +87,32 @@ def test_the_smaller_loss_and_the_smaller_time_are_ahead() -> None:
     runs = [
         run({"model.kind": kind}, seed, {"val/loss": [3, loss]}) for kind, loss in losses.items() for seed in (0, 1)
     ]
-    sentence = answer(Question(metric="val/loss", between="model.kind"), runs).sentence
+    sentence = answer_question(QuestionSpec(metric="val/loss", between="model.kind"), runs).sentence
     assert sentence.startswith("GPT is ahead of LSTM on val/loss by 0.25 [0.25, 0.25] (0.5 against 0.75;")
     timed = [
         run({"model.kind": kind}, seed, 1.0, seconds=s) for kind, s in (("gpt", 9.0), ("lstm", 4.0)) for seed in (0, 1)
     ]
-    found = answer(Question(value="seconds", between="model.kind"), timed)
+    found = answer_question(QuestionSpec(value="seconds", between="model.kind"), timed)
     assert found.sentence.startswith("LSTM is ahead of GPT on compute time in seconds by 5")
     assert "share its time equally" in found.warning
     alone = [
-        run({"model.kind": kind, "train.alone": True}, seed, 1.0, seconds=s)
+        run({"model.kind": kind, "train.exclusive": True}, seed, 1.0, seconds=s)
         for kind, s in (("gpt", 9.0), ("lstm", 4.0))
         for seed in (0, 1)
     ]
-    assert "share" not in (answer(Question(value="seconds", between="model.kind"), alone).warning or "")
+    assert "share" not in (answer_question(QuestionSpec(value="seconds", between="model.kind"), alone).warning or "")
 
 
 def test_an_early_step_is_early_and_not_better() -> None:
     slow, fast = {"val/accuracy": [0, 0.1, 0.1, 0.1, 1.0]}, {"val/accuracy": [0, 0.2, 0.2, 0.2, 0.2]}
     runs = [run({"model.kind": kind}, seed, row) for kind, row in (("gpt", slow), ("lstm", fast)) for seed in (0, 1)]
-    sentence = answer(BETTER.model_copy(update={"value": "t_f"}), runs).sentence
+    sentence = answer_question(BETTER.model_copy(update={"value": "t_f"}), runs).sentence
     assert "LSTM is earlier than GPT on t_f of val/accuracy (the first step at its best) by 30" in sentence
     assert "Early is not better in itself: the best values are GPT 1 and LSTM 0.2." in sentence
 
 
 def test_equal_groups_are_called_equal() -> None:
-    sentence = answer(BETTER, two_kinds([1.0, 1.0], [1.0, 1.0])).sentence
+    sentence = answer_question(BETTER, two_kinds([1.0, 1.0], [1.0, 1.0])).sentence
     assert sentence == "GPT and LSTM are equal on val/accuracy: 1 on the mean, paired over 2 seeds."
 
 
@@ -121,7 +123,7 @@ def test_three_groups_are_ranked_and_corrected_for_their_pairs() -> None:
         for dim, value in dims.items()
         for seed in range(9)
     ]
-    sentence = answer(Question(between="model.dim"), runs).sentence
+    sentence = answer_question(QuestionSpec(between="model.dim"), runs).sentence
     assert sentence.startswith("dim = 128 has the highest val/accuracy (")
     assert "next is dim = 64" in sentence
     assert "after Holm's correction for 3 pairs" in sentence
@@ -132,7 +134,8 @@ def test_seeds_that_do_not_match_are_compared_unpaired() -> None:
     runs = [run({"model.kind": "gpt"}, seed, 0.9) for seed in (0, 1)]
     runs += [run({"model.kind": "lstm"}, seed, 0.5 + 0.01 * seed) for seed in (7, 8)]
     assert (
-        "4 runs, not paired, exact permutation test p = 0.33: cannot tell with 4 runs" in answer(BETTER, runs).sentence
+        "4 runs, not paired, exact permutation test p = 0.33: cannot tell with 4 runs"
+        in answer_question(BETTER, runs).sentence
     )
 
 
@@ -143,7 +146,7 @@ def test_settings_are_averaged_within_each_seed_so_that_seeds_are_counted() -> N
         for share in (0.3, 0.5, 0.7)
         for seed in (0, 1)
     ]
-    found = answer(BETTER, runs)
+    found = answer_question(BETTER, runs)
     assert "by 0.2 [0.2, 0.2]" in found.sentence
     assert "paired over 2 seeds" in found.sentence
     assert "mean over 3 settings of the other dials" in found.sentence
@@ -152,8 +155,8 @@ def test_settings_are_averaged_within_each_seed_so_that_seeds_are_counted() -> N
 
 def test_two_metrics_of_the_same_runs_can_be_compared() -> None:
     readings = {"val/accuracy[order=2]": [0, 0, 0, 1.0, 1.0], "val/accuracy[order=3]": [0, 1.0, 1.0, 1.0, 1.0]}
-    question = Question(metric="val/accuracy[order=2]", and_metric="val/accuracy[order=3]", value="t_f")
-    found = answer(question, [run({}, seed, readings) for seed in range(6)])
+    question = QuestionSpec(metric="val/accuracy[order=2]", and_metric="val/accuracy[order=3]", value="t_f")
+    found = answer_question(question, [run({}, seed, readings) for seed in range(6)])
     assert found.sentence.startswith(
         "val/accuracy[order=3] is earlier than val/accuracy[order=2] on t_f of accuracy (the first step at its best) "
         "by 20 [20, 20] (10 against 30; paired over 6 seeds, exact sign-flip test p = 0.031)."
@@ -173,7 +176,7 @@ def shares(rows: Mapping[float, Sequence[float]], kind: str = "gpt") -> list[Run
 
 def test_a_trend_is_said_from_end_to_end_with_pages_test() -> None:
     rows = {0.1: [0.1, 0.2, 0.1], 0.3: [0.4, 0.3, 0.5], 0.5: [0.9, 0.8, 0.95], 0.9: [0.85, 0.9, 0.9]}
-    found = answer(Question(ask="how does it change", **ALONG), shares(rows))
+    found = answer_question(QuestionSpec(ask="how does it change", **ALONG), shares(rows))
     table = np.array(list(rows.values())).T
     page = stats.page_trend_test(table, method="exact").pvalue
     ends = stats.ttest_rel(table[:, -1], table[:, 0]).confidence_interval(0.95)
@@ -187,21 +190,21 @@ def test_a_trend_is_said_from_end_to_end_with_pages_test() -> None:
 
 def test_no_trend_is_called_one_and_a_best_value_inside_is_named() -> None:
     rows = {0.1: [0.1, 0.2], 0.3: [0.9, 0.9], 0.5: [0.2, 0.1]}
-    sentence = answer(Question(ask="how does it change", **ALONG), shares(rows)).sentence
+    sentence = answer_question(QuestionSpec(ask="how does it change", **ALONG), shares(rows)).sentence
     assert "shows no clear trend with train_fraction" in sentence
     assert sentence.endswith("; it is best at 0.3 (0.9).")
 
 
 def test_a_trend_whose_size_is_unknown_is_called_so() -> None:
     rows = {0.1: [0.1, 0.1], 0.3: [0.2, 0.11], 0.5: [0.5, 0.12], 0.9: [0.9, 0.13]}
-    sentence = answer(Question(ask="how does it change", **ALONG), shares(rows)).sentence
+    sentence = answer_question(QuestionSpec(ask="how does it change", **ALONG), shares(rows)).sentence
     assert sentence.startswith("val/accuracy rises with train_fraction")
     assert sentence.endswith("; the trend is clear, its size is not.")
 
 
 def test_each_value_of_between_gets_its_own_sentence() -> None:
     runs = shares({0.1: [0.1], 0.5: [0.5], 0.9: [0.9]}) + shares({0.1: [0.3], 0.5: [0.3], 0.9: [0.3]}, "lstm")
-    found = answer(Question(ask="how does it change", between="model.kind", **ALONG), runs)
+    found = answer_question(QuestionSpec(ask="how does it change", between="model.kind", **ALONG), runs)
     assert found.sentence.startswith("GPT: val/accuracy shows no clear trend with train_fraction")
     assert "one seed, so no interval" in found.sentence
     assert "LSTM: val/accuracy does not change with train_fraction" in found.sentence
@@ -209,7 +212,7 @@ def test_each_value_of_between_gets_its_own_sentence() -> None:
 
 def test_replays_along_alpha_are_not_tested() -> None:
     runs = [run({}, seed, {"val/loss": [4, 3, 2, 1, 1]}) for seed in (0, 1)]
-    found = answer(Question(ask="how does it change", metric="val/loss", over="alpha"), runs)
+    found = answer_question(QuestionSpec(ask="how does it change", metric="val/loss", over="alpha"), runs)
     assert found.sentence == (
         "val/loss falls with alpha, from 4 at 0.1 to 1 at 1.0 (−3 [−3, −3], paired over 2 seeds; "
         "no test, since these are records of the same runs)."
@@ -218,8 +221,8 @@ def test_replays_along_alpha_are_not_tested() -> None:
 
 
 def test_a_dial_of_words_is_compared_instead() -> None:
-    question = Question(ask="how does it change", over="model.kind")
-    assert answer(question, two_kinds([0.9, 0.8], [0.1, 0.2])).sentence.startswith("GPT is ahead of LSTM")
+    question = QuestionSpec(ask="how does it change", over="model.kind")
+    assert answer_question(question, two_kinds([0.9, 0.8], [0.1, 0.2])).sentence.startswith("GPT is ahead of LSTM")
 
 
 # ---- smallest and largest ----
@@ -227,7 +230,7 @@ def test_a_dial_of_words_is_compared_instead() -> None:
 
 def test_the_smallest_value_is_the_first_where_every_seed_passes() -> None:
     rows = {0.1: [0.1, 0.2], 0.3: [0.95, 0.8], 0.5: [0.9, 0.95], 0.9: [1.0, 1.0]}
-    found = answer(Question(ask="smallest", at_least=0.9, **ALONG), shares(rows))
+    found = answer_question(QuestionSpec(ask="smallest", at_least=0.9, **ALONG), shares(rows))
     assert found.sentence == (
         "The smallest train_fraction with val/accuracy ≥ 0.9 is 0.5 "
         "(in 2 of 2 seeds, 95 % interval of the share [0.158, 1]; at 0.3 in 1 of 2 seeds)."
@@ -237,7 +240,7 @@ def test_the_smallest_value_is_the_first_where_every_seed_passes() -> None:
 
 def test_values_that_fail_on_the_good_side_are_named() -> None:
     rows = {0.1: [0.1, 0.2], 0.3: [0.95, 0.9], 0.5: [0.9, 0.2]}
-    sentence = answer(Question(ask="smallest", at_least=0.9, **ALONG), shares(rows)).sentence
+    sentence = answer_question(QuestionSpec(ask="smallest", at_least=0.9, **ALONG), shares(rows)).sentence
     assert sentence.endswith(", but not at 0.5 (1 of 2 seeds).")
 
 
@@ -248,8 +251,8 @@ def test_the_largest_value_can_need_two_conditions_for_each_setting() -> None:
 
     runs = [memorising("gpt", 0.1, 1.0, 0.1), memorising("gpt", 0.3, 1.0, 0.4), memorising("gpt", 0.5, 1.0, 0.9)]
     runs += [memorising("lstm", 0.1, 0.5, 0.1), memorising("lstm", 0.3, 1.0, 0.9), memorising("lstm", 0.5, 1.0, 0.9)]
-    question = Question(ask="largest", at_most=0.5, and_metric="train/accuracy", and_at_least=0.99, **ALONG)
-    found = answer(question, runs)
+    question = QuestionSpec(ask="largest", at_most=0.5, and_metric="train/accuracy", and_at_least=0.99, **ALONG)
+    found = answer_question(question, runs)
     assert "GPT: the largest train_fraction with val/accuracy ≤ 0.5 and train/accuracy ≥ 0.99 is 0.3" in found.sentence
     assert "LSTM: no train_fraction tried (0.1, 0.3 and 0.5) has" in found.sentence
     assert found.numbers["LSTM"]["level"] is None
@@ -265,7 +268,7 @@ def test_slopes_per_doubling_are_compared_over_seeds() -> None:
         for dim in (32, 64, 128, 256)
         for seed in range(6)
     ]
-    found = answer(Question(ask="which scales better", over="model.dim", between="model.kind"), runs)
+    found = answer_question(QuestionSpec(ask="which scales better", over="model.dim", between="model.kind"), runs)
     assert found.sentence.startswith(
         "GPT scales better with dim than LSTM: per doubling of dim, val/accuracy changes by "
     )
@@ -281,8 +284,8 @@ def test_losses_scale_by_factors() -> None:
         for dim in (32, 64, 128)
         for seed in (0, 1)
     ]
-    question = Question(ask="which scales better", metric="val/loss", over="model.dim", between="model.kind")
-    sentence = answer(question, runs).sentence
+    question = QuestionSpec(ask="which scales better", metric="val/loss", over="model.dim", between="model.kind")
+    sentence = answer_question(question, runs).sentence
     assert "changes by GPT ×0.5 and LSTM ×0.707 (ratio 1.41 [1.41, 1.41]" in sentence
     assert sentence.startswith("Whether GPT or LSTM scales better")
     assert "cannot be told" in sentence
@@ -295,7 +298,9 @@ def test_losses_scale_by_factors() -> None:
 def test_labels_are_counted_with_the_delay_and_the_definition() -> None:
     grokked = {"train/accuracy": [0, 1, 1, 1, 1], "val/accuracy": [0, 0, 0, 1, 1]}
     memorised = {"train/accuracy": [0, 1, 1, 1, 1], "val/accuracy": [0, 0, 0, 0, 0]}
-    found = answer(Question(ask="grokking"), [run({}, 0, grokked), run({}, 1, grokked), run({}, 2, memorised)])
+    found = answer_question(
+        QuestionSpec(ask="grokking"), [run({}, 0, grokked), run({}, 1, grokked), run({}, 2, memorised)]
+    )
     assert found.sentence.startswith("Of 3 runs, 1 memorised and 2 grokked; share grokked 0.667 [0.0943, 0.992]; ")
     assert "took 20 steps [20, 20] (mean over 2)" in found.sentence
     assert "grokked: validation accuracy is at most 0.5 when" in found.sentence
@@ -308,13 +313,13 @@ def test_stopping_is_advised_for_each_point() -> None:
         for kind, best in (("gpt", 1.0), ("lstm", 1.5))
         for seed in (0, 1)
     ]
-    found = answer(Question(ask="stopping", metric="val/loss"), runs)
+    found = answer_question(QuestionSpec(ask="stopping", metric="val/loss"), runs)
     assert "GPT: val/loss is best at step 20 (1.05, ± 0.05, standard error over 2 seeds)" in found.sentence
     assert "the 20 steps after it bought nothing" in found.sentence
     assert found.numbers["LSTM"]["best"] == 20
     assert (
         "no value of norm is best"
-        in answer(Question(ask="stopping", metric="norm"), [run({}, 0, {"norm": [1]})]).sentence
+        in answer_question(QuestionSpec(ask="stopping", metric="norm"), [run({}, 0, {"norm": [1]})]).sentence
     )
 
 
@@ -322,13 +327,13 @@ def test_stopping_is_advised_for_each_point() -> None:
 
 EVERY_KIND = [
     BETTER,
-    Question(ask="how does it change", **ALONG),
-    Question(ask="how does it change", over="alpha"),
-    Question(ask="smallest", at_least=0.9, **ALONG),
-    Question(ask="largest", at_most=0.9, **ALONG),
-    Question(ask="which scales better", between="model.kind", **ALONG),
-    Question(ask="grokking"),
-    Question(ask="stopping"),
+    QuestionSpec(ask="how does it change", **ALONG),
+    QuestionSpec(ask="how does it change", over="alpha"),
+    QuestionSpec(ask="smallest", at_least=0.9, **ALONG),
+    QuestionSpec(ask="largest", at_most=0.9, **ALONG),
+    QuestionSpec(ask="which scales better", between="model.kind", **ALONG),
+    QuestionSpec(ask="grokking"),
+    QuestionSpec(ask="stopping"),
 ]
 
 
@@ -362,42 +367,44 @@ EVERY_KIND = [
         "one seed",
     ],
 )
-def test_whatever_is_missing_every_kind_of_question_gets_a_sentence(question: Question, runs: list[RunCurves]) -> None:
-    found = answer(question, runs)
+def test_whatever_is_missing_every_kind_of_question_gets_a_sentence(
+    question: QuestionSpec, runs: list[RunCurves]
+) -> None:
+    found = answer_question(question, runs)
     assert found.sentence.endswith((".", ".)"))
     assert len(found.sentence) > 20
-    json.dumps(jsonable(found.numbers), allow_nan=False)
+    json.dumps(to_jsonable(found.numbers), allow_nan=False)
 
 
 def test_runs_left_out_are_counted_in_the_warning() -> None:
     runs = two_kinds([0.9, 0.8, 0.9], [0.1, 0.2, 0.1])
     runs[2] = run({"model.kind": "gpt"}, 2, 0.9, "diverged")
-    found = answer(BETTER, runs)
+    found = answer_question(BETTER, runs)
     assert "paired over 2 seeds" in found.sentence
     assert found.warning.startswith("left out: 1 of 6 runs diverged")
 
 
 def test_an_unknown_reading_is_answered_with_those_there_are() -> None:
-    sentence = answer(Question(metric="val/acuracy", between="model.kind"), two_kinds([1], [1])).sentence
+    sentence = answer_question(QuestionSpec(metric="val/acuracy", between="model.kind"), two_kinds([1], [1])).sentence
     assert sentence == "There is no answer: no run has a reading val/acuracy; there are val/accuracy."
 
 
 def test_only_narrows_the_runs() -> None:
-    question = Question(ask="smallest", at_least=0.9, only={"model.kind": "lstm"}, **ALONG)
+    question = QuestionSpec(ask="smallest", at_least=0.9, only={"model.kind": "lstm"}, **ALONG)
     runs = shares({0.1: [0.95]}) + shares({0.1: [0.1], 0.5: [0.95]}, "lstm")
-    assert "is 0.5" in answer(question, runs).sentence
-    assert "no run has the settings" in answer(question, shares({0.1: [0.95]})).sentence
+    assert "is 0.5" in answer_question(question, runs).sentence
+    assert "no run has the settings" in answer_question(question, shares({0.1: [0.95]})).sentence
 
 
 def test_a_question_without_words_of_its_own_is_worded() -> None:
-    assert question_in_words(BETTER) == "which is better: val/accuracy between model.kind"
-    assert question_in_words(Question(ask="grokking", text="Does it grok?")) == "Does it grok?"
+    assert format_question(BETTER) == "which is better: val/accuracy between model.kind"
+    assert format_question(QuestionSpec(ask="grokking", text="Does it grok?")) == "Does it grok?"
 
 
 @pytest.mark.parametrize("name", [name for name in shipped_studies() if name.startswith("arithmetic/")])
 def test_every_shipped_question_has_an_answer_before_any_run(name: str) -> None:
     for question in read_study(shipped_studies()[name]).questions:
-        assert answer(question, []).sentence.startswith("There is no answer yet")
+        assert answer_question(question, []).sentence.startswith("There is no answer yet")
 
 
 # ---- the verbs ----
@@ -416,8 +423,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [pack] = store.claim([Pack("p", plan.runs, 1)], lambda _: Placement())
         with store.lock(pack.id):
             slots = tuple(range(len(plan.runs)))
-            happened = [Evaluated(step, slots, READINGS, values / (1 + step)) for step in (0, 10)]
-            store.record(pack.id, [*happened, *(Finished(slot, 10) for slot in slots)])
+            happened = [EvaluationEvent(step, slots, READINGS, values / (1 + step)) for step in (0, 10)]
+            store.record(pack.id, [*happened, *(FinishEvent(slot, 10) for slot in slots)])
             store.finish(pack.id)
     return folder
 

@@ -82,7 +82,7 @@ def test_baseline_tells_what_n_grams_know_of_held_out_text(tmp_path):
 
 def test_baseline_refuses_what_it_cannot_count(tmp_path):
     (tmp_path / "own.txt").write_text("ab" * 5000, encoding="utf-8")
-    for words, said in ((["--orders", "two"], "--orders two"), (["--tokens", "runes"], "task.tokens = runes")):
+    for words, said in ((["--orders", "two"], "--orders two"), (["--tokens", "runes"], "task.tokenizer = runes")):
         done = runner.invoke(app, ["data", "baseline", "own.txt", *words])
         assert done.exit_code == 2
         assert said in done.stderr

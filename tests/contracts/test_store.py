@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from seedbed.errors import Busy, MissingData, UsageError
-from seedbed.records import Cost, Diverged, Evaluated, Finished, Happening, Measured, Pack, Placement
+from seedbed.records import Cost, CostEvent, DivergenceEvent, EvaluationEvent, FinishEvent, Pack, Placement, StoredEvent
 from seedbed.settings import Settings
 from seedbed.store import Store
 from tests.store.toy import PLACEMENT, claim, evaluated, make_pack, make_plan, make_run, saved, train
@@ -85,7 +85,7 @@ class StoreContract:
         runs = make_plan(2).runs
         store.register(make_plan(2))
         [pack_id] = claim(store, runs)
-        store.record(pack_id, [Finished(0, 4)])
+        store.record(pack_id, [FinishEvent(0, 4)])
         store.save(pack_id, saved(4))
         assert claim(store, runs[:1]) == []
         assert claim(store, runs[1:]) == [pack_id]
@@ -116,11 +116,11 @@ class StoreContract:
     def test_the_same_events_again_change_nothing(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
-        events: list[Happening] = [
+        events: list[StoredEvent] = [
             evaluated(1, [0, 1], [0.5, math.nan]),
-            Diverged(1, 1, "NaN"),
+            DivergenceEvent(1, 1, "NaN"),
             evaluated(2, [0], [0.4]),
-            Finished(0, 1),
+            FinishEvent(0, 1),
         ]
         store.record(pack_id, events)
         before = store.runs("toy"), values(store, make_run(0).id), store.run(make_run(1).id)
@@ -135,8 +135,8 @@ class StoreContract:
     def test_an_ended_run_ignores_later_events(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
-        store.record(pack_id, [evaluated(1, [0, 1], [0.5, 0.6]), Finished(0, 1), evaluated(1, [0], [9.0])])
-        store.record(pack_id, [evaluated(2, [0, 1], [9.0, 0.7]), Diverged(0, 2, "late")])
+        store.record(pack_id, [evaluated(1, [0, 1], [0.5, 0.6]), FinishEvent(0, 1), evaluated(1, [0], [9.0])])
+        store.record(pack_id, [evaluated(2, [0, 1], [9.0, 0.7]), DivergenceEvent(0, 2, "late")])
         assert values(store, make_run(0).id) == {1: 0.5}
         assert values(store, make_run(1).id) == {1: 0.6, 2: 0.7}
         assert store.run(make_run(0).id).status == "finished"
@@ -145,8 +145,10 @@ class StoreContract:
         """Overlapping sets of names at one step: the later number wins, the others stay."""
         store.register(make_plan(1))
         [pack_id] = claim(store, make_plan(1).runs)
-        store.record(pack_id, [Evaluated(3, (0,), ("a", "b"), np.array([[1.0, 2.0]])), evaluated(1, [0], [8.0], "b")])
-        store.record(pack_id, [Evaluated(3, (0,), ("b", "c"), np.array([[7.0, math.inf]]))])
+        store.record(
+            pack_id, [EvaluationEvent(3, (0,), ("a", "b"), np.array([[1.0, 2.0]])), evaluated(1, [0], [8.0], "b")]
+        )
+        store.record(pack_id, [EvaluationEvent(3, (0,), ("b", "c"), np.array([[7.0, math.inf]]))])
         found = {name: values(store, make_run(0).id, name) for name in "abc"}
         assert found == {"a": {3: 1.0}, "b": {1: 8.0, 3: 7.0}, "c": {3: math.inf}}
 
@@ -183,30 +185,30 @@ class StoreContract:
     def test_what_a_pack_costs_is_what_was_told_last(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
-        assert (store.packs_of("toy")[0].cost, store.packs_of("toy")[0].bytes) == (Cost(), 1_000)
-        last = Cost({"compute": 2.5, "save": 0.5}, {"compute": 10, "save": 1}, steady=300, peak=700)
-        store.record(pack_id, [Measured(1, Cost({"compute": 1.0})), evaluated(2, [0], [0.5]), Measured(2, last)])
+        assert (store.study_packs("toy")[0].cost, store.study_packs("toy")[0].predicted_bytes) == (Cost(), 1_000)
+        last = Cost({"compute": 2.5, "save": 0.5}, {"compute": 10, "save": 1}, steady_bytes=300, peak_bytes=700)
+        store.record(pack_id, [CostEvent(1, Cost({"compute": 1.0})), evaluated(2, [0], [0.5]), CostEvent(2, last)])
         store.save(pack_id, saved(2))
-        assert (store.packs_of("toy")[0].cost, store.packs_of("toy")[0].bytes) == (last, 1_000)
-        assert last.each("compute") == 0.25
-        assert last.each("evaluate") is None
+        assert (store.study_packs("toy")[0].cost, store.study_packs("toy")[0].predicted_bytes) == (last, 1_000)
+        assert last.mean_seconds("compute") == 0.25
+        assert last.mean_seconds("evaluate") is None
 
     def test_resume_drops_what_came_after_the_save(self, store: Store) -> None:
         store.register(make_plan(3))
         [pack_id] = claim(store, make_plan(3).runs)
-        store.record(pack_id, [evaluated(1, [0, 1, 2], [1.0, 1.1, 1.2]), evaluated(2, [0], [1.0]), Finished(0, 1)])
+        store.record(pack_id, [evaluated(1, [0, 1, 2], [1.0, 1.1, 1.2]), evaluated(2, [0], [1.0]), FinishEvent(0, 1)])
         store.save(pack_id, saved(1, [0, 1]))
-        later: list[Happening] = [
+        later: list[StoredEvent] = [
             evaluated(2, [1, 2], [0.1, 0.2]),
-            Diverged(1, 2, "inf"),
+            DivergenceEvent(1, 2, "inf"),
             evaluated(3, [2], [0.3]),
-            Finished(2, 2),
+            FinishEvent(2, 2),
         ]
         store.record(pack_id, later)
         found = store.resume(pack_id)
         assert found is not None
         assert found[0] == 1
-        runs = store.members(pack_id)
+        runs = store.pack_members(pack_id)
         assert [(run.status, run.step, run.cause) for run in runs] == [
             ("finished", 1, None),
             ("running", 1, None),
@@ -217,9 +219,9 @@ class StoreContract:
     def test_resume_without_a_save_drops_everything(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
-        store.record(pack_id, [evaluated(0, [0, 1], [1.0, 2.0]), Finished(0, 0), Diverged(1, 0, "NaN")])
+        store.record(pack_id, [evaluated(0, [0, 1], [1.0, 2.0]), FinishEvent(0, 0), DivergenceEvent(1, 0, "NaN")])
         assert store.resume(pack_id) is None
-        assert [(run.status, run.cause) for run in store.members(pack_id)] == [("running", None)] * 2
+        assert [(run.status, run.cause) for run in store.pack_members(pack_id)] == [("running", None)] * 2
         assert values(store, make_run(0).id) == {}
 
     def test_best_is_the_saved_step_with_the_lowest_finite_loss(self, store: Store) -> None:
@@ -229,7 +231,7 @@ class StoreContract:
             store.record(pack_id, [evaluated(step, [0, 1], losses)])
             store.save(pack_id, saved(step, [0, 1], weight=10.0 * step))
         store.record(pack_id, [evaluated(5, [0, 1], [0.1, 0.1])])  # never saved, so never best
-        assert [run.best for run in store.runs("toy")] == [1, 2]
+        assert [run.best_step for run in store.runs("toy")] == [1, 2]
         assert store.load_weights(make_run(0).id, "best")["w"].tolist() == np.full((2, 3), 10.0).tolist()
         assert store.load_weights(make_run(1).id, "last")["w"].tolist() == np.full((2, 3), 41.0).tolist()
         assert store.load_weights("0001", 3)["w"].tolist() == np.full((2, 3), 31.0).tolist()
@@ -248,7 +250,7 @@ class StoreContract:
     def test_stopped_and_failed_runs_go_on_from_their_save(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
-        store.record(pack_id, [evaluated(1, [0, 1], [1.0, 2.0]), Finished(0, 1)])
+        store.record(pack_id, [evaluated(1, [0, 1], [1.0, 2.0]), FinishEvent(0, 1)])
         store.save(pack_id, saved(1))
         store.stop(pack_id)
         assert [run.status for run in store.runs("toy")] == ["finished", "stopped"]
@@ -259,12 +261,15 @@ class StoreContract:
         ]
         assert claim(store, make_plan(2).runs) == [pack_id]
         store.resume(pack_id)
-        assert [(run.status, run.cause) for run in store.members(pack_id)] == [("finished", None), ("running", None)]
+        assert [(run.status, run.cause) for run in store.pack_members(pack_id)] == [
+            ("finished", None),
+            ("running", None),
+        ]
 
     def test_finish_needs_all_runs_to_have_ended(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
-        store.record(pack_id, [Finished(0, 1)])
+        store.record(pack_id, [FinishEvent(0, 1)])
         with pytest.raises(ValueError, match=make_run(1).id):
             store.finish(pack_id)
 
@@ -276,7 +281,7 @@ class StoreContract:
         store.resume(pack_id, {"torch": "2.12"})
         store.resume(pack_id, {"torch": "2.13"})
         expected = ({"step": 0, "torch": "2.12"}, {"step": 4, "torch": "2.13"})
-        assert store.packs_of("toy")[0].environment == expected
+        assert store.study_packs("toy")[0].environment == expected
 
     # ---- going back ----
 
@@ -321,7 +326,7 @@ class StoreContract:
         [pack_id] = claim(store, runs)
         assert store.remove("toy", [runs[1].id]) == [runs[1].id]
         assert [run.id for run in store.runs()] == [runs[0].id, runs[2].id]
-        assert [run.id for run in store.members(pack_id)] == [run.id for run in runs]
+        assert [run.id for run in store.pack_members(pack_id)] == [run.id for run in runs]
         train(store, pack_id)
         assert [run.status for run in store.runs("toy")] == ["finished", "finished"]
         with pytest.raises(MissingData):
@@ -347,7 +352,9 @@ class StoreContract:
 
     def test_settings_come_back_equal_whatever_their_kind(self, store: Store) -> None:
         run = make_run(0)
-        lstm = type(run)("ab", 7, {}, Settings.of({"model.kind": "lstm", "train.betas": (0.9, 0.98)}), run.parameters)
+        lstm = type(run)(
+            "ab", 7, {}, Settings.from_flat({"model.kind": "lstm", "train.betas": (0.9, 0.98)}), run.parameters
+        )
         store.register(type(make_plan(1))("toy", "", (), (lstm,)))
         assert store.run("ab").settings == lstm.settings
 

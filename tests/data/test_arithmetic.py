@@ -7,29 +7,29 @@ import itertools
 import numpy as np
 import pytest
 
-from seedbed.data.arithmetic import context_length, split, table, vocabulary, vocabulary_size
-from seedbed.settings import Arithmetic
+from seedbed.data.arithmetic import build_equation_table, context_length, split_equations, vocabulary, vocabulary_size
+from seedbed.settings import ArithmeticSettings
 
 SIGNS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
 
 
-def texts(task: Arithmetic) -> list[str]:
+def texts(task: ArithmeticSettings) -> list[str]:
     words = vocabulary(task)
-    return [" ".join(words[token] for token in row) for row in table(task).tokens]
+    return [" ".join(words[token] for token in row) for row in build_equation_table(task).tokens]
 
 
 def test_the_vocabulary_is_numbers_operator_equals_bos_eos_pad():
-    words = vocabulary(Arithmetic(p=31))
+    words = vocabulary(ArithmeticSettings(p=31))
     assert words[:31] == [str(i) for i in range(31)]
     assert words[31:] == ["+", "=", "BOS", "EOS", "PAD"]
-    assert len(words) == vocabulary_size(Arithmetic(p=31)) == 36
-    assert vocabulary_size(Arithmetic(p=11)) == 16
+    assert len(words) == vocabulary_size(ArithmeticSettings(p=31)) == 36
+    assert vocabulary_size(ArithmeticSettings(p=11)) == 16
 
 
 @pytest.mark.parametrize("operator", ["+", "-", "*"])
 @pytest.mark.parametrize("order", [2, 3])
 def test_every_ordered_tuple_is_there_once_with_its_result(operator, order):
-    task = Arithmetic(p=5, operator=operator, orders=(order,))
+    task = ArithmeticSettings(p=5, operator=operator, orders=(order,))
     expected = []
     for operands in itertools.product(range(5), repeat=order):
         result = operands[0]
@@ -41,7 +41,7 @@ def test_every_ordered_tuple_is_there_once_with_its_result(operator, order):
 
 @pytest.mark.parametrize("order", [2, 3])
 def test_division_undoes_multiplication_and_never_divides_by_zero(order):
-    task = Arithmetic(p=7, operator="/", orders=(order,))
+    task = ArithmeticSettings(p=7, operator="/", orders=(order,))
     rows = texts(task)
     assert len(rows) == len(set(rows)) == 7 * 6 ** (order - 1) == task.n_equations(order)
     for row in rows:
@@ -52,7 +52,7 @@ def test_division_undoes_multiplication_and_never_divides_by_zero(order):
 
 
 def test_mixed_orders_pad_the_short_ones_on_the_right():
-    task = Arithmetic(p=11, orders=(2, 3))
+    task = ArithmeticSettings(p=11, orders=(2, 3))
     rows = texts(task)
     assert context_length(task) == 8
     assert rows[0] == "BOS 0 + 0 = 0 EOS PAD PAD"
@@ -61,11 +61,11 @@ def test_mixed_orders_pad_the_short_ones_on_the_right():
 
 
 def test_only_the_result_and_eos_are_scored():
-    task = Arithmetic(p=11, orders=(2, 3))
-    equations, words = table(task), vocabulary(task)
-    targets = np.take_along_axis(equations.tokens[:, 1:], equations.scored, axis=1)
+    task = ArithmeticSettings(p=11, orders=(2, 3))
+    equations, words = build_equation_table(task), vocabulary(task)
+    targets = np.take_along_axis(equations.tokens[:, 1:], equations.scored_positions, axis=1)
     assert {words[token] for token in targets[:, 1]} == {"EOS"}
-    inputs = np.take_along_axis(equations.tokens[:, :-1], equations.scored, axis=1)
+    inputs = np.take_along_axis(equations.tokens[:, :-1], equations.scored_positions, axis=1)
     assert {words[token] for token in inputs[:, 0]} == {"="}
 
 
@@ -75,7 +75,7 @@ def test_only_the_result_and_eos_are_scored():
      (0.7, (673, 288)), (0.8, (769, 192)), (0.9, (865, 96))],
 )  # fmt: skip
 def test_split_sizes_are_those_of_the_report(fraction, sizes):
-    train, val = split(Arithmetic(train_fraction=fraction), seed=42)
+    train, val = split_equations(ArithmeticSettings(train_fraction=fraction), seed=42)
     assert (len(train), len(val)) == sizes
     assert sorted([*train, *val]) == list(range(961))
 
@@ -83,19 +83,19 @@ def test_split_sizes_are_those_of_the_report(fraction, sizes):
 def test_the_split_is_the_starter_codes_shuffle_of_a_list():
     shuffled = list(range(961))
     np.random.RandomState(7).shuffle(shuffled)
-    train, val = split(Arithmetic(), seed=7)
+    train, val = split_equations(ArithmeticSettings(), seed=7)
     assert [*train, *val] == shuffled
 
 
 def test_half_of_each_order_trains_in_the_mixed_set():
-    task = Arithmetic(p=11, orders=(2, 3))
-    train, _ = split(task, seed=0)
-    orders = table(task).order[train]
+    task = ArithmeticSettings(p=11, orders=(2, 3))
+    train, _ = split_equations(task, seed=0)
+    orders = build_equation_table(task).n_operands[train]
     assert ((orders == 2).sum(), (orders == 3).sum()) == (60, 666)  # 60.5 and 665.5 round to even
 
 
 def test_a_fraction_of_one_keeps_one_validation_sample():
-    train, val = split(Arithmetic(p=5, train_fraction=1.0), seed=3)
+    train, val = split_equations(ArithmeticSettings(p=5, train_fraction=1.0), seed=3)
     assert len(train) == 25
     assert val.tolist() == [train[-1]]
 
@@ -104,5 +104,5 @@ def test_the_table_has_not_changed_under_its_digest():
     """`arithmetic/1` in run ids stands for this table: change one and the other must change too."""
     import hashlib
 
-    tokens = table(Arithmetic(p=31, orders=(2, 3), operator="-")).tokens
+    tokens = build_equation_table(ArithmeticSettings(p=31, orders=(2, 3), operator="-")).tokens
     assert hashlib.sha256(tokens.astype("<i8").tobytes()).hexdigest()[:16] == "4c896b10a9f68428"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.data.bpe import Gpt1, Trained, read_ids
-from seedbed.data.documents import from_text
-from seedbed.data.text import encode_corpus
+from seedbed.data.bpe import ByteLevelBPETokenizer, GPT1Tokenizer, read_token_ids
+from seedbed.data.documents import corpus_from_text
+from seedbed.data.tokenizers import encode_corpus
 from seedbed.errors import MissingData, UsageError
 
 TEXT = "the cat sat on the mat, the cat sat; \u05e9\u05dc\u05d5\u05dd \u05e9\u05dc\u05d5\u05dd \U0001f600\n" * 20
-TRAINED = Trained.of(from_text("t", TEXT), size=300)
+TRAINED = ByteLevelBPETokenizer.train(corpus_from_text("t", TEXT), vocab_size=300)
 
 
 @given(st.text())
@@ -35,7 +35,7 @@ def test_its_counts_of_characters_and_bytes_are_those_of_the_text(text):
 def test_streamed_pieces_never_show_half_a_character(text):
     decoder = TRAINED.decoder()
     shown = [decoder.feed([one]) for one in TRAINED.encode(text)]
-    assert "".join(shown) + decoder.end() == text
+    assert "".join(shown) + decoder.flush() == text
     assert all("\ufffd" not in piece for piece in shown) or "\ufffd" in text
 
 
@@ -49,33 +49,33 @@ def test_merges_make_texts_shorter_and_ids_leave_room_for_padding():
 
 def test_a_document_gives_the_ids_of_its_text():
     text = "the  cat\n  sat \n\n on"
-    assert np.array_equal(encode_corpus(from_text("t", text), TRAINED).ids, TRAINED.encode(text))
+    assert np.array_equal(encode_corpus(corpus_from_text("t", text), TRAINED).ids, TRAINED.encode(text))
 
 
 def test_training_twice_gives_the_same_vocabulary():
-    again = Trained.of(from_text("t", TEXT), size=300)
+    again = ByteLevelBPETokenizer.train(corpus_from_text("t", TEXT), vocab_size=300)
     assert again.digest == TRAINED.digest
-    assert Trained.of(from_text("t", TEXT), size=262).digest != TRAINED.digest
+    assert ByteLevelBPETokenizer.train(corpus_from_text("t", TEXT), vocab_size=262).digest != TRAINED.digest
 
 
 def test_too_small_a_vocabulary_is_refused():
     with pytest.raises(UsageError, match="at least 257"):
-        Trained.of(from_text("t", TEXT), size=256)
+        ByteLevelBPETokenizer.train(corpus_from_text("t", TEXT), vocab_size=256)
 
 
 def test_without_the_extra_the_message_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingData, match=r"pip install 'seedbed\[bpe\]'"):
-        Trained.of(from_text("t", TEXT), size=300)
+        ByteLevelBPETokenizer.train(corpus_from_text("t", TEXT), vocab_size=300)
 
 
 @pytest.fixture
-def small(tmp_path) -> Gpt1:
+def small(tmp_path) -> GPT1Tokenizer:
     """A vocabulary in GPT-1's form: letters, letters that end a word, and two merges."""
     texts = ["<unk>", "a", "b", "a</w>", "b</w>", "ab", "ab</w>"]
     (tmp_path / "encoder.json").write_text(json.dumps({text: i for i, text in enumerate(texts)}))
     (tmp_path / "merges.bpe").write_text("#version: 0.2\na b\na b</w>\n")
-    return Gpt1.load(tmp_path / "encoder.json", tmp_path / "merges.bpe")
+    return GPT1Tokenizer.from_files(tmp_path / "encoder.json", tmp_path / "merges.bpe")
 
 
 def test_gpt1_lower_cases_and_maps_what_it_cannot_spell_to_unknown(small):
@@ -90,7 +90,7 @@ def test_a_file_that_is_no_vocabulary_is_refused(tmp_path, content):
     (tmp_path / "encoder.json").write_text(content)
     (tmp_path / "merges.bpe").write_text("#version\n")
     with pytest.raises(MissingData, match=r"encoder\.json"):
-        Gpt1.load(tmp_path / "encoder.json", tmp_path / "merges.bpe")
+        GPT1Tokenizer.from_files(tmp_path / "encoder.json", tmp_path / "merges.bpe")
 
 
 def stored(path, tokens, sizes):
@@ -99,7 +99,7 @@ def stored(path, tokens, sizes):
 
 
 def test_stored_ids_are_taken_as_they_are(tmp_path):
-    encoded = read_ids(stored(tmp_path / "t.npz", [5, 1, 7], [2, 0, 1]), size=8)
+    encoded = read_token_ids(stored(tmp_path / "t.npz", [5, 1, 7], [2, 0, 1]), vocab_size=8)
     assert encoded.ids.tolist() == [5, 1, 7]
     assert encoded.starts.tolist() == [0, 2, 2]
 
@@ -110,10 +110,10 @@ def test_stored_ids_are_taken_as_they_are(tmp_path):
 )
 def test_stored_ids_that_do_not_fit_are_refused(tmp_path, tokens, sizes, message):
     with pytest.raises(UsageError, match=message):
-        read_ids(stored(tmp_path / "t.npz", tokens, sizes), size=8)
+        read_token_ids(stored(tmp_path / "t.npz", tokens, sizes), vocab_size=8)
 
 
 def test_a_file_that_holds_no_ids_is_refused(tmp_path):
     (tmp_path / "t.npz").write_bytes(b"not a zip")
     with pytest.raises(MissingData, match=r"t\.npz holds no stored ids"):
-        read_ids(tmp_path / "t.npz", size=8)
+        read_token_ids(tmp_path / "t.npz", vocab_size=8)

@@ -12,9 +12,16 @@ from pathlib import Path
 import pytest
 
 from seedbed.data import corpora
-from seedbed.data.catalogue import CATALOGUE, Named, Part, Stored
-from seedbed.data.corpora import find_named, open_corpus, open_gpt1, open_ids, open_labelled, place
-from seedbed.data.documents import digest, text_pieces
+from seedbed.data.catalogue import CATALOGUE, CorpusEntry, CorpusPart, StoredFile
+from seedbed.data.corpora import (
+    ensure_local_file,
+    get_corpus_entry,
+    load_gpt1_tokenizer,
+    open_corpus,
+    open_labelled_texts,
+    open_token_ids,
+)
+from seedbed.data.documents import corpus_digest, iter_text
 from seedbed.errors import MissingData, UsageError
 
 CONTENT = b"to be or not to be\n" * 500
@@ -70,14 +77,14 @@ def server(alone, monkeypatch):
         server.shutdown()
 
 
-WHOLE = Stored("texts/whole.txt", sha(CONTENT), len(CONTENT), "whole.txt")
-TEXTS = Stored("texts/folder", sha(b"firstsecond"), 11, "texts", is_folder=True)
+WHOLE = StoredFile("texts/whole.txt", sha(CONTENT), len(CONTENT), "whole.txt")
+TEXTS = StoredFile("texts/folder", sha(b"firstsecond"), 11, "texts", is_folder=True)
 
 
 @pytest.fixture
-def named(monkeypatch) -> Named:
-    parts = (Part("train", "text", (WHOLE,)), Part("folder", "text", (TEXTS,)))
-    made = Named("mine", "a test", "none", parts, "me/repo", "abc")
+def named(monkeypatch) -> CorpusEntry:
+    parts = (CorpusPart("train", "text", (WHOLE,)), CorpusPart("folder", "text", (TEXTS,)))
+    made = CorpusEntry("mine", "a test", "none", parts, "me/repo", "abc")
     monkeypatch.setitem(CATALOGUE, "mine", made)
     return made
 
@@ -88,7 +95,7 @@ def left_in(folder: Path) -> list[str]:
 
 def test_a_corpus_is_fetched_once_and_then_taken_from_the_cache(server, named, alone):
     shown = []
-    path = place(named, WHOLE, lambda what, done, total: shown.append((what, done, total)))
+    path = ensure_local_file(named, WHOLE, lambda what, done, total: shown.append((what, done, total)))
     assert path.read_bytes() == CONTENT
     assert shown[-1] == ("whole.txt", len(CONTENT), len(CONTENT))
     assert open_corpus("mine").documents[0].path == path
@@ -98,7 +105,7 @@ def test_a_corpus_is_fetched_once_and_then_taken_from_the_cache(server, named, a
 
 def test_a_folder_comes_out_of_the_archive_of_its_commit(server, named, alone):
     corpus = open_corpus("mine", "folder")
-    assert ["".join(text_pieces(document)) for document in corpus.documents] == ["first", "second"]
+    assert ["".join(iter_text(document)) for document in corpus.documents] == ["first", "second"]
     assert left_in(alone) == ["texts/folder/a.txt", "texts/folder/b.txt"]
     assert not (alone.parent / "evil.txt").exists()
 
@@ -106,14 +113,14 @@ def test_a_folder_comes_out_of_the_archive_of_its_commit(server, named, alone):
 def test_wrong_content_is_refused_and_nothing_of_it_stays(server, named, alone):
     server.answers["/me/repo/abc/whole.txt"] = CONTENT + b"more"
     with pytest.raises(MissingData, match="mine could not be fetched from me/repo"):
-        place(named, WHOLE)
+        ensure_local_file(named, WHOLE)
     assert left_in(alone) == []
 
 
 def test_a_folder_larger_than_pinned_is_refused_and_nothing_of_it_stays(server, named, alone):
-    small = Stored("texts/folder", sha(b"firstsecond"), 10, "texts", is_folder=True)
+    small = StoredFile("texts/folder", sha(b"firstsecond"), 10, "texts", is_folder=True)
     with pytest.raises(MissingData, match="holds more than 10 bytes"):
-        place(named, small)
+        ensure_local_file(named, small)
     assert left_in(alone) == []
 
 
@@ -121,16 +128,16 @@ def test_a_folder_larger_than_pinned_is_refused_and_nothing_of_it_stays(server, 
 def test_a_broken_connection_leaves_nothing_half_written_and_can_be_tried_again(server, named, alone, file):
     server.missing_bytes = 20
     with pytest.raises(MissingData, match="try again"):
-        place(named, file)
+        ensure_local_file(named, file)
     assert left_in(alone) == []
     server.missing_bytes = 0
-    assert place(named, file).exists()
+    assert ensure_local_file(named, file).exists()
 
 
 def test_what_is_not_there_is_told_with_where_to_put_it(server, named):
     server.answers.clear()
     with pytest.raises(MissingData, match=r"404.*SEEDBED_DATA, at texts/whole\.txt"):
-        place(named, WHOLE)
+        ensure_local_file(named, WHOLE)
 
 
 def test_offline_forbids_the_network_and_says_what_to_do(server, named, monkeypatch):
@@ -146,13 +153,13 @@ def test_the_data_folder_comes_before_the_cache_and_is_verified(server, named, m
     (folder / "texts").mkdir(parents=True)
     (folder / "texts/whole.txt").write_bytes(CONTENT)
     monkeypatch.setenv("SEEDBED_DATA", str(folder))
-    assert place(named, WHOLE) == folder / "texts/whole.txt"
+    assert ensure_local_file(named, WHOLE) == folder / "texts/whole.txt"
     (folder / "texts/whole.txt").write_bytes(CONTENT[:-1])
     with pytest.raises(MissingData, match="is not mine as pinned"):
-        place(named, WHOLE)
+        ensure_local_file(named, WHOLE)
     monkeypatch.setenv("SEEDBED_DATA", str(tmp_path / "none"))
     with pytest.raises(MissingData, match="is not a folder"):
-        place(named, WHOLE)
+        ensure_local_file(named, WHOLE)
 
 
 def test_a_derived_corpus_says_that_it_cannot_be_fetched(alone):
@@ -166,7 +173,7 @@ def test_python_docs_are_always_here(alone, monkeypatch):
     names = [document.name for document in corpus.documents]
     assert names == sorted(names)
     assert "lambda" in names
-    assert digest(corpus) == digest(open_corpus("python-docs"))
+    assert corpus_digest(corpus) == corpus_digest(open_corpus("python-docs"))
 
 
 def test_an_own_path_is_looked_for_beside_the_study_and_then_here(alone, tmp_path, monkeypatch):
@@ -178,14 +185,14 @@ def test_an_own_path_is_looked_for_beside_the_study_and_then_here(alone, tmp_pat
     (here / "b.txt").write_text("only here")
     monkeypatch.chdir(here)
     assert open_corpus("a.txt", folder=study).documents[0].path == study / "a.txt"
-    assert "".join(text_pieces(open_corpus("b.txt", folder=study).documents[0])) == "only here"
+    assert "".join(iter_text(open_corpus("b.txt", folder=study).documents[0])) == "only here"
 
 
 def test_a_name_that_means_nothing_is_told_with_a_guess(alone):
     with pytest.raises(MissingData, match="did you mean shakespeare"):
         open_corpus("shakespear")
     with pytest.raises(MissingData, match="did you mean wikitext2"):
-        find_named("wikitext")
+        get_corpus_entry("wikitext")
     with pytest.raises(UsageError, match="it has classifier/train, classifier/test, train, obama, hbush, wbush"):
         open_corpus("speeches", "test")
 
@@ -194,9 +201,9 @@ def test_a_part_of_another_kind_is_refused(alone):
     with pytest.raises(UsageError, match="wikitext2 train is ids, not text"):
         open_corpus("wikitext2")
     with pytest.raises(UsageError, match="has no labels"):
-        open_labelled("speeches", "obama")
+        open_labelled_texts("speeches", "obama")
     with pytest.raises(UsageError, match="not stored ids"):
-        open_ids("speeches", "train")
+        open_token_ids("speeches", "train")
 
 
 def test_every_entry_is_pinned_to_a_full_commit_and_digest():
@@ -204,18 +211,18 @@ def test_every_entry_is_pinned_to_a_full_commit_and_digest():
         files = [file for part in named.parts for file in part.files]
         assert len({part.name for part in named.parts}) == len(named.parts)
         assert named.name == "python-docs" or (len(named.commit) == 40 and files)
-        assert all(len(file.sha256) == 64 and file.bytes > 0 for file in files)
+        assert all(len(file.sha256) == 64 and file.n_bytes > 0 for file in files)
 
 
 def test_every_real_file_has_the_catalogued_size_and_digest(real):
     for named in CATALOGUE.values():
         for part in named.parts:
             for file in part.files:
-                path = place(named, file)
+                path = ensure_local_file(named, file)
                 found = sum(one.stat().st_size for one in path.iterdir()) if file.is_folder else path.stat().st_size
                 assert path.is_relative_to(real)
-                assert found == file.bytes
+                assert found == file.n_bytes
 
 
 def test_gpt1s_vocabulary_opens(real):
-    assert open_gpt1().size == 40_479
+    assert load_gpt1_tokenizer().size == 40_479

@@ -12,16 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seedbed.data import documents
-from seedbed.data.documents import Corpus, Document, digest, from_text, line_pieces, notes, read_path, text_pieces
-from seedbed.data.labelled import read_labelled
-from seedbed.data.survey import survey
-from seedbed.data.text import Bytes, Characters, encode_corpus
-from seedbed.data.words import Words
+from seedbed.data.corpus_stats import compute_corpus_stats
+from seedbed.data.documents import (
+    Corpus,
+    Document,
+    corpus_digest,
+    corpus_from_path,
+    corpus_from_text,
+    iter_line_chunks,
+    iter_text,
+    normalization_notes,
+)
+from seedbed.data.labelled_texts import read_labelled_texts
+from seedbed.data.tokenizers import ByteTokenizer, CharTokenizer, encode_corpus
+from seedbed.data.word_tokenizer import WordTokenizer
 from seedbed.errors import MissingData, SeedbedError, UsageError
 
 
 def text_of(path) -> str:
-    return "".join(text_pieces(read_path(path).documents[0]))
+    return "".join(iter_text(corpus_from_path(path).documents[0]))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7])
@@ -36,7 +45,7 @@ def test_a_byte_order_mark_is_dropped_and_told(tmp_path):
     path = tmp_path / "t.txt"
     path.write_bytes(b"\xef\xbb\xbfab\r\ncd\r\n")
     assert text_of(path) == "ab\ncd\n"
-    assert [note.split(": ")[-1] for note in notes(read_path(path))] == [
+    assert [note.split(": ")[-1] for note in normalization_notes(corpus_from_path(path))] == [
         "a byte order mark at the start of 1 of the files was dropped",
         "2 CRLF line ends were read as LF",
     ]
@@ -46,7 +55,7 @@ def test_bytes_take_a_file_as_it_is(tmp_path):
     path = tmp_path / "t.bin"
     content = b"\xef\xbb\xbfa\r\n\x00\xff\xfe"
     path.write_bytes(content)
-    assert (encode_corpus(read_path(path), Bytes()).ids - 1).astype("u1").tobytes() == content
+    assert (encode_corpus(corpus_from_path(path), ByteTokenizer()).ids - 1).astype("u1").tobytes() == content
 
 
 @pytest.mark.parametrize(
@@ -82,14 +91,14 @@ def test_pipes_devices_folders_loops_and_missing_files_are_refused_at_once(tmp_p
     began = time.monotonic()
     for path in (tmp_path / "pipe", "/dev/zero", tmp_path / "loop", tmp_path / "empty", tmp_path / "none"):
         with pytest.raises(SeedbedError, match=str(path)):
-            read_path(type(tmp_path)(path))
+            corpus_from_path(type(tmp_path)(path))
     with pytest.raises(UsageError, match="is a folder"):
         text_of_all(tmp_path)
     assert time.monotonic() - began < 2
 
 
 def text_of_all(folder) -> list[str]:
-    return ["".join(text_pieces(document)) for document in read_path(folder).documents]
+    return ["".join(iter_text(document)) for document in corpus_from_path(folder).documents]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
@@ -97,14 +106,14 @@ def test_an_unreadable_file_is_refused(tmp_path):
     (tmp_path / "t.txt").write_text("a")
     (tmp_path / "t.txt").chmod(0)
     with pytest.raises(MissingData, match="Permission denied"):
-        read_path(tmp_path / "t.txt")
+        corpus_from_path(tmp_path / "t.txt")
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(monkeypatch, tmp_path):
     path = tmp_path / "t.txt"
     path.write_text("abcdef")
     monkeypatch.setattr(documents, "PIECE", 2)
-    pieces = text_pieces(Document("t.txt", path))
+    pieces = iter_text(Document("t.txt", path))
     next(pieces)
     path.write_text("abcdefgh")
     with pytest.raises(UsageError, match="changed while it was read"):
@@ -116,14 +125,14 @@ def test_a_folder_is_its_texts_in_byte_order_of_names(tmp_path):
         (tmp_path / name).write_text(name)
     assert text_of_all(tmp_path) == ["B.txt", "b.txt", "z.txt", "\u00e9.txt"]
     expected = hashlib.sha256("B.txtb.txtz.txt\u00e9.txt".encode()).hexdigest()
-    assert digest(read_path(tmp_path)) == expected
+    assert corpus_digest(corpus_from_path(tmp_path)) == expected
 
 
 def test_lines_are_whole_and_only_an_endless_one_is_cut(monkeypatch):
     monkeypatch.setattr(documents, "PIECE", 8)
     lines = [
         line
-        for piece in line_pieces(from_text("t", "ab\nc\n\nwords of a long line\nend").documents[0])
+        for piece in iter_line_chunks(corpus_from_text("t", "ab\nc\n\nwords of a long line\nend").documents[0])
         for line in piece
     ]
     assert "".join(lines) == "ab\nc\n\nwords of a long line\nend"
@@ -133,15 +142,15 @@ def test_lines_are_whole_and_only_an_endless_one_is_cut(monkeypatch):
 
 def test_a_large_file_is_encoded_in_bounded_memory(monkeypatch, tmp_path):
     """64 MB on one line; ids go to a temporary file, so that what is held is a few pieces whatever the size."""
-    monkeypatch.setattr("seedbed.data.text.IN_MEMORY", 1 << 20)
+    monkeypatch.setattr("seedbed.data.tokenizers.IN_MEMORY", 1 << 20)
     path = tmp_path / "large.txt"
     block = ("\u05d0b c" * 200_000).encode()
     with path.open("wb") as file:
         for _ in range(64):
             file.write(block)
     tracemalloc.start()
-    corpus = read_path(path)
-    letters = Characters.of(corpus)
+    corpus = corpus_from_path(path)
+    letters = CharTokenizer.from_corpora(corpus)
     encoded = encode_corpus(corpus, letters)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -154,7 +163,7 @@ def test_a_large_file_is_encoded_in_bounded_memory(monkeypatch, tmp_path):
 @given(st.binary(max_size=60), st.sampled_from(["t.txt", "t.csv", "t.tsv"]))
 def test_any_bytes_are_read_or_refused_in_words(content, name):
     corpus = Corpus(name, (Document(name, content=content),))
-    for use in (survey, read_labelled, _as_characters, _as_words, _as_bytes):
+    for use in (compute_corpus_stats, read_labelled_texts, _as_characters, _as_words, _as_bytes):
         assert name in _refusal(use, corpus)
 
 
@@ -168,12 +177,12 @@ def _refusal(use, corpus) -> str:
 
 
 def _as_characters(corpus):
-    return encode_corpus(corpus, Characters.of(corpus))
+    return encode_corpus(corpus, CharTokenizer.from_corpora(corpus))
 
 
 def _as_words(corpus):
-    return encode_corpus(corpus, Words.of(corpus))
+    return encode_corpus(corpus, WordTokenizer.from_corpora(corpus))
 
 
 def _as_bytes(corpus):
-    return encode_corpus(corpus, Bytes())
+    return encode_corpus(corpus, ByteTokenizer())

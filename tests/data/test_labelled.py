@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from seedbed.data.documents import read_path
-from seedbed.data.labelled import label_ids, label_names, read_labelled
+from seedbed.data.documents import corpus_from_path
+from seedbed.data.labelled_texts import collect_label_names, encode_labels, read_labelled_texts
 from seedbed.errors import StudyError, UsageError
 
 
 def read(tmp_path, content: str, name: str = "t.tsv"):
     (tmp_path / name).write_bytes(content.encode())
-    return read_labelled(read_path(tmp_path / name))
+    return read_labelled_texts(corpus_from_path(tmp_path / name))
 
 
 def test_a_tab_parts_label_and_text_and_later_tabs_belong_to_the_text(tmp_path):
     samples = read(tmp_path, "0\tone, two\r\n\n1\ta\tb\n")
     assert samples.labels == ("0", "1")
     assert samples.texts == ("one, two", "a\tb")
-    assert samples.lines == (1, 3)
+    assert samples.line_numbers == (1, 3)
 
 
 def test_csv_quotes_hold_commas(tmp_path):
@@ -51,12 +51,12 @@ def test_an_empty_file_has_no_samples(tmp_path):
 def test_a_label_that_only_the_test_set_has_is_named_with_its_line(tmp_path):
     train = read(tmp_path, "b\tx\na\ty\n")
     test = read(tmp_path, "a\tx\nc\ty\n", "test.tsv")
-    assert label_names(train) == ("a", "b")
-    assert label_ids(train, ("a", "b")) == [1, 0]
+    assert collect_label_names(train) == ("a", "b")
+    assert encode_labels(train, ("a", "b")) == [1, 0]
     with pytest.raises(UsageError, match=r"test\.tsv:2: label 'c' is in no training sample; .* has a, b"):
-        label_names(train, test)
+        collect_label_names(train, test)
 
 
 def test_one_label_alone_is_nothing_to_classify(tmp_path):
     with pytest.raises(UsageError, match="at least 2"):
-        label_names(read(tmp_path, "a\tx\na\ty\n"))
+        collect_label_names(read(tmp_path, "a\tx\na\ty\n"))

@@ -7,13 +7,22 @@ from math import exp
 import numpy as np
 import pytest
 
-from seedbed.data.baselines import ngram_losses
-from seedbed.data.corpora import open_corpus, open_gpt1, open_ids, open_labelled
-from seedbed.data.documents import digest, text_pieces
-from seedbed.data.labelled import label_ids, label_names
-from seedbed.data.text import Characters, Encoded, encode_corpus
-from seedbed.data.windows import Spans, by_document, by_length, consecutive, overlapping, segments, sliding, take
-from seedbed.data.words import Words, cut_words
+from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled_texts, open_token_ids
+from seedbed.data.documents import corpus_digest, iter_text
+from seedbed.data.labelled_texts import collect_label_names, encode_labels
+from seedbed.data.ngram import compute_ngram_losses
+from seedbed.data.tokenizers import CharTokenizer, EncodedCorpus, encode_corpus
+from seedbed.data.windows import (
+    Spans,
+    consecutive_windows,
+    gather_windows,
+    overlapping_windows,
+    pad_sequences,
+    sliding_windows,
+    uniform_document_sampler,
+    uniform_position_sampler,
+)
+from seedbed.data.word_tokenizer import WordTokenizer, split_words
 
 TESTS = ("obama", "hbush", "wbush")
 
@@ -24,15 +33,15 @@ def batches(n: int, size: int) -> tuple[int, int]:
 
 
 @pytest.fixture(scope="module")
-def words(real) -> Words:
+def words(real) -> WordTokenizer:
     """Labels are words too: the starter joins the files as they are."""
-    return Words.of(open_corpus("speeches", "classifier/train"), open_corpus("speeches", "train"))
+    return WordTokenizer.from_corpora(open_corpus("speeches", "classifier/train"), open_corpus("speeches", "train"))
 
 
 @pytest.fixture(scope="module")
-def hebrew(real) -> tuple[Characters, Encoded]:
+def hebrew(real) -> tuple[CharTokenizer, EncodedCorpus]:
     corpus = open_corpus("hebrew")
-    letters = Characters.of(corpus)
+    letters = CharTokenizer.from_corpora(corpus)
     return letters, encode_corpus(corpus, letters)
 
 
@@ -41,10 +50,10 @@ def hebrew(real) -> tuple[Characters, Encoded]:
 
 def test_a_shakespeare_has_66_symbols(real):
     corpus = open_corpus("shakespeare")
-    letters = Characters.of(corpus)
+    letters = CharTokenizer.from_corpora(corpus)
     assert letters.size == 66
     assert len(encode_corpus(corpus, letters).ids) == 1_115_394
-    assert digest(corpus) == "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+    assert corpus_digest(corpus) == "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 
 
 def test_a_hebrew_has_159_symbols_in_474_documents(hebrew):
@@ -52,7 +61,7 @@ def test_a_hebrew_has_159_symbols_in_474_documents(hebrew):
     assert letters.size == 159
     assert len(encoded.lengths) == 474
     assert len(encoded.ids) == 835_481
-    assert digest(open_corpus("hebrew")) == "1513f36677224179fe340b5983d2ef841660d6e33985d469fa324e3d7ad8fc7d"
+    assert corpus_digest(open_corpus("hebrew")) == "1513f36677224179fe340b5983d2ef841660d6e33985d469fa324e3d7ad8fc7d"
 
 
 def test_a_short_hebrew_documents_are_drawn_far_above_their_share(hebrew):
@@ -61,21 +70,24 @@ def test_a_short_hebrew_documents_are_drawn_far_above_their_share(hebrew):
     assert short.sum() == 343
     assert encoded.lengths[short].sum() / encoded.lengths.sum() == pytest.approx(0.175, abs=5e-4)
     assert np.median(encoded.lengths) == pytest.approx(478, abs=0.5)
-    even, weighted = by_document(Spans.of(encoded), 128), by_length(Spans.of(encoded), 128)
+    even, weighted = (
+        uniform_document_sampler(Spans.from_encoded(encoded), 128),
+        uniform_position_sampler(Spans.from_encoded(encoded), 128),
+    )
     assert len(even.starts) == 474  # so "longer than" and "at least" seq_len + 1 are the same here
-    assert even.shares()[short].sum() == pytest.approx(0.72, abs=5e-3)
-    assert weighted.shares()[short].sum() < 0.175
+    assert even.span_probabilities()[short].sum() == pytest.approx(0.72, abs=5e-3)
+    assert weighted.span_probabilities()[short].sum() < 0.175
 
 
 def test_a_the_hebrew_prompt_stands_in_242_documents(real):
-    texts = ["".join(text_pieces(document)) for document in open_corpus("hebrew").documents]
+    texts = ["".join(iter_text(document)) for document in open_corpus("hebrew").documents]
     assert sum("חיים נחמן ביאליק" in text for text in texts) == 242
 
 
 @pytest.mark.parametrize(("name", "characters"), [("bialik", 316_083), ("rachel", 47_208)])
 def test_a_clean_poems_have_their_characters(real, name, characters):
     corpus = open_corpus(name)
-    assert len(encode_corpus(corpus, Characters.of(corpus)).ids) == characters
+    assert len(encode_corpus(corpus, CharTokenizer.from_corpora(corpus)).ids) == characters
 
 
 # ---- B ----
@@ -94,49 +106,52 @@ def test_b_the_vocabulary_is_that_of_the_reference_tokeniser_without_a_differenc
 def test_b_tokens_windows_and_batches_of_the_language_model(words, part, n, n_batches):
     ids = encode_corpus(open_corpus("speeches", part), words).ids
     assert len(ids) == n
-    windows = overlapping(Spans.whole(n), 32)
-    assert windows.n == n - 32
-    assert batches(windows.n, 16)[0] == n_batches
+    windows = overlapping_windows(Spans.single(n), 32)
+    assert windows.n_windows == n - 32
+    assert batches(windows.n_windows, 16)[0] == n_batches
     unknown = (ids == 1).mean()
     assert unknown == 0 if part == "train" else 0.0195 < unknown < 0.0235
 
 
 def test_b_labels_and_lines(real):
-    train, test = (open_labelled("speeches", f"classifier/{part}") for part in ("train", "test"))
-    names = label_names(train, test)
+    train, test = (open_labelled_texts("speeches", f"classifier/{part}") for part in ("train", "test"))
+    names = collect_label_names(train, test)
     assert names == ("0", "1", "2")
-    assert np.bincount(label_ids(train, names)).tolist() == [934, 539, 619]
-    assert np.bincount(label_ids(test, names)).tolist() == [250, 250, 250]
-    assert max(np.bincount(label_ids(train, names))) / len(train.texts) == pytest.approx(0.4465, abs=5e-5)
+    assert np.bincount(encode_labels(train, names)).tolist() == [934, 539, 619]
+    assert np.bincount(encode_labels(test, names)).tolist() == [250, 250, 250]
+    assert max(np.bincount(encode_labels(train, names))) / len(train.texts) == pytest.approx(0.4465, abs=5e-5)
     assert [batches(len(part.texts), 16)[0] for part in (train, test)] == [131, 47]
 
 
 def test_b_segments_have_18_4_tokens_and_none_is_cut(words):
-    samples = open_labelled("speeches", "classifier/train")
-    rows, kept = segments([words.encode(text) for text in samples.texts], 32)
+    samples = open_labelled_texts("speeches", "classifier/train")
+    rows, kept = pad_sequences([words.encode(text) for text in samples.texts], 32)
     assert rows.shape == (2_092, 32)
     assert kept.mean() == pytest.approx(18.4, abs=0.05)
     assert kept.max() == 30
 
 
 def test_b_language_model_files_have_their_lines(real):
-    lines = {part: "".join(map("".join, text_pieces(open_corpus("speeches", part).documents[0]))) for part in TESTS}
+    lines = {part: "".join(map("".join, iter_text(open_corpus("speeches", part).documents[0]))) for part in TESTS}
     assert [text.count("\n") for text in lines.values()] == [250, 250, 250]
-    train = "".join(text_pieces(open_corpus("speeches", "train").documents[0]))
+    train = "".join(iter_text(open_corpus("speeches", "train").documents[0]))
     assert train.count("\n") == 1_553
 
 
 @pytest.mark.parametrize("length", [32, 64, 128])
 def test_b_longer_windows_score_each_test_token_once(words, length):
     ids = encode_corpus(open_corpus("speeches", "obama"), words).ids
-    for windows in (consecutive(Spans.whole(len(ids)), length), sliding(Spans.whole(len(ids)), length, length // 4)):
-        tokens, mask = take(ids, windows)
+    for windows in (
+        consecutive_windows(Spans.single(len(ids)), length),
+        sliding_windows(Spans.single(len(ids)), length, length // 4),
+    ):
+        tokens, mask = gather_windows(ids, windows)
         assert np.array_equal(tokens[:, 1:][mask], ids[1:])
 
 
 def test_b_words_join_back_to_the_words_of_the_line(words):
-    for text in open_labelled("speeches", "classifier/train").texts[:200]:
-        assert words.decode(words.encode(text)).split() == cut_words(text)
+    for text in open_labelled_texts("speeches", "classifier/train").texts[:200]:
+        assert words.decode(words.encode(text)).split() == split_words(text)
 
 
 # ---- C ----
@@ -151,19 +166,19 @@ def test_b_words_join_back_to_the_words_of_the_line(words):
     ],
 )
 def test_c_tokens_lines_windows_and_batches(real, part, n, lines, n_windows, in_batches):
-    encoded = open_ids("wikitext2", part)
+    encoded = open_token_ids("wikitext2", part)
     assert (len(encoded.ids), len(encoded.lengths)) == (n, lines)
-    windows = consecutive(Spans.whole(n), 256)
-    assert windows.n == n_windows
-    assert batches(windows.n, 16) == in_batches
+    windows = consecutive_windows(Spans.single(n), 256)
+    assert windows.n_windows == n_windows
+    assert batches(windows.n_windows, 16) == in_batches
     assert windows.n_scored == n - 1
-    tokens, mask = take(encoded.ids, windows, np.array([-1]))
+    tokens, mask = gather_windows(encoded.ids, windows, np.array([-1]))
     assert mask[0].sum() == (n - 2) % 256 + 1
     assert (tokens[0, mask[0].sum() + 1 :] == 0).all()
 
 
 def test_c_ids_are_those_of_gpt1_plus_one(real):
-    encoded, gpt1 = open_ids("wikitext2", "train"), open_gpt1()
+    encoded, gpt1 = open_token_ids("wikitext2", "train"), load_gpt1_tokenizer()
     assert gpt1.size == 40_479
     assert len(np.unique(encoded.ids)) == 30_447
     assert (encoded.ids == 1).sum() == 8_000
@@ -175,7 +190,7 @@ def test_c_ids_are_those_of_gpt1_plus_one(real):
 
 
 def test_c_our_encoding_gives_the_stored_ids_back(real):
-    encoded, gpt1 = open_ids("wikitext2", "train"), open_gpt1()
+    encoded, gpt1 = open_token_ids("wikitext2", "train"), load_gpt1_tokenizer()
     for line in range(0, 23_767, 97):
         ids = encoded.ids[encoded.starts[line] :][: encoded.lengths[line]]
         if 1 not in ids:  # a <unk> inside a word leaves no trace of where the word went on
@@ -184,6 +199,6 @@ def test_c_our_encoding_gives_the_stored_ids_back(real):
 
 def test_c_a_stuck_model_is_at_the_unigram_level(real):
     """Runs 11 and 12 of the public logs stopped near 1,480 on validation: that is what counting words reaches."""
-    train, validation = open_ids("wikitext2", "train"), open_ids("wikitext2", "validation")
-    perplexity = exp(ngram_losses(train.ids, validation.ids, 40_479, 1).mean())
+    train, validation = open_token_ids("wikitext2", "train"), open_token_ids("wikitext2", "validation")
+    perplexity = exp(compute_ngram_losses(train.ids, validation.ids, 40_479, 1).mean())
     assert 1_000 < perplexity < 1_700

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.data.documents import from_text, read_path
-from seedbed.data.text import Bytes, Characters, encode_corpus
+from seedbed.data.documents import corpus_from_path, corpus_from_text
+from seedbed.data.tokenizers import ByteTokenizer, CharTokenizer, encode_corpus
 from seedbed.errors import UsageError
 
 
 @given(st.text(min_size=1))
 def test_characters_give_any_text_back(text):
-    letters = Characters.of(from_text("t", text))
+    letters = CharTokenizer.from_corpora(corpus_from_text("t", text))
     read = text.replace("\r\n", "\n")
-    ids = encode_corpus(from_text("t", text), letters).ids
+    ids = encode_corpus(corpus_from_text("t", text), letters).ids
     assert letters.decode(ids) == read
     assert np.array_equal(ids, letters.encode(read))
     assert letters.size == 1 + len(set(read))
@@ -28,46 +28,46 @@ def test_characters_give_any_text_back(text):
 
 @given(st.text())
 def test_bytes_give_any_text_back(text):
-    ids = Bytes().encode(text)
-    assert Bytes().decode(ids) == text
+    ids = ByteTokenizer().encode(text)
+    assert ByteTokenizer().decode(ids) == text
     assert (ids - 1).astype("u1").tobytes() == text.encode()
 
 
 @given(st.text(), st.lists(st.integers(1, 5)))
 def test_streamed_bytes_never_show_half_a_character(text, sizes):
-    ids, decoder, shown = Bytes().encode(text), Bytes().decoder(), []
+    ids, decoder, shown = ByteTokenizer().encode(text), ByteTokenizer().decoder(), []
     for size in [*sizes, len(ids) + 1]:
         shown.append(decoder.feed(ids[:size]))
         ids = ids[size:]
     assert all("\ufffd" not in piece for piece in shown) or "\ufffd" in text
-    assert "".join(shown) + decoder.end() == text
+    assert "".join(shown) + decoder.flush() == text
 
 
 @given(st.binary())
 def test_any_bytes_decode_to_something_that_can_be_seen(data):
     ids = np.frombuffer(data, np.uint8).astype(int) + 1
-    assert Bytes().decode(ids) == data.decode("utf-8", "replace")
+    assert ByteTokenizer().decode(ids) == data.decode("utf-8", "replace")
 
 
 @given(st.text(min_size=1))
 def test_counts_of_characters_and_bytes_are_those_of_the_text(text):
-    for tokens in (Characters.of(from_text("t", text)), Bytes()):
+    for tokens in (CharTokenizer.from_corpora(corpus_from_text("t", text)), ByteTokenizer()):
         ids = tokens.encode(text.replace("\r\n", "\n"))
         assert tokens.byte_counts[ids].sum() == len(text.replace("\r\n", "\n").encode())
         assert tokens.character_counts[ids].sum() == len(text.replace("\r\n", "\n"))
 
 
 def test_padding_decodes_to_nothing():
-    letters = Characters.of(from_text("t", "ab"))
+    letters = CharTokenizer.from_corpora(corpus_from_text("t", "ab"))
     assert letters.decode([0, 1, 0, 2, 0]) == "ab"
-    assert Bytes().decode([0, 98, 0]) == "a"
+    assert ByteTokenizer().decode([0, 98, 0]) == "a"
 
 
 def test_an_unknown_character_is_named_with_its_place(tmp_path):
-    letters = Characters.of(from_text("t", "abc\n"))
+    letters = CharTokenizer.from_corpora(corpus_from_text("t", "abc\n"))
     (tmp_path / "test.txt").write_text("ab\nca\u00e9b\n")
     with pytest.raises(UsageError, match=r"test\.txt:2: '\\xe9' \(U\+00E9, column 3\) is not among the 4 characters"):
-        encode_corpus(read_path(tmp_path / "test.txt"), letters)
+        encode_corpus(corpus_from_path(tmp_path / "test.txt"), letters)
     with pytest.raises(UsageError, match=r"U\+D800"):
         letters.encode("a\ud800")
 
@@ -75,14 +75,14 @@ def test_an_unknown_character_is_named_with_its_place(tmp_path):
 @pytest.mark.parametrize("bad", [-1, 3, 10**12])
 def test_an_id_outside_the_vocabulary_is_named_with_its_place(bad):
     with pytest.raises(UsageError, match=f"id {bad} at place 1 is outside the vocabulary of 3"):
-        Characters.of(from_text("t", "ab")).decode([1, bad])
+        CharTokenizer.from_corpora(corpus_from_text("t", "ab")).decode([1, bad])
 
 
 def test_documents_keep_their_borders(tmp_path):
     for name, text in (("1.txt", "abc"), ("2.txt", ""), ("3.txt", "cab!")):
         (tmp_path / name).write_text(text)
-    corpus = read_path(tmp_path)
-    letters = Characters.of(corpus)
+    corpus = corpus_from_path(tmp_path)
+    letters = CharTokenizer.from_corpora(corpus)
     encoded = encode_corpus(corpus, letters)
     assert encoded.starts.tolist() == [0, 3, 3]
     assert encoded.lengths.tolist() == [3, 0, 4]
@@ -91,26 +91,28 @@ def test_documents_keep_their_borders(tmp_path):
 
 def test_an_empty_corpus_is_refused_and_the_smallest_ones_work():
     with pytest.raises(UsageError, match="nothing holds no tokens"):
-        encode_corpus(from_text("nothing", ""), Bytes())
-    assert Characters.of(from_text("t", "a")).size == 2
-    assert encode_corpus(from_text("t", "aaaa"), Characters.of(from_text("t", "aaaa"))).ids.tolist() == [1, 1, 1, 1]
+        encode_corpus(corpus_from_text("nothing", ""), ByteTokenizer())
+    assert CharTokenizer.from_corpora(corpus_from_text("t", "a")).size == 2
+    assert encode_corpus(
+        corpus_from_text("t", "aaaa"), CharTokenizer.from_corpora(corpus_from_text("t", "aaaa"))
+    ).ids.tolist() == [1, 1, 1, 1]
 
 
 def test_nul_and_mixed_directions_are_characters_like_others():
     text = "\x00\u202e\u05d0b\u0301 \x00"
-    letters = Characters.of(from_text("t", text))
+    letters = CharTokenizer.from_corpora(corpus_from_text("t", text))
     assert letters.decode(letters.encode(text)) == text
 
 
 def test_equal_vocabularies_have_equal_digests_and_others_do_not():
-    one, same, other = (Characters.of(from_text("t", text)) for text in ("abc", "cab", "abd"))
+    one, same, other = (CharTokenizer.from_corpora(corpus_from_text("t", text)) for text in ("abc", "cab", "abd"))
     assert one.digest == same.digest
-    assert len({one.digest, other.digest, Bytes().digest}) == 3
+    assert len({one.digest, other.digest, ByteTokenizer().digest}) == 3
 
 
 @pytest.mark.parametrize("text", ["to be or not " * 400_000, "\u05d0\u05d1\u05d2 \u05d3" * 600_000])
 def test_characters_and_bytes_are_encoded_at_20_mb_a_second(text):
-    for tokens in (Characters.of(from_text("t", text[:100])), Bytes()):
+    for tokens in (CharTokenizer.from_corpora(corpus_from_text("t", text[:100])), ByteTokenizer()):
         tokens.encode(text[:10])
         began = time.perf_counter()
         tokens.encode(text)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.data.documents import from_text
-from seedbed.data.text import UNKNOWN, encode_corpus
-from seedbed.data.words import Words, cut_words
+from seedbed.data.documents import corpus_from_text
+from seedbed.data.tokenizers import UNKNOWN_ID, encode_corpus
+from seedbed.data.word_tokenizer import WordTokenizer, split_words
 
 
 @pytest.mark.parametrize(
@@ -34,40 +34,40 @@ from seedbed.data.words import Words, cut_words
     ],
 )
 def test_each_rule_holds(text, words):
-    assert cut_words(text) == words.split()
+    assert split_words(text) == words.split()
 
 
 @given(st.text())
 def test_no_letter_is_lost_or_made(text):
     """All but white space comes out in order; only straight double quotes change their form."""
     plain = str.maketrans("", "", "\"'`")
-    joined = "".join(cut_words(text)).translate(plain)
+    joined = "".join(split_words(text)).translate(plain)
     assert joined == "".join("".join(text.split()).translate(plain).split())
 
 
 @given(st.lists(st.sampled_from(["to", "be", ".", ",", "n't", "\u05d0\u05d1", "<pad>", "<unk>"]), min_size=1))
 def test_known_words_decode_to_themselves_in_one_go_or_streamed(words):
-    vocabulary = Words(("<pad>", "<unk>", *sorted(set(words) - {"<pad>", "<unk>"})))
+    vocabulary = WordTokenizer(("<pad>", "<unk>", *sorted(set(words) - {"<pad>", "<unk>"})))
     ids = [vocabulary.texts.index(word) for word in words if word != "<pad>"]
     expected = " ".join(word for word in words if word != "<pad>")
     assert vocabulary.decode(ids) == expected
     decoder = vocabulary.decoder()
-    assert "".join(decoder.feed([one]) for one in ids) + decoder.end() == expected
+    assert "".join(decoder.feed([one]) for one in ids) + decoder.flush() == expected
 
 
 def test_ids_are_sorted_and_what_is_new_is_unknown():
-    words = Words.of(from_text("t", "to be, or not to be"))
+    words = WordTokenizer.from_corpora(corpus_from_text("t", "to be, or not to be"))
     assert words.texts == ("<pad>", "<unk>", ",", "be", "not", "or", "to")
-    assert words.encode("to see or be").tolist() == [6, UNKNOWN, 5, 3]
+    assert words.encode("to see or be").tolist() == [6, UNKNOWN_ID, 5, 3]
     assert words.decode([6, 1, 0]) == "to <unk>"
 
 
 def test_a_document_gives_the_ids_of_its_text():
     text = 'One line.\nAnd "two", it\'s said.\n\nthree'
-    words = Words.of(from_text("t", text))
-    assert np.array_equal(encode_corpus(from_text("t", text), words).ids, words.encode(text))
+    words = WordTokenizer.from_corpora(corpus_from_text("t", text))
+    assert np.array_equal(encode_corpus(corpus_from_text("t", text), words).ids, words.encode(text))
 
 
 def test_white_space_alone_holds_no_words():
     with pytest.raises(Exception, match="holds no tokens"):
-        encode_corpus(from_text("blank", " \n\t\n"), Words.of(from_text("t", "a")))
+        encode_corpus(corpus_from_text("blank", " \n\t\n"), WordTokenizer.from_corpora(corpus_from_text("t", "a")))

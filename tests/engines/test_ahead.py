@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from seedbed.engines import ahead
-from seedbed.engines.ahead import Ahead, Piece
+from seedbed.engines.precompile import PrecompileJob, PrecompilePool
 
 
 class Process:
     """Lives until it is told to end."""
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: PrecompileJob) -> None:
         self.piece, self.alive, self.joined = piece, True, False
 
     def is_alive(self) -> bool:
@@ -29,7 +28,7 @@ class Process:
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
     found: list[Process] = []
 
-    def start(piece: Piece) -> Process:
+    def start(piece: PrecompileJob) -> Process:
         found.append(Process(piece))
         return found[-1]
 
@@ -42,37 +41,37 @@ def piece() -> None: ...
 
 
 def test_so_many_are_under_way_at_a_time_in_their_order(processes: list[Process]) -> None:
-    with Ahead(dict.fromkeys((7, 3, 5), piece), most=2) as pieces:
-        pieces.go_on()
-        pieces.go_on()
+    with PrecompilePool(dict.fromkeys((7, 3, 5), piece), max_processes=2) as pieces:
+        pieces.poll()
+        pieces.poll()
         assert len(processes) == 2
         assert [pieces.is_ready(number) for number in (7, 3, 5, 9)] == [False, False, False, True]
         processes[1].alive = False
-        pieces.go_on()
+        pieces.poll()
         assert len(processes) == 3
         assert [pieces.is_ready(number) for number in (7, 3, 5)] == [False, True, False]
         processes[0].alive = processes[2].alive = False
-        pieces.go_on()
+        pieces.poll()
         assert all(map(pieces.is_ready, (7, 3, 5)))
 
 
 def test_at_the_end_all_processes_are_ended_and_none_is_begun(processes: list[Process]) -> None:
-    with Ahead(dict.fromkeys(range(4), piece), most=3) as pieces:
-        pieces.go_on()
+    with PrecompilePool(dict.fromkeys(range(4), piece), max_processes=3) as pieces:
+        pieces.poll()
     assert [process.joined for process in processes] == [True] * 3
-    pieces.go_on()
+    pieces.poll()
     assert len(processes) == 3
 
 
 def test_processes_are_looked_at_now_and_then_only(processes: list[Process], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 100.0, 100.05, 100.2, 100.2])
     monkeypatch.setattr(ahead, "LOOK", 0.1)
-    monkeypatch.setattr("seedbed.engines.ahead.time.monotonic", lambda: next(clock))
-    with Ahead({1: piece}, most=1) as pieces:
-        pieces.go_on()
+    monkeypatch.setattr("seedbed.engines.precompile.time.monotonic", lambda: next(clock))
+    with PrecompilePool({1: piece}, max_processes=1) as pieces:
+        pieces.poll()
         processes[0].alive = False
-        pieces.go_on()
+        pieces.poll()
         assert not pieces.is_ready(1)
-        pieces.go_on()
+        pieces.poll()
         assert pieces.is_ready(1)
-        pieces.go_on()  # with nothing left the clock, which has run out, is not asked
+        pieces.poll()  # with nothing left the clock, which has run out, is not asked

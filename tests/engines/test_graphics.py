@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seedbed.engines.graphics import LIBRARY, graphics_memory
+from seedbed.engines.nvml import NVML_LIBRARY, gpu_memory_bytes
 
 GIB = 2**30
 
@@ -44,14 +44,14 @@ def test_memory_is_that_of_the_first_visible_gpu(visible, gib, monkeypatch):
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     library = FakeLibrary()
-    assert graphics_memory({LIBRARY: library}.__getitem__) == gib * GIB
+    assert gpu_memory_bytes({NVML_LIBRARY: library}.__getitem__) == gib * GIB
     assert not library.open
 
 
 @pytest.mark.parametrize("broken", ["init", "handle", "memory"])
 def test_what_the_driver_does_not_tell_is_not_known(broken):
     library = FakeLibrary(broken)
-    assert graphics_memory(lambda _: library) is None
+    assert gpu_memory_bytes(lambda _: library) is None
     assert not library.open
 
 
@@ -59,4 +59,4 @@ def test_without_a_driver_nothing_is_known():
     def missing(name: str) -> Any:
         raise OSError(f"{name}: cannot open shared object file")
 
-    assert graphics_memory(missing) is None
+    assert gpu_memory_bytes(missing) is None

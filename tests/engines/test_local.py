@@ -13,29 +13,37 @@ from typing import Any
 import pytest
 
 from seedbed.engines import local
-from seedbed.engines.local import Failed, Stop, Task, _pieces, failure, process_age, run_jobs
-from seedbed.records import Event, Stepped
+from seedbed.engines.local import (
+    JobFailure,
+    QueuedJob,
+    ShouldStop,
+    _precompile_jobs,
+    make_failure,
+    process_age_seconds,
+    run_jobs,
+)
+from seedbed.records import Event, StepEvent
 
 
 def never() -> bool:
     return False
 
 
-def count_up(job: int, stop: Stop) -> Iterator[Event]:
+def count_up(job: int, stop: ShouldStop) -> Iterator[Event]:
     for step in range(job):
-        yield Stepped(step)
+        yield StepEvent(step)
 
 
-def die_when_large(job: int, stop: Stop) -> Iterator[Event]:
-    yield Stepped(job)
+def die_when_large(job: int, stop: ShouldStop) -> Iterator[Event]:
+    yield StepEvent(job)
     if job > 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def note_times(job: tuple[Path, float], stop: Stop) -> Iterator[Event]:
+def note_times(job: tuple[Path, float], stop: ShouldStop) -> Iterator[Event]:
     path, seconds = job
     start = time.monotonic()
-    yield Stepped(0)
+    yield StepEvent(0)
     time.sleep(seconds)
     path.write_text(f"{start} {time.monotonic()}")
 
@@ -44,11 +52,11 @@ def value(job: Any) -> Any:
     return job
 
 
-def tasks(*jobs: Any, alone: tuple[int, ...] = ()) -> list[Task]:
-    return [Task(partial(value, job), number in alone) for number, job in enumerate(jobs)]
+def tasks(*jobs: Any, alone: tuple[int, ...] = ()) -> list[QueuedJob]:
+    return [QueuedJob(partial(value, job), number in alone) for number, job in enumerate(jobs)]
 
 
-def turns(jobs: list[Task], n_lanes: int) -> list[int]:
+def turns(jobs: list[QueuedJob], n_lanes: int) -> list[int]:
     """The numbers of the jobs in the order of their events, one process."""
     seen: list[int] = []
     run_jobs(jobs, count_up, lambda number, _: seen.append(number), 1, never, n_lanes)
@@ -62,13 +70,19 @@ def test_lanes_take_turns_and_a_job_alone_has_none_beside_it_and_comes_last() ->
 
 
 def test_a_longer_task_has_more_turns_so_that_it_does_not_end_long_after_the_others() -> None:
-    jobs = [Task(partial(value, n), length=length) for n, length in ((2, 20), (4, 41), (2, 20))]
+    jobs = [QueuedJob(partial(value, n), n_time_slices=length) for n, length in ((2, 20), (4, 41), (2, 20))]
     assert turns(jobs, n_lanes=3) == [0, 1, 1, 2, 0, 1, 1, 2]
-    endless = [Task(partial(value, 1), length=1), Task(partial(value, 30), length=1_000_000)]
+    endless = [QueuedJob(partial(value, 1), n_time_slices=1), QueuedJob(partial(value, 30), n_time_slices=1_000_000)]
     assert turns(endless, n_lanes=2)[:9] == [0] + [1] * 8
-    unknown = [Task(partial(value, 2)), Task(partial(value, 4), length=40), Task(partial(value, 2), length=20)]
+    unknown = [
+        QueuedJob(partial(value, 2)),
+        QueuedJob(partial(value, 4), n_time_slices=40),
+        QueuedJob(partial(value, 2), n_time_slices=20),
+    ]
     assert turns(unknown, n_lanes=3) == [0, 1, 1, 2, 0, 1, 1, 2]
-    assert turns([Task(partial(value, 1), length=0), Task(partial(value, 1), length=0)], n_lanes=2) == [0, 1]
+    assert turns(
+        [QueuedJob(partial(value, 1), n_time_slices=0), QueuedJob(partial(value, 1), n_time_slices=0)], n_lanes=2
+    ) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -86,25 +100,25 @@ def test_what_did_not_fit_beside_others_is_halved_and_has_fewer_beside_it(
     """Memory for 20: halves side by side would need as much as the whole did, down to tasks of 1."""
     room, held, done, most = 20, list[int](), list[int](), 0
 
-    def hold(size: int, stop: Stop) -> Iterator[Event]:
+    def hold(size: int, stop: ShouldStop) -> Iterator[Event]:
         nonlocal most
         if sum(held) + size > room:
             raise OutOfMemoryError("CUDA out of memory")
         held.append(size)
         most = max(most, len(held))
-        yield Stepped(1)
-        yield Stepped(2)
+        yield StepEvent(1)
+        yield StepEvent(2)
         held.remove(size)
         done.append(size)
 
     jobs = tasks(*sizes)
 
-    def on_event(number: int, event: Event | Failed) -> None:
-        if isinstance(event, Failed):
+    def on_event(number: int, event: Event | JobFailure) -> None:
+        if isinstance(event, JobFailure):
             sizes.extend([sizes[number] // 2] * 2)
             jobs.extend(tasks(*sizes[-2:]))
 
-    run_jobs(jobs, hold, on_event, 1, never, n_lanes=12)
+    run_jobs(jobs, hold, on_event, 1, never, n_slots=12)
     assert sorted(done) == sorted(ended)
     assert most == beside
 
@@ -112,10 +126,10 @@ def test_what_did_not_fit_beside_others_is_halved_and_has_fewer_beside_it(
 def test_jobs_that_are_added_while_others_run_are_done_too() -> None:
     jobs, seen = tasks(2), []
 
-    def on_event(number: int, event: Event | Failed) -> None:
+    def on_event(number: int, event: Event | JobFailure) -> None:
         seen.append(number)
         if len(jobs) < 3:
-            jobs.append(Task(partial(value, 1)))
+            jobs.append(QueuedJob(partial(value, 1)))
 
     run_jobs(jobs, count_up, on_event, 1, never)
     assert seen == [0, 0, 1, 2]
@@ -129,15 +143,15 @@ def test_in_workers_a_job_alone_waits_until_all_others_are_over(tmp_path: Path) 
 
 
 def test_a_killed_worker_may_have_lacked_memory_and_its_work_goes_on_in_another_way() -> None:
-    jobs, told = tasks(2, 5), list[tuple[int, Failed]]()
+    jobs, told = tasks(2, 5), list[tuple[int, JobFailure]]()
 
-    def on_event(number: int, event: Event | Failed) -> None:
-        if isinstance(event, Failed):
+    def on_event(number: int, event: Event | JobFailure) -> None:
+        if isinstance(event, JobFailure):
             told.append((number, event))
-            jobs.append(Task(partial(value, 1)))
+            jobs.append(QueuedJob(partial(value, 1)))
 
     run_jobs(jobs, die_when_large, on_event, 2, never)
-    assert [(number, event.no_memory) for number, event in told] == [(1, True)]
+    assert [(number, event.out_of_memory) for number, event in told] == [(1, True)]
     assert "SIGKILL, perhaps out of memory" in told[0][1].cause
 
 
@@ -159,56 +173,56 @@ def fail_loudly() -> None:
 def do_nothing() -> None: ...
 
 
-def look_and_count(job: tuple[Path, int], stop: Stop) -> Iterator[Event]:
+def look_and_count(job: tuple[Path, int], stop: ShouldStop) -> Iterator[Event]:
     """Tells whether the file was there at the beginning, by its step; then takes its time."""
     path, n = job
-    yield Stepped(int(path.exists()))
+    yield StepEvent(int(path.exists()))
     for _ in range(n):
         time.sleep(0.02)
-        yield Stepped(2)
+        yield StepEvent(2)
 
 
 def test_a_task_starts_when_what_is_done_ahead_for_it_has_ended_and_others_go_on_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "piece"
     done, seen = path.with_suffix(".done"), list[tuple[int, int]]()
     jobs = [
-        Task(partial(value, (done, 1)), ahead=partial(nap, path, 0.3)),
-        Task(partial(value, (done, 3))),
-        Task(partial(value, (done, 0)), alone=True),
+        QueuedJob(partial(value, (done, 1)), precompile=partial(nap, path, 0.3)),
+        QueuedJob(partial(value, (done, 3))),
+        QueuedJob(partial(value, (done, 0)), exclusive=True),
     ]
-    run_jobs(jobs, look_and_count, lambda number, event: seen.append((number, event.step)), 1, never, n_lanes=3)
+    run_jobs(jobs, look_and_count, lambda number, event: seen.append((number, event.step)), 1, never, n_slots=3)
     assert seen == [(1, 0), (1, 2), (1, 2), (1, 2), (0, 1), (0, 2), (2, 1)]
 
 
 def test_where_lanes_are_full_those_made_ready_ahead_may_join_but_not_many() -> None:
-    plain, ready = Task(partial(value, 1)), Task(partial(value, 1), ahead=do_nothing)
-    queue = local._Queue([plain, plain, ready, ready, ready])
-    assert queue.take((), room=1) == 0
-    assert [queue.take((0,), room) for room in (0, -1, -local.EXTRA)] == [2, 3, None]
-    assert [queue.take((0,), room=0) for _ in range(2)] == [4, None]
-    assert queue.take((0,), room=1) == 1
+    plain, ready = QueuedJob(partial(value, 1)), QueuedJob(partial(value, 1), precompile=do_nothing)
+    queue = local._JobQueue([plain, plain, ready, ready, ready])
+    assert queue.pop_ready((), free_slots=1) == 0
+    assert [queue.pop_ready((0,), room) for room in (0, -1, -local.EXTRA_SLOTS)] == [2, 3, None]
+    assert [queue.pop_ready((0,), free_slots=0) for _ in range(2)] == [4, None]
+    assert queue.pop_ready((0,), free_slots=1) == 1
 
 
 def test_a_single_lane_has_no_others_besides() -> None:
     jobs = [
-        Task(partial(value, 3)),
-        Task(partial(value, 2), ahead=do_nothing),
-        Task(partial(value, 2), ahead=do_nothing),
+        QueuedJob(partial(value, 3)),
+        QueuedJob(partial(value, 2), precompile=do_nothing),
+        QueuedJob(partial(value, 2), precompile=do_nothing),
     ]
     assert turns(jobs, n_lanes=1) == [0, 0, 0, 1, 1, 2, 2]
 
 
 def test_what_fails_ahead_is_not_told_and_its_task_is_done(capfd: pytest.CaptureFixture[str]) -> None:
-    jobs = [Task(partial(value, 2)), Task(partial(value, 1), ahead=fail_loudly)]
+    jobs = [QueuedJob(partial(value, 2)), QueuedJob(partial(value, 1), precompile=fail_loudly)]
     assert turns(jobs, n_lanes=2) == [0, 0, 1]
     assert capfd.readouterr() == ("", "")
 
 
 def test_stopping_does_not_wait_for_what_is_done_ahead_and_ends_it(tmp_path: Path) -> None:
     path = tmp_path / "piece"
-    jobs = [Task(partial(value, 1)), Task(partial(value, 1), ahead=partial(nap, path, 60))]
+    jobs = [QueuedJob(partial(value, 1)), QueuedJob(partial(value, 1), precompile=partial(nap, path, 60))]
     start, seen = time.monotonic(), list[int]()
-    run_jobs(jobs, count_up, lambda number, _: seen.append(number), 1, path.exists, n_lanes=2)
+    run_jobs(jobs, count_up, lambda number, _: seen.append(number), 1, path.exists, n_slots=2)
     assert seen == [0]
     assert time.monotonic() - start < 20
     with pytest.raises(ProcessLookupError):
@@ -216,13 +230,13 @@ def test_stopping_does_not_wait_for_what_is_done_ahead_and_ends_it(tmp_path: Pat
 
 
 def test_only_tasks_that_share_lanes_with_others_have_something_done_ahead() -> None:
-    plain, due = Task(partial(value, 1)), Task(partial(value, 1), ahead=do_nothing)
-    lone = Task(partial(value, 1), alone=True, ahead=do_nothing)
-    assert list(_pieces([due])) == []
-    assert list(_pieces([due, lone])) == []
-    assert list(_pieces([due, due, due])) == [1, 2]  # the first would have nothing to wait for
-    assert list(_pieces([due, plain, lone, due])) == [0, 3]
-    assert list(_pieces([lone, lone])) == list(_pieces([])) == []
+    plain, due = QueuedJob(partial(value, 1)), QueuedJob(partial(value, 1), precompile=do_nothing)
+    lone = QueuedJob(partial(value, 1), exclusive=True, precompile=do_nothing)
+    assert list(_precompile_jobs([due])) == []
+    assert list(_precompile_jobs([due, lone])) == []
+    assert list(_precompile_jobs([due, due, due])) == [1, 2]  # the first would have nothing to wait for
+    assert list(_precompile_jobs([due, plain, lone, due])) == [0, 3]
+    assert list(_precompile_jobs([lone, lone])) == list(_precompile_jobs([])) == []
 
 
 class OutOfMemoryError(RuntimeError):
@@ -261,13 +275,13 @@ def test_a_refusal_of_memory_is_known_whoever_refuses(fail: Callable[[], None], 
     try:
         fail()
     except Exception as error:
-        told = failure(error)
-    assert told.no_memory is no_memory
+        told = make_failure(error)
+    assert told.out_of_memory is no_memory
     assert "Traceback" in told.trace
 
 
 def test_a_process_knows_since_when_it_runs() -> None:
-    before = process_age()
+    before = process_age_seconds()
     time.sleep(0.05)
     assert before > 0
-    assert 0.03 < process_age() - before < 5
+    assert 0.03 < process_age_seconds() - before < 5

@@ -18,7 +18,7 @@ start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 use(); use()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start)
 """
-KEEP = "from seedbed.engines.memory import keep_freed_memory; assert keep_freed_memory()"
+KEEP = "from seedbed.engines.malloc import keep_freed_memory; assert keep_freed_memory()"
 
 
 def faults(before: str) -> int:

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from seedbed.engines.rates import Rate, add_rates, rates_file, read_rates
+from seedbed.engines.rates import MeasuredRate, add_rates, rates_path, read_rates
 
-RATE = Rate("abacus × 2", "cpu", "plain", 1, 2, "arithmetic/gpt/fp32", "ab12", 4, 0.1, 0.2, {"compute": 0.5}, 100, None)
+RATE = MeasuredRate(
+    "abacus × 2", "cpu", "plain", 1, 2, "arithmetic/gpt/fp32", "ab12", 4, 0.1, 0.2, {"compute": 0.5}, 100, None
+)
 
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SEEDBED_RATES", str(tmp_path / "cache" / "rates.json"))
-    return rates_file()
+    return rates_path()
 
 
 def test_rates_come_back_and_newer_ones_replace_older_ones_of_the_same_pack(file: Path) -> None:

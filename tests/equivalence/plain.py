@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seedbed.settings import GPT
+from seedbed.settings import GPTSettings
 
 SLOPES = {  # written out from the paper's rule
     1: [2**-8],
@@ -33,7 +33,7 @@ def turned(x: Tensor) -> Tensor:
 class PlainGPT(nn.Module):
     """The same function as ours, the way a student writes it: nn.Linear, nn.LayerNorm, a loop over heads."""
 
-    def __init__(self, dials: GPT, vocabulary: int, context: int) -> None:
+    def __init__(self, dials: GPTSettings, vocabulary: int, context: int) -> None:
         super().__init__()
         d, hidden = dials.dim, dials.hidden or dials.dim * dials.mlp_multiplier
         qkv_bias = dials.attention_bias if dials.qkv_bias is None else dials.qkv_bias

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seedbed.models.bank import Bank
-from seedbed.models.fused import has_library_lstm
-from seedbed.models.lstm import Cell
-from seedbed.models.taps import NO_TAPS, Taps
+from seedbed.models.fused_ops import should_use_torch_lstm
+from seedbed.models.hooks import NO_HOOKS, Hooks
+from seedbed.models.lstm import LSTMCell
+from seedbed.models.parameters import FlatParameters
 
-LOOKING = Taps("no.such.place")  # whoever looks inside gets the cell written out
+LOOKING = Hooks("no.such.place")  # whoever looks inside gets the cell written out
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -19,15 +19,15 @@ LOOKING = Taps("no.such.place")  # whoever looks inside gets the cell written ou
 @pytest.mark.parametrize("with_past", [False, True])
 def test_the_library_computes_what_is_written_out(dtype, biases, n_runs, with_past):
     torch.manual_seed(1)
-    cell = Cell(5, 7, biases)
-    bank = Bank(cell, n_runs, torch.device("cpu"), dtype)
+    cell = LSTMCell(5, 7, biases)
+    bank = FlatParameters(cell, n_runs, torch.device("cpu"), dtype)
     bank.weights.normal_(std=0.5)
     x = torch.randn(n_runs, 4, 6, 5, dtype=dtype, requires_grad=True)
     past = tuple(torch.randn(n_runs, 4, 7, dtype=dtype, requires_grad=True) for _ in "hc") if with_past else None
-    assert has_library_lstm(x)
+    assert should_use_torch_lstm(x)
     sources = [x, *cell.parameters(), *(past or ())]
     found = []
-    for taps in (NO_TAPS, LOOKING):
+    for taps in (NO_HOOKS, LOOKING):
         states, (h, c) = cell(x, past, taps, "lstm.0")
         told = states.cos().sum() + 2 * h.sin().sum() + 3 * c.sin().sum()
         found.append([states, h, c, *torch.autograd.grad(told, sources)])
@@ -37,9 +37,9 @@ def test_the_library_computes_what_is_written_out(dtype, biases, n_runs, with_pa
 
 
 def test_a_run_in_a_pack_has_the_bits_it_has_alone():
-    cell, alone = Cell(5, 7, 1), Cell(5, 7, 1)
-    bank, own = (Bank(one, n, torch.device("cpu"), torch.float32) for one, n in ((cell, 3), (alone, 1)))
+    cell, alone = LSTMCell(5, 7, 1), LSTMCell(5, 7, 1)
+    bank, own = (FlatParameters(one, n, torch.device("cpu"), torch.float32) for one, n in ((cell, 3), (alone, 1)))
     bank.weights.normal_()
     own.weights.copy_(bank.weights[1:2])
     x = torch.randn(3, 4, 6, 5)
-    assert torch.equal(cell(x, None, NO_TAPS, "")[0][1], alone(x[1:2], None, NO_TAPS, "")[0][0])
+    assert torch.equal(cell(x, None, NO_HOOKS, "")[0][1], alone(x[1:2], None, NO_HOOKS, "")[0][0])

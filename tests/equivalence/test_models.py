@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from seedbed.models.build import build_model, build_pack
-from seedbed.models.count import count_parameters
-from seedbed.models.taps import Taps
+from seedbed.models.hooks import Hooks
+from seedbed.models.model_size import count_parameters
 from seedbed.settings import Settings
 from tests.equivalence.plain import PlainGPT
 
@@ -20,7 +20,7 @@ SMALL = {"task.p": 13, "model.layers": 2, "model.dim": 12}
 
 def pack(dials, seeds=(3, 5, 8), noise=0.1):
     """Three runs in float64, moved off their initial weights so that zeros and ones cannot hide a mistake."""
-    settings = [Settings.of(dials)] * len(seeds)
+    settings = [Settings.from_flat(dials)] * len(seeds)
     model, bank = build_pack(settings, seeds, torch.zeros(1, dtype=torch.int64), torch.float64)
     torch.manual_seed(0)
     bank.weights += noise * torch.randn_like(bank.weights)
@@ -59,7 +59,7 @@ def test_gpt_equals_a_plain_one(dials):
 @pytest.mark.parametrize("length", [5, 16, 17, 40])
 def test_short_and_long_attention_agree_with_a_plain_one(length, positions):
     """Up to 16 positions multiply-and-sum is used, beyond it torch's fused kernel."""
-    settings = Settings.of(SMALL | {"model.positions": positions, "model.heads": 3})
+    settings = Settings.from_flat(SMALL | {"model.positions": positions, "model.heads": 3})
     model, bank = build_pack([settings] * 2, [1, 2], torch.zeros(1, dtype=torch.int64), torch.float64)
     tokens = torch.randint(V, (2, 3, length))
     for slot in range(2):
@@ -123,7 +123,7 @@ def test_no_run_reaches_into_another(dials):
     _, model, bank = pack(dials)
     tokens = torch.randint(V, (3, 4, T))
     for run in range(3):
-        bank.take_gradients(model(tokens)[run].logsumexp(-1).sum())
+        bank.compute_gradients(model(tokens)[run].logsumexp(-1).sum())
         for other in range(3):
             reached = bank.gradients[other].abs().sum()
             assert (reached > 0) if other == run else (reached == 0)
@@ -134,24 +134,24 @@ def test_gradients_are_put_together_in_one_pass_as_one_by_one():
     _, model, bank = pack(SMALL)
     loss = model(torch.randint(V, (3, 4, T))).logsumexp(-1).sum()
     found = torch.autograd.grad(loss, bank.parameters, retain_graph=True)
-    apart = bank.take_gradients(loss).clone()
+    apart = bank.compute_gradients(loss).clone()
     assert apart.count_nonzero() < apart.numel()
     bank.gradients.fill_(torch.nan)
-    assert torch.equal(bank.join(found), apart)
+    assert torch.equal(bank.concatenate_gradients(found), apart)
 
 
 @pytest.mark.parametrize("dials", ALL_KINDS)
 def test_reading_taps_changes_nothing_and_patterns_sum_to_one(dials):
     _, model, _ = pack(dials)
     tokens = torch.randint(V, (3, 4, T))
-    taps = Taps("*")
+    taps = Hooks("*")
     torch.testing.assert_close(model(tokens, taps=taps), model(tokens), rtol=1e-12, atol=1e-12)
-    assert torch.equal(taps.read["logits"], model(tokens, taps=Taps("*")))
+    assert torch.equal(taps.activations["logits"], model(tokens, taps=Hooks("*")))
     if "model.kind" in dials:
-        assert taps.read["lstm.1.cell"].shape == (3, 4, T, 12)
+        assert taps.activations["lstm.1.cell"].shape == (3, 4, T, 12)
     else:
         heads = dials.get("model.heads", 4)
-        pattern = taps.read["blocks.0.attention.pattern"]
+        pattern = taps.activations["blocks.0.attention.pattern"]
         assert pattern.shape == (3, 4, heads, T, T)
         torch.testing.assert_close(pattern.sum(-1), torch.ones_like(pattern[..., 0]))
         assert (pattern.triu(1) == 0).all()
@@ -172,7 +172,7 @@ def test_closed_forms_count_what_the_modules_hold():
     for kind, dials in switches.items():
         names = [name for name, _ in dials]
         for values in itertools.product(*(choices for _, choices in dials)):
-            settings = Settings.of(
+            settings = Settings.from_flat(
                 {"task.p": 13, "model.kind": kind, "model.dim": 8} | dict(zip(names, values, strict=True))
             )
             sizes = {name: p.numel() for name, p in build_model(settings).named_parameters()}

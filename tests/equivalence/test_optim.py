@@ -5,21 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seedbed.settings import Train
-from seedbed.train.optim import Optimizer, clip_scales
-from seedbed.train.schedule import Schedule
+from seedbed.settings import TrainSettings
+from seedbed.training.optim import Optimizer, clip_scales
+from seedbed.training.schedule import Schedule
 
 LR, DECAY, BETAS, CLIP = (0.1, 0.01, 0.003), (0.0, 0.1, 0.7), ((0.9, 0.999), (0.8, 0.95), (0.0, 0.9)), (0.0, 1.0, 30.0)
 
 
-def trains(optimizer: str) -> list[Train]:
+def trains(optimizer: str) -> list[TrainSettings]:
     return [
-        Train(optimizer=optimizer, lr=LR[i], weight_decay=DECAY[i], betas=BETAS[i], clip=CLIP[i], momentum=0.3 * i)
+        TrainSettings(
+            optimizer=optimizer, lr=LR[i], weight_decay=DECAY[i], betas=BETAS[i], clip=CLIP[i], momentum=0.3 * i
+        )
         for i in range(3)
     ]
 
 
-def theirs(train: Train, parameter: torch.Tensor) -> torch.optim.Optimizer:
+def theirs(train: TrainSettings, parameter: torch.Tensor) -> torch.optim.Optimizer:
     common = {"lr": train.lr, "weight_decay": train.weight_decay}
     if train.optimizer in ("sgd", "momentum"):
         return torch.optim.SGD([parameter], momentum=train.momentum if train.optimizer == "momentum" else 0, **common)
@@ -43,7 +45,7 @@ def test_every_run_moves_as_torchs_optimizer_with_its_dials(optimizer):
             reference.step()
         norms = torch.linalg.vector_norm(gradients, dim=1)
         active = torch.ones(3, dtype=torch.bool)
-        ours.move(gradients, active, *ours.numbers(norms, torch.ones(3, dtype=torch.float64), active))
+        ours.step(gradients, active, *ours.next_hyperparameters(norms, torch.ones(3, dtype=torch.float64), active))
     torch.testing.assert_close(weights, torch.stack([p.detach() for p in alone]), rtol=1e-10, atol=1e-12)
 
 
@@ -57,7 +59,7 @@ def test_a_frozen_run_stays_even_when_its_gradients_are_nan(optimizer):
         gradients = torch.full((3, 11), 1.0, dtype=torch.float64)
         gradients[1] = bad
         norms = torch.linalg.vector_norm(gradients, dim=1)
-        ours.move(gradients, active, *ours.numbers(norms, torch.ones(3, dtype=torch.float64), active))
+        ours.step(gradients, active, *ours.next_hyperparameters(norms, torch.ones(3, dtype=torch.float64), active))
     assert torch.equal(weights[1], before[1])
     assert (weights[0] != before[0]).all()
 
@@ -70,8 +72,8 @@ def test_clipping_shortens_what_is_too_long_and_leaves_the_rest():
 
 def factors(n_steps: int, **dials: object) -> list[float]:
     """Our factors next to those of a constant run, to show that kinds share a pack."""
-    schedule = Schedule([Train(**dials), Train()], torch.tensor([n_steps, n_steps]))  # type: ignore[arg-type]
-    rows = [schedule.factors(torch.tensor([t])).tolist() for t in range(n_steps)]
+    schedule = Schedule([TrainSettings(**dials), TrainSettings()], torch.tensor([n_steps, n_steps]))  # type: ignore[arg-type]
+    rows = [schedule.lr_factors(torch.tensor([t])).tolist() for t in range(n_steps)]
     assert {constant for _, constant in rows} == {1.0}
     return [ours for ours, _ in rows]
 
@@ -107,7 +109,9 @@ def test_schedules_equal_torchs(dials, make):
 
 
 def test_plateau_equals_torchs_with_each_runs_own_patience():
-    dials = [Train(schedule="plateau", patience=n, threshold=0.1, lr_factor=0.5) for n in (0, 2)] + [Train()]
+    dials = [TrainSettings(schedule="plateau", patience=n, threshold=0.1, lr_factor=0.5) for n in (0, 2)] + [
+        TrainSettings()
+    ]
     ours = Schedule(dials, torch.tensor([50, 50, 50]))
     references = []
     for train in dials[:2]:
@@ -116,8 +120,8 @@ def test_plateau_equals_torchs_with_each_runs_own_patience():
             (optimizer, S.ReduceLROnPlateau(optimizer, factor=0.5, patience=train.patience, threshold=0.1))
         )
     for reading in [3.0, 2.9, 2.5, 2.6, 2.4, 2.0, 1.99, 1.98, 1.97, 1.0, 1.0, 1.0, 1.0]:
-        ours.observe(torch.full((3,), reading, dtype=torch.float64))
+        ours.update_plateau(torch.full((3,), reading, dtype=torch.float64))
         for _, scheduler in references:
             scheduler.step(reading)
         expected = [optimizer.param_groups[0]["lr"] for optimizer, _ in references] + [1.0]
-        assert ours.factors(torch.tensor([0])).tolist() == pytest.approx(expected)
+        assert ours.lr_factors(torch.tensor([0])).tolist() == pytest.approx(expected)

@@ -7,8 +7,8 @@ import torch
 
 from seedbed.data.equation_batches import EquationBatches
 from seedbed.settings import Settings
-from seedbed.train.readings import take_readings
-from seedbed.train.step import Trainer
+from seedbed.training.evaluate import compute_metrics
+from seedbed.training.trainer import Trainer
 
 SMALL = {"task.p": 7, "model.dim": 8, "model.heads": 2, "train.batch_size": 10, "model.dropout": 0.3}
 VARIED = [  # dials that differ inside one pack
@@ -35,7 +35,7 @@ FAMILIES = [
 
 def settings(family, optimizer="adamw"):
     return [
-        Settings.of(
+        Settings.from_flat(
             {k: v for k, v in (SMALL | family | {"train.optimizer": optimizer} | one).items() if applies(k, family)}
         )
         for one in VARIED
@@ -51,7 +51,7 @@ def train(runs, seeds, n_steps, dtype=torch.float64, meddle=None):
     if meddle:
         meddle(trainer)
     for _ in range(n_steps):
-        trainer.advance()
+        trainer.train_step()
     return trainer
 
 
@@ -60,13 +60,13 @@ def train(runs, seeds, n_steps, dtype=torch.float64, meddle=None):
 def test_stacked_runs_match_runs_alone(family, optimizer):
     runs = settings(family, optimizer)
     together = train(runs, SEEDS, 50)
-    stacked = take_readings(together)
+    stacked = compute_metrics(together)
     for slot, (one, seed) in enumerate(zip(runs, SEEDS, strict=True)):
         alone = train([one], [seed], 50)
         expected = decided_weights(alone, 0)
         for name, values in decided_weights(together, slot).items():
             torch.testing.assert_close(values, expected[name], rtol=1e-10, atol=1e-12, msg=name)
-        for name, values in take_readings(alone).items():
+        for name, values in compute_metrics(alone).items():
             if name != "norm":  # it counts the key biases too
                 torch.testing.assert_close(stacked[name][slot], values[0], rtol=1e-10, atol=1e-12, msg=name)
 
@@ -88,7 +88,7 @@ READ = {"task.length": 6, "model.dim": 8, "model.layers": 1, "train.eval_batches
 READERS = {
     "gpt": {"task.sampler": "documents", "model.heads": 2, "model.attention_dropout": 0.2, "train.accumulate": 2},
     "gpt-epochs": {"task.sampler": "epochs", "model.heads": 2, "model.positions": "alibi", "model.norm": "pre",
-                   "task.lengths": (9,), "train.ema": 0.5, "train.decay": "matrices"},
+                   "task.lengths": (9,), "train.ema": 0.5, "train.decay_parameters": "matrices"},
     "gpt-windows": {"task.sampler": "windows", "model.heads": 2, "model.tied": True, "train.label_smoothing": 0.1},
     "lstm": {"model.kind": "lstm", "task.sampler": "length", "model.projection": 5, "model.embedding_dropout": 0.2},
     "lstm-epochs": {"model.kind": "lstm", "task.sampler": "epochs", "model.gate_biases": 2, "model.layers": 2},
@@ -117,7 +117,7 @@ def readers(tmp_path):
         task = {"task.kind": "text", "task.corpus": str(tmp_path)}
         if reader == "encoder":
             task = {"task.corpus": str(tmp_path / "rain.tsv")}
-        return [Settings.of(READ | task | READERS[reader] | one) for one in VARIED_READERS]
+        return [Settings.from_flat(READ | task | READERS[reader] | one) for one in VARIED_READERS]
 
     return make
 
@@ -127,13 +127,13 @@ def test_stacked_runs_that_read_match_runs_alone(readers, reader):
     """The encoder without Adam: BatchNorm cancels biases before it, and Adam would scale up their rounding."""
     runs, seeds = readers(reader), (0, 42, 42)
     together = train(runs, seeds, 30)
-    stacked = take_readings(together)
+    stacked = compute_metrics(together)
     for slot, (one, seed) in enumerate(zip(runs, seeds, strict=True)):
         alone = train([one], [seed], 30)
         expected = decided_weights(alone, 0)
         for name, values in decided_weights(together, slot).items():
             torch.testing.assert_close(values, expected[name], rtol=1e-10, atol=1e-12, msg=name)
-        for name, values in take_readings(alone).items():
+        for name, values in compute_metrics(alone).items():
             if name != "norm":
                 torch.testing.assert_close(stacked[name][slot], values[0], rtol=1e-9, atol=1e-12, msg=name)
 
@@ -143,11 +143,11 @@ def test_a_broken_reader_leaves_its_neighbours_byte_identical(readers, reader):
     runs, seeds = readers(reader), (0, 42, 42)
     healthy = train(runs, seeds, 8, torch.float32)
     harmed = train(runs, seeds, 8, torch.float32, lambda trainer: trainer.bank.weights[1].fill_(torch.nan))
-    assert torch.equal(healthy.bank.weights[[0, 2]], harmed.bank.weights[[0, 2]])
-    before, after = take_readings(healthy), take_readings(harmed)
+    assert torch.equal(healthy.parameters.weights[[0, 2]], harmed.parameters.weights[[0, 2]])
+    before, after = compute_metrics(healthy), compute_metrics(harmed)
     for name in before:
         assert torch.equal(before[name][[0, 2]], after[name][[0, 2]])
-    assert harmed.broken_at[1] == 0
+    assert harmed.diverged_at[1] == 0
 
 
 def test_the_comparison_sees_a_shared_gradient_norm():
@@ -164,7 +164,7 @@ def test_the_comparison_sees_a_shared_gradient_norm():
         trainer.bank.take_gradients = take_and_clip
 
     together, alone = train(runs, SEEDS, 20, meddle=leak), train(runs[:1], SEEDS[:1], 20)
-    assert not torch.allclose(together.bank.weights[0], alone.bank.weights[0], rtol=1e-6)
+    assert not torch.allclose(together.parameters.weights[0], alone.parameters.weights[0], rtol=1e-6)
 
 
 def poison_weights(value):
@@ -187,22 +187,22 @@ def test_a_broken_run_leaves_its_neighbours_byte_identical(family, harm):
     runs = settings(family)
     healthy, harmed = train(runs, SEEDS, 12, torch.float32), train(runs, SEEDS, 12, torch.float32, harm)
     others = [0, 2, 3]
-    assert torch.equal(healthy.bank.weights[others], harmed.bank.weights[others])
-    before, after = take_readings(healthy), take_readings(harmed)
+    assert torch.equal(healthy.parameters.weights[others], harmed.parameters.weights[others])
+    before, after = compute_metrics(healthy), compute_metrics(harmed)
     for name in before:
         assert torch.equal(before[name][others], after[name][others])
-    assert not torch.equal(healthy.bank.weights[1], harmed.bank.weights[1])
+    assert not torch.equal(healthy.parameters.weights[1], harmed.parameters.weights[1])
 
 
 @pytest.mark.parametrize(("harm", "last_step"), [(poison_weights(torch.nan), 0), (huge_rate, 2)])
 def test_a_broken_run_is_noted_with_its_step_and_frozen(harm, last_step):
     harmed = train(settings(FAMILIES[0]), SEEDS, 12, torch.float32, harm)
-    assert [step >= 0 for step in harmed.broken_at.tolist()] == [False, True, False, False]
-    assert 0 <= harmed.broken_at[1] <= last_step
-    assert harmed.cause[1] > 0
-    frozen = harmed.bank.weights[1].clone()
-    harmed.advance()
-    assert torch.equal(frozen.nan_to_num(), harmed.bank.weights[1].nan_to_num())
+    assert [step >= 0 for step in harmed.diverged_at.tolist()] == [False, True, False, False]
+    assert 0 <= harmed.diverged_at[1] <= last_step
+    assert harmed.divergence_cause[1] > 0
+    frozen = harmed.parameters.weights[1].clone()
+    harmed.train_step()
+    assert torch.equal(frozen.nan_to_num(), harmed.parameters.weights[1].nan_to_num())
 
 
 @pytest.mark.parametrize("kind", ["gpt", "lstm"])
@@ -210,13 +210,14 @@ def test_a_broken_run_is_noted_with_its_step_and_frozen(harm, last_step):
 def test_sharing_the_beginnings_of_equations_changes_no_number(kind, more):
     """The first tokens, of which there are few kinds, are computed once each; the same function, fewer operations."""
     runs = [
-        Settings.of({"task.p": 5, "model.dim": 8, "model.kind": kind, "train.lr": lr} | more) for lr in (0.01, 0.02)
+        Settings.from_flat({"task.p": 5, "model.dim": 8, "model.kind": kind, "train.lr": lr} | more)
+        for lr in (0.01, 0.02)
     ]
 
     def unshare(trainer):
         tasks, sizes = [one.task for one in runs], [one.train.batch_size for one in runs]
         assert trainer.batches.n_stem > 0
-        trainer.batches = EquationBatches(tasks, (1, 2), sizes, trainer.step.device, share=False)
+        trainer.batches = EquationBatches(tasks, (1, 2), sizes, trainer.step.device, share_prefixes=False)
 
     shared, whole = train(runs, (1, 2), 30), train(runs, (1, 2), 30, meddle=unshare)
     for slot in range(2):
@@ -232,7 +233,7 @@ def test_order_and_neighbours_change_no_draw():
         Trainer(runs, SEEDS, "cpu", torch.float32),
         Trainer(runs[::-1], SEEDS[::-1], "cpu", torch.float32),
     )
-    assert torch.equal(forward.bank.weights, backward.bank.weights.flip(0))
+    assert torch.equal(forward.parameters.weights, backward.parameters.weights.flip(0))
     for step in (0, 1, 5):
         for trainer in (forward, backward):
             trainer.batches.prepare(step)
@@ -243,6 +244,6 @@ def test_order_and_neighbours_change_no_draw():
 
 def test_equal_seeds_pair_across_points():
     """Runs that differ in a dial only start from the same weights."""
-    small, large = Settings.of(SMALL), Settings.of(SMALL | {"train.lr": 0.5, "train.weight_decay": 0.0})
+    small, large = Settings.from_flat(SMALL), Settings.from_flat(SMALL | {"train.lr": 0.5, "train.weight_decay": 0.0})
     trainer = Trainer([small, large], [9, 9], "cpu", torch.float32)
-    assert torch.equal(trainer.bank.weights[0], trainer.bank.weights[1])
+    assert torch.equal(trainer.parameters.weights[0], trainer.parameters.weights[1])

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from seedbed.models.build import build_pack
-from seedbed.models.layers import BatchNorm, statistics
-from seedbed.models.taps import Taps
-from seedbed.settings import DataFacts, Settings
+from seedbed.models.hooks import Hooks
+from seedbed.models.layers import BatchNorm, running_stats
+from seedbed.settings import DatasetInfo, Settings
 
 V, T, C = 19, 7, 3
-TEXT = DataFacts(vocabulary=V, context=T, n_train=50, padding=0)
-LABELS = DataFacts(vocabulary=V, context=T, n_train=50, classes=C, padding=0)
+TEXT = DatasetInfo(vocab_size=V, context_length=T, n_train=50, padding_id=0)
+LABELS = DatasetInfo(vocab_size=V, context_length=T, n_train=50, n_classes=C, padding_id=0)
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 ENCODER = {
     "task.kind": "labels", "model.kind": "encoder", "model.dim": 12, "model.heads": 3, "model.layers": 2,
@@ -25,7 +25,7 @@ GPT = {"task.kind": "text", "model.dim": 24, "model.heads": 4, "model.layers": 2
 
 
 def pack(dials, facts, seeds=(3, 5, 8), varied=None):
-    settings = [Settings.of(dials | (varied[i] if varied else {})) for i in range(len(seeds))]
+    settings = [Settings.from_flat(dials | (varied[i] if varied else {})) for i in range(len(seeds))]
     assert not settings[0].conflicts()
     model, bank = build_pack(settings, seeds, torch.zeros(1, dtype=torch.int64), torch.float64, facts)
     torch.manual_seed(0)
@@ -74,7 +74,7 @@ def torch_layer(ours, i, activation, norm_first):
 def test_alibi_is_symmetric_in_the_encoder_and_works_beyond_the_training_length():
     model, bank = pack(ENCODER | {"model.positions": "alibi"}, LABELS)
     tokens = torch.randint(V, (3, 2, 3 * T))
-    taps = Taps("blocks.0.attention.pattern")
+    taps = Hooks("blocks.0.attention.pattern")
     model(tokens, taps=taps)
     ours = tensors(bank, 1)
     x = torch.nn.functional.layer_norm(
@@ -85,8 +85,8 @@ def test_alibi_is_symmetric_in_the_encoder_and_works_beyond_the_training_length(
     for head, slope in enumerate([2**-4, 2**-8, 2**-2]):
         part = slice(4 * head, 4 * head + 4)
         expected = (q[..., part] @ k[..., part].mT / 2 - slope * apart).softmax(-1)
-        torch.testing.assert_close(taps.read["blocks.0.attention.pattern"][1, :, head], expected, **CLOSE)
-    torch.testing.assert_close(model(tokens), model(tokens, taps=Taps("*")), **CLOSE)
+        torch.testing.assert_close(taps.activations["blocks.0.attention.pattern"][1, :, head], expected, **CLOSE)
+    torch.testing.assert_close(model(tokens), model(tokens, taps=Hooks("*")), **CLOSE)
 
 
 def test_every_position_reaches_the_encoders_logits_padding_too():
@@ -103,7 +103,7 @@ def test_every_position_reaches_the_encoders_logits_padding_too():
 
 def test_batch_norm_is_torchs_for_each_run_by_itself():
     layer = BatchNorm(5)
-    layer.prepare(3, torch.device("cpu"), torch.float64)
+    layer.init_running_stats(3, torch.device("cpu"), torch.float64)
     weight, bias = torch.randn(2, 3, 5, dtype=torch.float64)
     layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
     theirs = [nn.BatchNorm1d(5, dtype=torch.float64) for _ in range(3)]
@@ -125,13 +125,15 @@ def test_batch_norm_is_torchs_for_each_run_by_itself():
 
 def test_a_packs_statistics_are_named_and_have_one_row_a_run():
     model, _ = pack(ENCODER | {"model.batch_norm": True}, LABELS)
-    shapes = {name: tuple(held.shape) for name, held in statistics(model).items()}
+    shapes = {name: tuple(held.shape) for name, held in running_stats(model).items()}
     assert shapes == {"classifier.norm.mean": (3, 5), "classifier.norm.variance": (3, 5)}
-    before = {name: held.clone() for name, held in statistics(model).items()}
+    before = {name: held.clone() for name, held in running_stats(model).items()}
     model(torch.randint(V, (3, 4, T)))
-    assert all(torch.equal(before[name], held) for name, held in statistics(model).items())  # evaluating learns nothing
+    assert all(
+        torch.equal(before[name], held) for name, held in running_stats(model).items()
+    )  # evaluating learns nothing
     model.train()(torch.randint(V, (3, 4, T)))
-    assert not any(torch.equal(before[name], held) for name, held in statistics(model).items())
+    assert not any(torch.equal(before[name], held) for name, held in running_stats(model).items())
 
 
 # ---- decoders against transformers ----
@@ -252,13 +254,13 @@ def test_frozen_tables_are_no_parameters_and_stay(tmp_path, output_bias):
     learned, theirs = pack(dials, TEXT)
     tokens = torch.randint(V, (3, 4, T))
     for slot in range(3):
-        arrays = bank.arrays(slot) | {
+        arrays = bank.get_arrays(slot) | {
             "embed.weight": tables["tokens"],
             "position_table.weight": tables["positions"][:T],
         }
-        theirs.load(slot, arrays)
+        theirs.load_arrays(slot, arrays)
     torch.testing.assert_close(model(tokens), learned(tokens), **CLOSE)
-    bank.take_gradients(model(tokens).square().sum())
+    bank.compute_gradients(model(tokens).square().sum())
     assert (bank.gradients != 0).any()
 
 
@@ -284,15 +286,15 @@ def test_stacked_runs_match_runs_alone_with_dropout_and_statistics(dials, facts)
     seeds, tokens = (3, 5, 3), torch.randint(V, (3, 4, T))
     together, bank = pack(dials, facts, seeds, varied)
     logits = together.train()(tokens)
-    bank.take_gradients(logits.logsumexp(-1).sum())
+    bank.compute_gradients(logits.logsumexp(-1).sum())
     for slot in range(3):
         alone, own = pack(dials, facts, seeds[slot : slot + 1], varied[slot : slot + 1])
-        own.load(0, bank.arrays(slot))
+        own.load_arrays(0, bank.get_arrays(slot))
         torch.testing.assert_close(alone.train()(tokens[slot : slot + 1])[0], logits[slot], **CLOSE)
-        own.take_gradients(alone(tokens[slot : slot + 1]).logsumexp(-1).sum())
+        own.compute_gradients(alone(tokens[slot : slot + 1]).logsumexp(-1).sum())
         if "model.batch_norm" not in dials:
             torch.testing.assert_close(own.gradients[0], bank.gradients[slot], **CLOSE)
-        for name, held in statistics(together).items():
+        for name, held in running_stats(together).items():
             assert not torch.equal(held[slot], held[(slot + 1) % 3]), name
 
 
@@ -301,7 +303,7 @@ def test_no_run_reaches_into_another(dials, facts):
     model, bank = pack(dials, facts)
     tokens = torch.randint(V, (3, 4, T))
     for run in range(3):
-        bank.take_gradients(model.train()(tokens)[run].logsumexp(-1).sum())
+        bank.compute_gradients(model.train()(tokens)[run].logsumexp(-1).sum())
         for other in range(3):
             reached = bank.gradients[other].abs().sum()
             assert (reached > 0) if other == run else (reached == 0)

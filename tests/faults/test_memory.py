@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from seedbed.pipeline import Machine, run_studies
-from seedbed.records import Measured, Pack, Placement
+from seedbed.records import CostEvent, Pack, Placement
 from seedbed.store.store import Store
 from seedbed.study.plan import plan_named
-from seedbed.train.readings import take_readings
-from seedbed.train.step import Trainer
+from seedbed.training.evaluate import compute_metrics
+from seedbed.training.trainer import Trainer
 
 DIALS = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=12", "train.eval_first=3",
          "train.eval_every=4", "train.save_every=4", "train.lr=0.003,0.01,0.03,0.1,0.3", "seeds=1")  # fmt: skip
@@ -29,7 +29,7 @@ class Exact(Machine):
     """This machine in double precision, one pack at a time."""
 
     def placement(self, pack: Pack, n_packs: int) -> Placement:
-        return replace(super().placement(pack, n_packs), dtype="float64", threads=1)
+        return replace(super().default_placement(pack, n_packs), dtype="float64", threads=1)
 
 
 class Listener:
@@ -50,7 +50,7 @@ class Listener:
     def see(self, pack: Any, event: Any) -> None:
         if hasattr(event, "trace"):
             self.failures.append(event.cause)
-        if isinstance(event, Measured):
+        if isinstance(event, CostEvent):
             self.updates = max(self.updates, event.step)
 
 
@@ -61,7 +61,7 @@ def run(home: Path) -> Listener:
 
 
 def curves(home: Path) -> dict[tuple[str, str], list[Any]]:
-    with Store.read(home) as store:
+    with Store.open_read_only(home) as store:
         found = store.curves([run.id for run in store.runs()])
         return {
             (run, name): [curve.steps.tolist(), curve.values]
@@ -71,7 +71,7 @@ def curves(home: Path) -> dict[tuple[str, str], list[Any]]:
 
 
 def statuses(home: Path) -> list[str]:
-    with Store.read(home) as store:
+    with Store.open_read_only(home) as store:
         return [run.status for run in store.runs()]
 
 
@@ -85,12 +85,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def refuse_packs(patch: pytest.MonkeyPatch, above: int, after: int) -> list[int]:
     """Refuses memory to packs of more runs than `above` from update `after` on; gives the sizes of packs updated."""
     done: list[int] = []
-    advance = Trainer.advance
+    advance = Trainer.train_step
 
     def refusing(trainer: Trainer) -> None:
-        if len(trainer.totals) > above and int(trainer.step) >= after:
+        if len(trainer.n_steps) > above and int(trainer.step) >= after:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        done.append(len(trainer.totals))
+        done.append(len(trainer.n_steps))
         advance(trainer)
 
     patch.setattr(Trainer, "advance", refusing)
@@ -117,9 +117,9 @@ def test_a_split_study_has_the_numbers_of_an_unsplit_one(
 
 def test_what_a_trainer_holds_is_free_as_soon_as_nobody_holds_it() -> None:
     trainer = Trainer([PLAN.runs[0].settings], [1], "cpu", torch.float32)
-    trainer.advance()
-    take_readings(trainer)
-    held = [weakref.ref(part) for part in (trainer, trainer.bank, trainer.model)]
+    trainer.train_step()
+    compute_metrics(trainer)
+    held = [weakref.ref(part) for part in (trainer, trainer.parameters, trainer.model)]
     gc.disable()  # so that nobody looks for circles
     try:
         del trainer
@@ -138,13 +138,13 @@ def test_packs_side_by_side_are_halved_only_until_one_fits_and_what_they_held_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory for 20 runs, two packs of 32: their halves fit one after another, not beside each other."""
-    advance, living, done = Trainer.advance, weakref.WeakSet[Trainer](), list[int]()
+    advance, living, done = Trainer.train_step, weakref.WeakSet[Trainer](), list[int]()
 
     def refusing(trainer: Trainer) -> None:
         living.add(trainer)
-        if sum(len(one.totals) for one in living) > 20:
+        if sum(len(one.n_steps) for one in living) > 20:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        done.append(len(trainer.totals))
+        done.append(len(trainer.n_steps))
         advance(trainer)
 
     monkeypatch.setattr(Trainer, "advance", refusing)
@@ -179,7 +179,7 @@ def test_a_run_that_does_not_fit_by_itself_fails_with_a_sentence(
     refuse_packs(monkeypatch, above=0, after=0)
     listener = run(tmp_path)
     assert statuses(tmp_path) == ["failed"] * 5
-    with Store.read(tmp_path) as store:
+    with Store.open_read_only(tmp_path) as store:
         causes = {stored.cause for stored in store.runs()}
     assert all(
         "one run of it alone does not fit into memory (predicted: 0 MiB): OutOfMemoryError" in str(c) for c in causes
@@ -192,12 +192,12 @@ def test_a_run_that_was_refused_beside_others_is_tried_once_more_alone(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory that others held is free then; what was recorded before the refusal is not there twice."""
-    advance, refused = Trainer.advance, set[float]()
+    advance, refused = Trainer.train_step, set[float]()
 
     def refusing(trainer: Trainer) -> None:
         lr = float(trainer.optimizer.lr[0])
-        if len(trainer.totals) > 1 or (int(trainer.step) == 6 and lr not in refused):
-            refused.update({lr} if len(trainer.totals) == 1 else set())
+        if len(trainer.n_steps) > 1 or (int(trainer.step) == 6 and lr not in refused):
+            refused.update({lr} if len(trainer.n_steps) == 1 else set())
             raise MemoryError
         advance(trainer)
 

@@ -25,9 +25,15 @@ import pytest
 from sqlalchemy.engine.default import DefaultDialect
 
 from seedbed.errors import DamagedCheckpoint, OutOfResources, StoreError
-from seedbed.records import Arrays, Finished
+from seedbed.records import Arrays, FinishEvent
 from seedbed.store import Store
-from seedbed.store.checkpoints import File, Identity, digest_of, read_arrays, write_arrays
+from seedbed.store.checkpoints import (
+    CheckpointFile,
+    CheckpointIdentity,
+    digest_bytes,
+    read_checkpoint,
+    write_checkpoint,
+)
 from tests.store.toy import (
     PLACEMENT,
     Commit,
@@ -149,7 +155,7 @@ def test_readings_up_to_the_save_are_there_right_after_a_kill(tmp_path: Path) ->
     for n in range(31, 62, 3):
         home = tmp_path / str(n)
         assert killed_at(n, home, record_then_save)
-        with Store.read(home) as store:
+        with Store.open_read_only(home) as store:
             runs = store.runs("toy")
             curves = store.curves([run.id for run in runs])
             for run in runs:
@@ -273,7 +279,7 @@ def test_a_database_that_may_not_grow_is_out_of_resources_and_keeps_its_rows(tmp
     store.register(make_plan(1))
     [pack_id] = claim(store, make_plan(1).runs)
     store.record(pack_id, [evaluated(0, [0], [0.5])])
-    with store._database.write() as connection:
+    with store._database.transaction() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count = 1")  # the smallest it accepts is the present size
     with pytest.raises(OutOfResources, match=r"store\.db could not be written: database or disk is full .*free.*kept:"):
         store.record(pack_id, [evaluated(step, [0], [0.5]) for step in range(2000)])
@@ -292,19 +298,19 @@ def test_a_failing_fsync_is_not_tried_again(tmp_path: Path) -> None:
     with fault_at(first_fsync, refuse) as done, pytest.raises(OutOfResources):
         store.save(pack_id, saved(2))
     assert done.count("fsync") == first_fsync
-    assert store.packs_of("toy")[0].step is None
+    assert store.study_packs("toy")[0].step is None
 
 
 # ---- damage ----
 
-IDENTITY = Identity("weights", "run", 7, "settings")
+IDENTITY = CheckpointIdentity("weights", "run", 7, "settings")
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> tuple[Path, str]:
     path = tmp_path / "some.safetensors"
     arrays: Arrays = {"w": np.linspace(0, 1, 20, dtype=np.float32), "b": np.arange(4)}
-    return path, write_arrays(File(path, arrays, IDENTITY), "nothing").digest
+    return path, write_checkpoint(CheckpointFile(path, arrays, IDENTITY), "nothing").digest
 
 
 def test_every_truncation_is_detected(checkpoint: tuple[Path, str]) -> None:
@@ -313,7 +319,7 @@ def test_every_truncation_is_detected(checkpoint: tuple[Path, str]) -> None:
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         with pytest.raises(DamagedCheckpoint):
-            read_arrays(path, IDENTITY, digest)
+            read_checkpoint(path, IDENTITY, digest)
 
 
 def test_every_flipped_bit_is_detected(checkpoint: tuple[Path, str]) -> None:
@@ -325,14 +331,14 @@ def test_every_flipped_bit_is_detected(checkpoint: tuple[Path, str]) -> None:
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
         with pytest.raises(DamagedCheckpoint):
-            read_arrays(path, IDENTITY, digest)
-        unnoticed += _loads(path, digest_of(bytes(flipped)))
+            read_checkpoint(path, IDENTITY, digest)
+        unnoticed += _loads(path, digest_bytes(bytes(flipped)))
     assert unnoticed > 100  # control: without the digest the format alone lets many through
 
 
 def _loads(path: Path, digest: str) -> bool:
     try:
-        read_arrays(path, IDENTITY, digest)
+        read_checkpoint(path, IDENTITY, digest)
     except DamagedCheckpoint:
         return False
     return True
@@ -354,11 +360,14 @@ def test_swapped_checkpoints_are_refused(tmp_path: Path) -> None:
 
 def test_a_file_of_another_owner_is_refused_even_with_its_right_digest(checkpoint: tuple[Path, str]) -> None:
     path, digest = checkpoint
-    for other in (Identity("weights", "other", 7, "settings"), Identity("weights", "run", 8, "settings")):
+    for other in (
+        CheckpointIdentity("weights", "other", 7, "settings"),
+        CheckpointIdentity("weights", "run", 8, "settings"),
+    ):
         with pytest.raises(DamagedCheckpoint, match="but says it is"):
-            read_arrays(path, other, digest)
+            read_checkpoint(path, other, digest)
     with pytest.raises(DamagedCheckpoint, match="but says it is"):
-        read_arrays(path, Identity("weights", "run", 7, "other settings"), digest)
+        read_checkpoint(path, CheckpointIdentity("weights", "run", 7, "other settings"), digest)
 
 
 class Payload:
@@ -376,9 +385,9 @@ def test_a_pickle_in_place_of_a_checkpoint_is_refused_and_not_run(checkpoint: tu
     marker = path.with_name("marker")
     data = pickle.dumps(Payload(marker))
     path.write_bytes(data)
-    for claimed in (digest, digest_of(data)):
+    for claimed in (digest, digest_bytes(data)):
         with pytest.raises(DamagedCheckpoint):
-            read_arrays(path, IDENTITY, claimed)
+            read_checkpoint(path, IDENTITY, claimed)
     assert not marker.exists()
     pickle.loads(data)
     assert marker.exists()  # control: the payload works
@@ -399,7 +408,7 @@ def test_malformed_files_are_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "bad.safetensors"
     path.write_bytes(data)
     with pytest.raises(DamagedCheckpoint):
-        read_arrays(path, IDENTITY, digest_of(data))
+        read_checkpoint(path, IDENTITY, digest_bytes(data))
 
 
 def test_a_damaged_state_says_which_what_is_kept_and_what_to_do(tmp_path: Path) -> None:
@@ -422,9 +431,9 @@ def test_restart_is_the_way_out_of_a_damaged_state(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     store.register(make_plan(3))
     [pack_id] = claim(store, make_plan(3).runs)
-    store.record(pack_id, [evaluated(1, [0], [0.5]), Finished(0, 1)])
+    store.record(pack_id, [evaluated(1, [0], [0.5]), FinishEvent(0, 1)])
     store.save(pack_id, saved(1, [0, 1, 2]))
-    store.record(pack_id, [evaluated(2, [1], [0.5]), Finished(1, 2)])  # its end is in no saved state
+    store.record(pack_id, [evaluated(2, [1], [0.5]), FinishEvent(1, 2)])  # its end is in no saved state
     shutil.rmtree(tmp_path / "checkpoints" / "packs")
     with pytest.raises(DamagedCheckpoint):
         store.resume(pack_id)
@@ -476,7 +485,7 @@ def test_8_processes_write_without_a_locked_error_and_lose_nothing(tmp_path: Pat
                 store.record(ids[index], [evaluated(step, [0], [index + step / 100])])
 
     in_processes(8, work)
-    curves = Store.read(tmp_path).curves([run.id for run in runs])
+    curves = Store.open_read_only(tmp_path).curves([run.id for run in runs])
     for index, run in enumerate(runs):
         assert curves[run.id]["val/loss"].values.tolist() == [index + step / 100 for step in range(25)]
 
@@ -492,7 +501,7 @@ def test_processes_that_claim_the_same_runs_get_the_same_packs(tmp_path: Path) -
             claim(store, runs[:split], runs[split:])
 
     in_processes(8, work)
-    members = [run for pack in Store.read(tmp_path).packs_of("toy") for run in pack.runs]
+    members = [run for pack in Store.open_read_only(tmp_path).study_packs("toy") for run in pack.runs]
     assert sorted(members) == [run.id for run in runs]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seedbed.models import layers
-from seedbed.models.layers import one_hot, visible
+from seedbed.models.layers import causal_mask, one_hot
 
 CPU = torch.device("cpu")
 
@@ -14,17 +14,17 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("n_past", [0, 2])
 @pytest.mark.parametrize("at", [None, slice(-2, None), slice(1, 4, 2)], ids=str)
 def test_what_is_seen(at, n_past, monkeypatch):
-    expected = visible(at, 5, CPU, n_past)
+    expected = causal_mask(at, 5, CPU, n_past)
     monkeypatch.setattr(layers, "keeps_constants", lambda _: True)
-    kept = visible(at, 5, CPU, n_past)
+    kept = causal_mask(at, 5, CPU, n_past)
     assert torch.equal(kept, expected)
-    assert visible(at, 5, CPU, n_past) is kept
+    assert causal_mask(at, 5, CPU, n_past) is kept
 
 
 def test_what_a_text_asked_for_first_serves_training_too(monkeypatch):
     monkeypatch.setattr(layers, "keeps_constants", lambda _: True)
     with torch.inference_mode():
-        seen = visible(slice(2, 7), 11, CPU)
+        seen = causal_mask(slice(2, 7), 11, CPU)
     assert not seen.is_inference()
 
 

@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 
 from seedbed.models.build import build_model
-from seedbed.models.count import attention, block, count_parameters, lstm_body, predict_bytes, transformer_body
-from seedbed.records import Parameters
-from seedbed.settings import GPT, LSTM, DataFacts, Settings
+from seedbed.models.model_size import (
+    count_attention_parameters,
+    count_block_parameters,
+    count_lstm_body_parameters,
+    count_parameters,
+    count_transformer_body_parameters,
+    estimate_training_bytes,
+)
+from seedbed.records import ParameterCounts
+from seedbed.settings import DatasetInfo, GPTSettings, LSTMSettings, Settings
 
 # (layers, dim): GPT body, P, all; LSTM body, P, all; P counts the output layer, not the token table
 TABLE = {
@@ -28,21 +35,27 @@ TABLE = {
 @pytest.mark.parametrize(("size", "counts"), TABLE.items())
 def test_the_report_s_eighteen_models_have_its_counts(size: tuple[int, int], counts: tuple[int, ...]) -> None:
     layers, dim = size
-    gpt = Settings.of({"model.layers": layers, "model.dim": dim})
-    lstm = Settings.of({"model.kind": "lstm", "model.layers": layers, "model.dim": dim})
-    assert isinstance(gpt.model, GPT)
-    assert isinstance(lstm.model, LSTM)
-    assert (transformer_body(gpt.model), lstm_body(lstm.model)) == (counts[0], counts[3])
-    assert count_parameters(gpt) == Parameters(total=counts[2], non_embedding=counts[1])
-    assert count_parameters(lstm) == Parameters(total=counts[5], non_embedding=counts[4])
+    gpt = Settings.from_flat({"model.layers": layers, "model.dim": dim})
+    lstm = Settings.from_flat({"model.kind": "lstm", "model.layers": layers, "model.dim": dim})
+    assert isinstance(gpt.model, GPTSettings)
+    assert isinstance(lstm.model, LSTMSettings)
+    assert (count_transformer_body_parameters(gpt.model), count_lstm_body_parameters(lstm.model)) == (
+        counts[0],
+        counts[3],
+    )
+    assert count_parameters(gpt) == ParameterCounts(total=counts[2], non_embedding=counts[1])
+    assert count_parameters(lstm) == ParameterCounts(total=counts[5], non_embedding=counts[4])
 
 
 @pytest.mark.parametrize("d", [6, 20])
 @pytest.mark.parametrize("m", [1, 3])
 def test_the_report_s_formulas_hold_with_and_without_bias(d: int, m: int) -> None:
-    biased, plain = (GPT(dim=d, mlp_multiplier=m, attention_bias=bias) for bias in (True, False))
-    assert (attention(biased), attention(plain)) == (4 * (d**2 + d), 4 * d**2)
-    assert (block(biased), block(plain)) == ((4 + 2 * m) * d**2 + 8 * d, (4 + 2 * m) * d**2 + 4 * d)
+    biased, plain = (GPTSettings(dim=d, mlp_multiplier=m, attention_bias=bias) for bias in (True, False))
+    assert (count_attention_parameters(biased), count_attention_parameters(plain)) == (4 * (d**2 + d), 4 * d**2)
+    assert (count_block_parameters(biased), count_block_parameters(plain)) == (
+        (4 + 2 * m) * d**2 + 8 * d,
+        (4 + 2 * m) * d**2 + 4 * d,
+    )
 
 
 @pytest.mark.parametrize("layers", [1, 2, 5])
@@ -50,8 +63,8 @@ def test_the_report_s_formulas_hold_with_and_without_bias(d: int, m: int) -> Non
 def test_the_report_s_lstm_formula_holds_for_any_number_of_biases(layers: int, hidden: int) -> None:
     d_x, d_h = 5, hidden
     for biases in (0, 1, 2):
-        model = LSTM(dim=d_x, hidden=d_h, layers=layers, gate_biases=biases)
-        assert lstm_body(model) == 4 * d_h * (d_x + biases * layers + (2 * layers - 1) * d_h)
+        model = LSTMSettings(dim=d_x, hidden=d_h, layers=layers, gate_biases=biases)
+        assert count_lstm_body_parameters(model) == 4 * d_h * (d_x + biases * layers + (2 * layers - 1) * d_h)
 
 
 @pytest.mark.parametrize(
@@ -70,14 +83,16 @@ def test_the_report_s_lstm_formula_holds_for_any_number_of_biases(layers: int, h
     ],
 )
 def test_each_flag_changes_the_counts_by_its_own_vectors(dials: dict[str, Any], total: int, non_embedding: int) -> None:
-    plain, changed = count_parameters(Settings()), count_parameters(Settings.of(dials))
+    plain, changed = count_parameters(Settings()), count_parameters(Settings.from_flat(dials))
     assert (changed.total - plain.total, changed.non_embedding - plain.non_embedding) == (total, non_embedding)
 
 
 def test_a_tied_output_counts_as_table_but_its_bias_does_not() -> None:
     tied = {"model.kind": "lstm", "model.tied": True}
-    assert count_parameters(Settings.of(tied)) == Parameters(total=263_168 + 36 * 128 + 36, non_embedding=263_168 + 36)
-    wide = Settings.of({"model.kind": "lstm", "model.dim": 3, "model.hidden": 5, "model.layers": 1})
+    assert count_parameters(Settings.from_flat(tied)) == ParameterCounts(
+        total=263_168 + 36 * 128 + 36, non_embedding=263_168 + 36
+    )
+    wide = Settings.from_flat({"model.kind": "lstm", "model.dim": 3, "model.hidden": 5, "model.layers": 1})
     assert count_parameters(wide).non_embedding == 4 * (3 + 5 + 1) * 5 + 5 * 36 + 36
 
 
@@ -87,12 +102,15 @@ def test_a_tied_output_counts_as_table_but_its_bias_does_not() -> None:
     [{"model.layers": 3}, {"model.dim": 256}, {"task.p": 61}, {"task.orders": [3]}, {"task.train_fraction": 0.9}],
 )
 def test_predicted_memory_grows_with_every_size(kind: str, larger: dict[str, Any]) -> None:
-    assert predict_bytes(Settings.of({"model.kind": kind} | larger)) > predict_bytes(Settings.of({"model.kind": kind}))
+    assert estimate_training_bytes(Settings.from_flat({"model.kind": kind} | larger)) > estimate_training_bytes(
+        Settings.from_flat({"model.kind": kind})
+    )
 
 
 def test_predicted_memory_holds_weights_gradients_and_moments() -> None:
     needs = {
-        name: predict_bytes(Settings.of({"train.optimizer": name})) for name in ("sgd", "momentum", "adam", "adamw")
+        name: estimate_training_bytes(Settings.from_flat({"train.optimizer": name}))
+        for name in ("sgd", "momentum", "adam", "adamw")
     }
     assert needs["momentum"] - needs["sgd"] == needs["adam"] - needs["momentum"] == 4 * 404_516
     assert needs["adam"] == needs["adamw"]
@@ -100,10 +118,10 @@ def test_predicted_memory_holds_weights_gradients_and_moments() -> None:
 
 
 def test_predicted_memory_knows_that_a_batch_is_capped() -> None:
-    assert predict_bytes(Settings.of({"train.batch_size": 480})) == predict_bytes(
-        Settings.of({"train.batch_size": 10**9})
+    assert estimate_training_bytes(Settings.from_flat({"train.batch_size": 480})) == estimate_training_bytes(
+        Settings.from_flat({"train.batch_size": 10**9})
     )
-    assert predict_bytes(Settings.of({"train.batch_size": 479})) < predict_bytes(Settings())
+    assert estimate_training_bytes(Settings.from_flat({"train.batch_size": 479})) < estimate_training_bytes(Settings())
 
 
 # ---- the text reports ----
@@ -119,17 +137,17 @@ C_LSTM = {"task.kind": "text", "model.kind": "lstm", "model.dim": 768, "model.hi
           "model.embeddings": "gpt1"}  # fmt: skip
 C_GPT = {"task.kind": "text", "model.dim": 768, "model.heads": 12, "model.mlp_bias": True, "model.positions": "learned",
          "model.tied": True, "model.output_bias": False, "model.embeddings": "gpt1"}  # fmt: skip
-SPEECHES, WIKI = DataFacts(5_755, 32, 1, classes=3), DataFacts(40_479, 256, 1)
+SPEECHES, WIKI = DatasetInfo(5_755, 32, 1, n_classes=3), DatasetInfo(40_479, 256, 1)
 
 
 @pytest.mark.parametrize(
     ("dials", "facts", "total"),
     [
-        (A | {"model.layers": 6}, DataFacts(66, 128, 1), 2_719_554),
-        (A | {"model.layers": 8}, DataFacts(66, 128, 1), 3_609_282),
-        (A, DataFacts(66, 128, 1), 5_388_738),
-        (A, DataFacts(159, 128, 1), 5_424_543),
-        (A | {"model.heads": 16}, DataFacts(66, 128, 1), 5_388_738),
+        (A | {"model.layers": 6}, DatasetInfo(66, 128, 1), 2_719_554),
+        (A | {"model.layers": 8}, DatasetInfo(66, 128, 1), 3_609_282),
+        (A, DatasetInfo(66, 128, 1), 5_388_738),
+        (A, DatasetInfo(159, 128, 1), 5_424_543),
+        (A | {"model.heads": 16}, DatasetInfo(66, 128, 1), 5_388_738),
         (ENCODER, SPEECHES, 576_339),
         (ENCODER | {"model.batch_norm": True}, SPEECHES, 576_539),
         (ENCODER | {"model.final_norm": True}, SPEECHES, 576_467),
@@ -141,8 +159,10 @@ SPEECHES, WIKI = DataFacts(5_755, 32, 1, classes=3), DataFacts(40_479, 256, 1)
         (DECODER | {"model.positions": "rotary"}, SPEECHES, 943_611 - 2_048),
     ],
 )
-def test_characters_and_speeches_have_their_reports_counts(dials: dict[str, Any], facts: DataFacts, total: int) -> None:
-    settings = Settings.of(dials)
+def test_characters_and_speeches_have_their_reports_counts(
+    dials: dict[str, Any], facts: DatasetInfo, total: int
+) -> None:
+    settings = Settings.from_flat(dials)
     assert settings.conflicts() == []
     assert count_parameters(settings, facts).total == total
     assert sum(p.numel() for p in build_model(settings, facts).parameters()) == total
@@ -160,25 +180,25 @@ def test_wikitext_models_have_their_reports_counts_frozen_or_learned(
     layers: int, lstm: tuple[int, int], gpt: tuple[int, int]
 ) -> None:
     for dials, (total, learnable) in ((C_LSTM, lstm), (C_GPT, gpt)):
-        frozen = Settings.of(dials | {"model.layers": layers})
+        frozen = Settings.from_flat(dials | {"model.layers": layers})
         counted = count_parameters(frozen, WIKI)
         assert (counted.total + counted.frozen, counted.total) == (total, learnable)
         assert sum(p.numel() for p in build_model(frozen, WIKI).parameters()) == learnable
-        learned = Settings.of(
+        learned = Settings.from_flat(
             {name: value for name, value in dials.items() if name != "model.embeddings"} | {"model.layers": layers}
         )
-        assert count_parameters(learned, WIKI) == Parameters(total, learnable)
+        assert count_parameters(learned, WIKI) == ParameterCounts(total, learnable)
         assert sum(p.numel() for p in build_model(learned, WIKI).parameters()) == total
 
 
 def test_attention_and_block_of_gpt_1_have_the_report_s_counts() -> None:
-    gpt = GPT(dim=768, heads=12, mlp_bias=True)
-    assert (attention(gpt), block(gpt)) == (2_362_368, 7_087_872)
+    gpt = GPTSettings(dim=768, heads=12, mlp_bias=True)
+    assert (count_attention_parameters(gpt), count_block_parameters(gpt)) == (2_362_368, 7_087_872)
 
 
 def test_predicted_memory_grows_with_vocabulary_labels_and_a_mean_of_weights() -> None:
-    settings, small, large = Settings.of(DECODER), DataFacts(100, 32, 50), DataFacts(200, 32, 50)
-    assert predict_bytes(settings, small) < predict_bytes(settings, large)
-    averaged = Settings.of(DECODER | {"train.ema": 0.99})
-    extra = predict_bytes(averaged, small) - predict_bytes(settings, small)
+    settings, small, large = Settings.from_flat(DECODER), DatasetInfo(100, 32, 50), DatasetInfo(200, 32, 50)
+    assert estimate_training_bytes(settings, small) < estimate_training_bytes(settings, large)
+    averaged = Settings.from_flat(DECODER | {"train.ema": 0.99})
+    extra = estimate_training_bytes(averaged, small) - estimate_training_bytes(settings, small)
     assert extra == 4 * count_parameters(settings, small).total

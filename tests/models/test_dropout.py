@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seedbed.models.layers import Dropout, attend, attend_through
+from seedbed.models.layers import Dropout, attention, attention_with_dropout
 
 STEP = torch.tensor([3])
 
 
 def dropout(*rates: float, seeds: tuple[int, ...] | None = None, stream: str = "dropout/x") -> Dropout:
     made = Dropout()
-    made.prepare(rates, seeds or tuple(range(len(rates))), stream, STEP)
+    made.configure(rates, seeds or tuple(range(len(rates))), stream, STEP)
     return made.train()
 
 
@@ -56,8 +56,8 @@ def test_attention_in_two_halves_is_attention(length, biased):
     query, key, value = torch.randn(3, 2, 4, length, 3, 8, dtype=torch.float64)
     seen = torch.ones(length, length, dtype=torch.bool).tril()
     bias = torch.randn(length, length, 3, dtype=torch.float64) if biased else None
-    found = attend_through(query, key, value, seen, bias, True, dropout(0.5, 0.5).eval())
-    torch.testing.assert_close(found, attend(query, key, value, seen, bias), rtol=1e-12, atol=1e-12)
+    found = attention_with_dropout(query, key, value, seen, bias, True, dropout(0.5, 0.5).eval())
+    torch.testing.assert_close(found, attention(query, key, value, seen, bias), rtol=1e-12, atol=1e-12)
 
 
 def test_dropped_attention_weights_are_zero_or_scaled_ones():
@@ -66,7 +66,7 @@ def test_dropped_attention_weights_are_zero_or_scaled_ones():
     query = key = torch.zeros(1, 50, length, 1, 4)
     value = torch.eye(length).expand(1, 50, length, length)[:, :, :, None]
     seen = torch.ones(length, length, dtype=torch.bool).tril()
-    weights = attend_through(query, key, value, seen, None, True, drop)[0, :, :, 0]
+    weights = attention_with_dropout(query, key, value, seen, None, True, drop)[0, :, :, 0]
     uniform = seen / torch.arange(1, length + 1)[:, None]
     assert (((weights - 2 * uniform).abs() < 1e-6) | (weights == 0)).all()
     share = (weights[:, seen] == 0).double().mean()

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from seedbed.models.build import build_model
 from seedbed.models.init import initial_weights
-from seedbed.settings import DataFacts, Settings
+from seedbed.settings import DatasetInfo, Settings
 
-FACTS = DataFacts(vocabulary=70, context=9, n_train=1, classes=3, padding=0)
+FACTS = DatasetInfo(vocab_size=70, context_length=9, n_train=1, n_classes=3, padding_id=0)
 MATRICES = {
     "gpt": ["embed.weight", "blocks.0.attention.qkv.weight", "blocks.0.mlp.up.weight", "output.weight"],
     "lstm": ["embed.weight", "cells.0.input.weight", "cells.1.state.weight", "output.weight"],
@@ -31,7 +31,7 @@ PARTS = {"qkv": 3, "input": 4, "state": 4}
 def start(kind: str, init: str, **dials: Any) -> dict[str, NDArray[np.float64]]:
     task = "labels" if kind == "encoder" else "text"
     chosen = {"task.kind": task, "model.kind": kind, "model.dim": 64, "model.init": init, **dials}
-    settings = Settings.of(chosen)
+    settings = Settings.from_flat(chosen)
     return initial_weights(build_model(settings, FACTS), settings.model, 7)
 
 
@@ -74,7 +74,7 @@ def test_orthogonal_starts_favour_no_direction() -> None:
     draws = [
         initial_weights(build_model(settings, FACTS), settings.model, seed)["blocks.0.attention.out.weight"][0, 0] > 0
         for seed in range(60)
-        for settings in [Settings.of({"task.kind": "text", "model.dim": 4, "model.init": "orthogonal"})]
+        for settings in [Settings.from_flat({"task.kind": "text", "model.dim": 4, "model.init": "orthogonal"})]
     ]
     assert len(set(signs)) == 2
     assert 15 < sum(draws) < 45

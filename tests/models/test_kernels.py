@@ -19,19 +19,25 @@ if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 pytest.importorskip("triton", reason="needs Triton, which comes with torch for GPUs")
 
+from seedbed.models.batched_linear import batched_linear  # noqa: E402
 from seedbed.models.build import build_pack  # noqa: E402
-from seedbed.models.kernels.attention import short_attention  # noqa: E402
-from seedbed.models.kernels.gelu import biased_gelu  # noqa: E402
-from seedbed.models.kernels.norm import add_norm  # noqa: E402
-from seedbed.models.kernels.tiny import tiny_attention  # noqa: E402
-from seedbed.models.layers import Linear, attention_pattern, attention_weights, mix, mix_by_weights  # noqa: E402
-from seedbed.models.maps import map_runs  # noqa: E402
-from seedbed.models.positions import alibi  # noqa: E402
-from seedbed.settings import DataFacts, Settings  # noqa: E402
-from seedbed.train import kernels  # noqa: E402
-from seedbed.train.optim import RULES, limited  # noqa: E402
-from seedbed.train.readings import take_readings  # noqa: E402
-from seedbed.train.step import Trainer  # noqa: E402
+from seedbed.models.kernels.add_layer_norm import add_layer_norm  # noqa: E402
+from seedbed.models.kernels.bias_gelu import bias_gelu  # noqa: E402
+from seedbed.models.kernels.short_attention import short_attention  # noqa: E402
+from seedbed.models.kernels.tiny_attention import tiny_attention  # noqa: E402
+from seedbed.models.layers import (  # noqa: E402
+    Linear,
+    apply_attention_weights,
+    apply_elementwise_weights,
+    attention_weights,
+    elementwise_attention_weights,
+)
+from seedbed.models.positions import alibi_bias  # noqa: E402
+from seedbed.settings import DatasetInfo, Settings  # noqa: E402
+from seedbed.training import fused_adam  # noqa: E402
+from seedbed.training.evaluate import compute_metrics  # noqa: E402
+from seedbed.training.optim import UPDATE_RULES, clip_and_mask  # noqa: E402
+from seedbed.training.trainer import Trainer  # noqa: E402
 
 LIMITS = {"fp32": 1e-6} | ({"tf32": 3e-3, "bf16": 1e-2} if DEVICE == "cuda" else {})  # of ‖ours − exact‖ / ‖exact‖
 LOW = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # what 16 bits are; the interpreter knows these alone
@@ -86,8 +92,8 @@ def test_short_attention_is_attention_with_its_gradients(shape, precision):
     parts = (qkv64 if bias64 is None else qkv64 + bias64[:, None, None]).unflatten(-1, (3, heads, width)).unbind(3)
     where = torch.arange(n, device=DEVICE)
     seen = where[:, None] >= where if causal else torch.ones(n, n, dtype=torch.bool, device=DEVICE)
-    added = None if slopes is None else alibi(slopes.double(), where, n)
-    expected = mix_by_weights(attention_weights(parts[0], parts[1], seen, added), parts[2]).flatten(-2)
+    added = None if slopes is None else alibi_bias(slopes.double(), where, n)
+    expected = apply_attention_weights(attention_weights(parts[0], parts[1], seen, added), parts[2]).flatten(-2)
     expected.backward(grad.double())
 
     assert off(mixed, expected) < LIMITS[precision]
@@ -100,11 +106,11 @@ def test_short_attention_is_attention_with_its_gradients(shape, precision):
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("programs", [1, 512], ids=["a large batch", "a small one"])
 def test_biased_gelu_is_gelu_with_its_gradients(shape, programs, with_bias, precision, monkeypatch):
-    monkeypatch.setattr("seedbed.models.kernels.gelu.PROGRAMS", programs)
+    monkeypatch.setattr("seedbed.models.kernels.bias_gelu.PROGRAMS", programs)
     n_runs, _, width = shape
     x, bias = drawn(*shape, dtype=dtype_of(precision)), row_of_weights(n_runs, width) if with_bias else None
     grad = drawn(*shape, dtype=x.dtype).detach()
-    ours = biased_gelu(x, bias)
+    ours = bias_gelu(x, bias)
     ours.backward(grad)
     x64, bias64 = exact(x), exact(bias)
     expected = F.gelu(x64 if bias64 is None else x64 + bias64[:, None])
@@ -128,7 +134,7 @@ def test_add_norm_is_a_sum_and_its_norm_with_their_gradients(shape, keeps, with_
     weight, shift, bias = (row.requires_grad_() for row in rows)
     grad_total, grad_normed = (drawn(*shape, dtype=kind).detach() for kind in (of_x, of_x if keeps else of_y))
     used = 2 if goes_on else 1
-    total, normed, *_ = add_norm(x, y, bias if with_bias else None, weight, shift, keeps)
+    total, normed, *_ = add_layer_norm(x, y, bias if with_bias else None, weight, shift, keeps)
     torch.autograd.backward([normed, total][:used], [grad_normed, grad_total][:used])
 
     exacts = [exact(one) for one in (x, y, weight, shift, bias)]
@@ -147,7 +153,7 @@ def test_add_norm_is_a_sum_and_its_norm_with_their_gradients(shape, keeps, with_
 
 def test_where_nobody_goes_on_with_the_sum_no_gradient_of_it_is_made_when_compiled():
     def last_norm(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        return add_norm(x, y, None, weight, weight, False)[1]
+        return add_layer_norm(x, y, None, weight, weight, False)[1]
 
     graphs = []
 
@@ -169,17 +175,19 @@ LABELS = {"task.kind": "labels", "model.kind": "encoder", "model.attention_bias"
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("dials", [TEXT, LABELS], ids=["gpt", "encoder"])
 def test_models_are_the_same_where_sums_and_norms_are_one_pass(dials, norm, monkeypatch):
-    facts = DataFacts(vocabulary=19, context=7, n_train=50, padding=0, classes=3 if dials is LABELS else None)
+    facts = DatasetInfo(
+        vocab_size=19, context_length=7, n_train=50, padding_id=0, n_classes=3 if dials is LABELS else None
+    )
     shape = {"model.dim": 48, "model.heads": 4, "model.layers": 2, "model.norm": norm}
     step = torch.zeros(1, dtype=torch.int64, device=DEVICE)
-    model, bank = build_pack([Settings.of(dials | shape)] * 3, (3, 5, 8), step, torch.float32, facts)
+    model, bank = build_pack([Settings.from_flat(dials | shape)] * 3, (3, 5, 8), step, torch.float32, facts)
     tokens = torch.randint(19, (3, 4, 7), device=DEVICE)
     dtype_of("fp32")
     found = []
     for fuses in (False, True):
         monkeypatch.setattr("seedbed.models.gpt.fuses_norm", lambda x, fuses=fuses: fuses)
         logits = model(tokens)
-        found.append((logits, bank.take_gradients(logits.logsumexp(-1).sum()).clone()))
+        found.append((logits, bank.compute_gradients(logits.logsumexp(-1).sum()).clone()))
     (plain, plain_gradients), (fused, gradients) = found
     assert not torch.equal(plain_gradients, gradients)  # so these were two ways
     assert off(fused, plain.double()) < 1e-5
@@ -204,7 +212,7 @@ def test_tiny_attention_is_attention_with_its_gradients(shape, by_sample, precis
 
     wide64, keys64, values64 = exact(wide), exact(keys), exact(values)
     query64 = wide64[..., : heads * width].unflatten(-1, (heads, width))
-    expected = mix(attention_pattern(query64, keys64, seen), values64)
+    expected = apply_elementwise_weights(elementwise_attention_weights(query64, keys64, seen), values64)
     expected.backward(grad.double())
     limit = LIMITS["bf16" if precision == "bf16" else "fp32"]
     assert off(mixed, expected) < limit
@@ -219,7 +227,7 @@ def test_a_map_in_16_bits_gives_its_weight_a_gradient_in_32(n_runs):
     x, weight = drawn(n_runs, 4096, 48, dtype=torch.bfloat16), drawn(n_runs, 200, 48)
     grad = drawn(n_runs, 4096, 200, dtype=torch.bfloat16).detach()
     low = weight.detach().bfloat16()
-    mapped = map_runs(x, weight, low)
+    mapped = batched_linear(x, weight, low)
     mapped.backward(grad)
     x64, low64 = exact(x), exact(low)
     expected = x64 @ low64.mT
@@ -233,18 +241,18 @@ def test_a_map_in_16_bits_gives_its_weight_a_gradient_in_32(n_runs):
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU: elsewhere nothing is done in 16 bits")
 def test_weights_kept_in_16_bits_follow_those_they_are_of():
     """Two trainers in bf16, one of which casts each weight where it is used, stay together: in training and reading."""
-    settings = Settings.of({"model.kind": "gpt", "train.precision": "bf16", "train.ema": 0.5, "train.steps": 20})
+    settings = Settings.from_flat({"model.kind": "gpt", "train.precision": "bf16", "train.ema": 0.5, "train.steps": 20})
     ours, plain = (Trainer([settings] * 2, (1, 2), "cuda", torch.float32, "graph") for _ in range(2))
     for part in plain.model.modules():
         if isinstance(part, Linear):
-            part.low = None
+            part.bf16_weight = None
     for _ in range(3):
-        ours.advance()
-        plain.advance()
-        mine, theirs = take_readings(ours), take_readings(plain)
+        ours.train_step()
+        plain.train_step()
+        mine, theirs = compute_metrics(ours), compute_metrics(plain)
         for name in theirs:
             torch.testing.assert_close(mine[name], theirs[name], rtol=2e-3, atol=2e-3)
-    assert off(ours.bank.weights, plain.bank.weights.double()) < 1e-3
+    assert off(ours.parameters.weights, plain.parameters.weights.double()) < 1e-3
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
@@ -252,22 +260,22 @@ def test_kernels_decide_and_update_as_the_trainer_does(kind):
     """Six runs: as usual, clipped, with a schedule of its own, ended, with a broken loss, with a broken gradient."""
     dials = {"model.kind": "lstm", "train.optimizer": kind, "train.weight_decay": 0.1, "train.steps": 40}
     own = [{}, {"train.clip": 0.5, "train.betas": [0.5, 0.999]}, {"train.schedule": "cosine", "train.warmup": 3}]
-    settings = [Settings.of(dials | more) for more in [*own, {"train.steps": 2}, {}, {}]]
+    settings = [Settings.from_flat(dials | more) for more in [*own, {"train.steps": 2}, {}, {}]]
     fused, plain = (Trainer(settings, range(6), DEVICE, torch.float32) for _ in range(2))
-    start = plain.bank.weights.clone()
+    start = plain.parameters.weights.clone()
     torch.manual_seed(3)
     for step in range(5):
-        loss, gradients = torch.rand(6, device=DEVICE), torch.randn_like(plain.bank.weights)
+        loss, gradients = torch.rand(6, device=DEVICE), torch.randn_like(plain.parameters.weights)
         loss[4] = torch.nan if step == 1 else 1.0
         gradients[5, 7] = torch.inf if step == 3 else 1.0
         norms = gradients.norm(dim=1)
-        active, numbers = plain._decide(loss, norms)
-        limited(RULES[kind])(
-            plain.bank.weights, plain.optimizer.moments, gradients, numbers[0], active[:, None], *numbers[1:]
+        active, numbers = plain._active_and_lr(loss, norms)
+        clip_and_mask(UPDATE_RULES[kind])(
+            plain.parameters.weights, plain.optimizer.moments, gradients, numbers[0], active[:, None], *numbers[1:]
         )
-        ours, our_numbers = kernels.decide(fused, loss, norms)
-        kernels.adam(
-            fused.bank.weights, fused.optimizer.moments, gradients, our_numbers[0], ours[:, None], *our_numbers[1:],
+        ours, our_numbers = fused_adam.active_and_lr(fused, loss, norms)
+        fused_adam.fused_adam_step(
+            fused.parameters.weights, fused.optimizer.moments, gradients, our_numbers[0], ours[:, None], *our_numbers[1:],
             decoupled=kind == "adamw",
         )  # fmt: skip
         assert ours.tolist() == active.tolist()
@@ -280,6 +288,8 @@ def test_kernels_decide_and_update_as_the_trainer_does(kind):
             assert torch.equal(fused.state()[name], theirs), name
     for mine, theirs in zip(fused.optimizer.moments, plain.optimizer.moments, strict=True):
         assert off(mine, theirs.double()) < 1e-6
-    assert off(fused.bank.weights - start, (plain.bank.weights - start).double()) < 1e-4  # what an update adds is small
-    assert plain.broken_at.tolist() == [-1, -1, -1, -1, 1, 3]
-    assert plain.cause.tolist() == [0, 0, 0, 0, 1, 2]
+    assert (
+        off(fused.parameters.weights - start, (plain.parameters.weights - start).double()) < 1e-4
+    )  # what an update adds is small
+    assert plain.diverged_at.tolist() == [-1, -1, -1, -1, 1, 3]
+    assert plain.divergence_cause.tolist() == [0, 0, 0, 0, 1, 2]

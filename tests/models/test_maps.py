@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from seedbed.models.batched_linear import batched_linear
 from seedbed.models.build import build_pack
-from seedbed.models.maps import map_runs
-from seedbed.models.taps import Taps
-from seedbed.settings import DataFacts, Settings
+from seedbed.models.hooks import Hooks
+from seedbed.settings import DatasetInfo, Settings
 
 GPT = {"task.kind": "text", "model.mlp_bias": True, "model.final_norm": True}
 ENCODER = {"task.kind": "labels", "model.kind": "encoder", "model.positions": "learned"}
@@ -19,7 +19,7 @@ def test_a_map_of_several_runs_is_their_products(n_runs, n):
     """Of two runs with many rows, the gradients of weights are summed in parts."""
     given = [torch.randn(shape, dtype=torch.float64) for shape in ((n_runs, n, 5), (n_runs, 6, 5), (n_runs, n, 6))]
     ours, theirs = ([one.clone().requires_grad_() for one in given[:2]] for _ in range(2))
-    mapped, expected = map_runs(*ours), theirs[0] @ theirs[1].mT
+    mapped, expected = batched_linear(*ours), theirs[0] @ theirs[1].mT
     mapped.backward(given[2])
     expected.backward(given[2])
     torch.testing.assert_close(mapped, expected)
@@ -30,28 +30,30 @@ def test_a_map_of_several_runs_is_their_products(n_runs, n):
 
 def test_a_map_of_several_runs_has_gradients_of_its_gradients():
     given = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 4, 3), (2, 5, 3)))
-    assert torch.autograd.gradgradcheck(map_runs, tuple(given))
+    assert torch.autograd.gradgradcheck(batched_linear, tuple(given))
 
 
 @pytest.mark.parametrize("n_runs", [1, 3])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("dials", [GPT, ENCODER], ids=["gpt", "encoder"])
 def test_in_16_bits_the_stream_is_too(dials, norm, n_runs):
-    facts = DataFacts(vocabulary=19, context=7, n_train=50, padding=0, classes=3 if dials is ENCODER else None)
+    facts = DatasetInfo(
+        vocab_size=19, context_length=7, n_train=50, padding_id=0, n_classes=3 if dials is ENCODER else None
+    )
     shape = {"model.dim": 48, "model.heads": 4, "model.layers": 3, "model.norm": norm}
-    settings, step = [Settings.of(dials | shape)] * n_runs, torch.zeros(1, dtype=torch.int64)
+    settings, step = [Settings.from_flat(dials | shape)] * n_runs, torch.zeros(1, dtype=torch.int64)
     model, bank = build_pack(settings, range(n_runs), step, torch.float64, facts)
     tokens = torch.randint(19, (n_runs, 4, 7), generator=torch.Generator().manual_seed(1))
     exact = model(tokens)
-    exact_gradients = bank.take_gradients(exact.logsumexp(-1).sum()).clone()
+    exact_gradients = bank.compute_gradients(exact.logsumexp(-1).sum()).clone()
 
     model, bank = build_pack(settings, range(n_runs), step, torch.float32, facts)
-    taps = Taps("embed", "blocks.*.mid", "blocks.*.out")
+    taps = Hooks("embed", "blocks.*.mid", "blocks.*.out")
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(tokens, taps=taps)
-    gradients = bank.take_gradients(logits.float().logsumexp(-1).sum())
+    gradients = bank.compute_gradients(logits.float().logsumexp(-1).sum())
 
-    assert {value.dtype for value in taps.read.values()} == {torch.bfloat16}
+    assert {value.dtype for value in taps.activations.values()} == {torch.bfloat16}
     assert gradients.dtype == torch.float32
     assert off(logits, exact) < 2e-2  # the unit of bfloat16 is 2⁻⁸
     assert off(gradients, exact_gradients) < 5e-2

@@ -6,12 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seedbed.models import products
-from seedbed.models.products import MANY, MUCH, map_rows, suits
+from seedbed.models.onednn_linear import HAS_ONEDNN, MIN_MULTIPLICATIONS, MIN_ROWS, onednn_linear, should_use_onednn
 from seedbed.settings import Settings
-from seedbed.train.step import Trainer
+from seedbed.training.trainer import Trainer
 
-onednn = pytest.mark.skipif(not products.HAS_ONEDNN, reason="this torch has no oneDNN")
+onednn = pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
 
 
 @onednn
@@ -22,7 +21,7 @@ def test_value_and_gradients_are_those_of_a_linear_map(shape, biased):
     given = [torch.randn(shape), torch.randn(11, 13), torch.randn(11)][: 3 if biased else 2]
     single = [one.clone().requires_grad_() for one in given]
     double = [one.double().requires_grad_() for one in given]
-    ours, exact = map_rows(*single, *[None] * (3 - len(single))), F.linear(*double)
+    ours, exact = onednn_linear(*single, *[None] * (3 - len(single))), F.linear(*double)
     torch.testing.assert_close(ours.double(), exact, rtol=1e-5, atol=1e-5)
     outward = torch.randn_like(ours)
     mine, theirs = torch.autograd.grad(ours, single, outward), torch.autograd.grad(exact, double, outward.double())
@@ -31,21 +30,21 @@ def test_value_and_gradients_are_those_of_a_linear_map(shape, biased):
 
 
 def test_only_large_single_precision_products_are_taken():
-    weight = torch.empty(MUCH // MANY // 64, 64)
-    assert suits(torch.empty(2, MANY // 2, 64), weight) is products.HAS_ONEDNN
-    assert not suits(torch.empty(MANY - 1, 64), torch.empty(9999, 64))
-    assert not suits(torch.empty(MANY, 64), weight[1:])
-    assert not suits(torch.empty(MANY, 64, dtype=torch.float64), weight)
+    weight = torch.empty(MIN_MULTIPLICATIONS // MIN_ROWS // 64, 64)
+    assert should_use_onednn(torch.empty(2, MIN_ROWS // 2, 64), weight) is HAS_ONEDNN
+    assert not should_use_onednn(torch.empty(MIN_ROWS - 1, 64), torch.empty(9999, 64))
+    assert not should_use_onednn(torch.empty(MIN_ROWS, 64), weight[1:])
+    assert not should_use_onednn(torch.empty(MIN_ROWS, 64, dtype=torch.float64), weight)
 
 
 @onednn
 def test_training_without_it_gives_the_same_to_single_precision(monkeypatch):
-    settings = Settings.of({"task.p": 31, "model.layers": 1, "model.dim": 16})
+    settings = Settings.from_flat({"task.p": 31, "model.layers": 1, "model.dim": 16})
     weights = []
     for there in (True, False):
         monkeypatch.setattr(products, "HAS_ONEDNN", there)
         trainer = Trainer([settings], [0], "cpu", torch.float32)
         for _ in range(3):
-            trainer.advance()
-        weights.append(trainer.bank.weights)
+            trainer.train_step()
+        weights.append(trainer.parameters.weights)
     torch.testing.assert_close(*weights, rtol=1e-4, atol=2e-5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seedbed.models.recurrence import recur
+from seedbed.models.lstm_recurrence import run_lstm_recurrence
 
 
 def drawn(*shape: int) -> Tensor:
@@ -27,7 +27,7 @@ def test_recurrence_has_the_states_and_gradients_of_cells_one_after_another():
     given = drawn(3, 4, 5, 24), drawn(3, 24, 6), drawn(3, 4, 6), drawn(3, 4, 6)
     wanted = [torch.randn(3, 4, 5, 6), torch.randn(3, 4, 6), torch.randn(3, 4, 6)]
     found = []
-    for way in (recur, plain):
+    for way in (run_lstm_recurrence, plain):
         states, (h, c) = way(*given)
         outputs = [states, h, c]
         loss = sum((x * weight).sum() for x, weight in zip(outputs, wanted, strict=True))
@@ -38,7 +38,7 @@ def test_recurrence_has_the_states_and_gradients_of_cells_one_after_another():
 
 def test_recurrence_over_one_position_has_all_its_gradients():
     given = drawn(2, 3, 1, 8), drawn(2, 8, 2), drawn(2, 3, 2), drawn(2, 3, 2)
-    assert torch.autograd.gradcheck(lambda *x: recur(*x)[0], given)
+    assert torch.autograd.gradcheck(lambda *x: run_lstm_recurrence(*x)[0], given)
 
 
 def test_products_of_lower_precision_leave_states_and_gradients_near():
@@ -46,7 +46,7 @@ def test_products_of_lower_precision_leave_states_and_gradients_near():
     given = [drawn(2, 3, 6, 16).detach().float(), drawn(2, 16, 4).detach().float(), *drawn(2, 2, 3, 4).detach().float()]
     given = [x.requires_grad_() for x in given]
     exact = plain(*(x.double() for x in given))[0]
-    found = recur(given[0], given[1].to(torch.bfloat16), *given[2:])[0]
+    found = run_lstm_recurrence(given[0], given[1].to(torch.bfloat16), *given[2:])[0]
     assert found.dtype == torch.float32
     grads = [torch.autograd.grad(states.square().sum(), given) for states in (found, exact)]
     assert 0 < (found - exact).norm() / exact.norm() < 1e-2

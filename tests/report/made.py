@@ -9,23 +9,25 @@ from pathlib import Path
 import numpy as np
 
 from seedbed.records import (
+    CheckpointEvent,
     Cost,
-    Diverged,
-    Evaluated,
-    Finished,
-    Happening,
-    Measured,
+    CostEvent,
+    DivergenceEvent,
+    EvaluationEvent,
+    FinishEvent,
     Pack,
-    Parameters,
+    ParameterCounts,
     Placement,
     Plan,
     Run,
-    Saved,
+    StoredEvent,
 )
 from seedbed.settings import Settings, Value
 from seedbed.store.store import Store
 
-COST = Cost({"compute": 4.0, "evaluate": 1.0}, {"compute": 99, "evaluate": 3}, steady=8 * 2**20, peak=12 * 2**20)
+COST = Cost(
+    {"compute": 4.0, "evaluate": 1.0}, {"compute": 99, "evaluate": 3}, steady_bytes=8 * 2**20, peak_bytes=12 * 2**20
+)
 NAMES = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
 
 
@@ -45,9 +47,10 @@ def fill(
     runs = []
     for decay in decays:
         point: dict[str, Value] = {"train.weight_decay": decay}
-        settings = Settings.of({**point, "train.steps": 100})
+        settings = Settings.from_flat({**point, "train.steps": 100})
         runs += [
-            Run(f"{study}{decay}{seed}".replace("/", ""), seed, point, settings, Parameters(20, 10)) for seed in seeds
+            Run(f"{study}{decay}{seed}".replace("/", ""), seed, point, settings, ParameterCounts(20, 10))
+            for seed in seeds
         ]
     text = f"name = {json.dumps(study)}\nquestion = {json.dumps(question)}\n{shown}"
     with Store.open(home) as store:
@@ -57,19 +60,19 @@ def fill(
         (pack,) = store.claim([Pack("made", tuple(runs), 1)], lambda _: Placement())
         with store.lock(pack.id):
             store.resume(pack.id, {"torch": "2.13", "processor": "abacus"})
-            events: list[Happening] = []
+            events: list[StoredEvent] = []
             for step in steps:
                 losses = [3 - step / 50 + run.point["train.weight_decay"] + run.seed / 10 for run in runs]
                 for slot, value in (special or {}).items():
                     losses[slot] = value if step == steps[-1] else losses[slot]
                 values = [[loss, loss + 0.5, 1 - loss / 5, 0.9 - loss / 5] for loss in losses]
-                events.append(Evaluated(step, tuple(range(len(runs))), NAMES, np.array(values)))
+                events.append(EvaluationEvent(step, tuple(range(len(runs))), NAMES, np.array(values)))
             if diverges is not None:
-                events.append(Diverged(diverges, steps[-1], "the loss became infinite"))
+                events.append(DivergenceEvent(diverges, steps[-1], "the loss became infinite"))
             store.record(
-                pack.id, events + [Finished(slot, 100) for slot in range(len(runs)) if end and slot != diverges]
+                pack.id, events + [FinishEvent(slot, 100) for slot in range(len(runs)) if end and slot != diverges]
             )
             if end:
-                store.record(pack.id, [Measured(100, COST)])
-                store.save(pack.id, Saved(100, {"x": np.zeros(1)}, {}))
+                store.record(pack.id, [CostEvent(100, COST)])
+                store.save(pack.id, CheckpointEvent(100, {"x": np.zeros(1)}, {}))
                 store.finish(pack.id)

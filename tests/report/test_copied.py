@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seedbed.data.prepared import prepare_text
-from seedbed.measures.stopping import advise_runs
-from seedbed.records import Evaluated, Finished, Placement, Sampled, Saved
-from seedbed.report import copied
-from seedbed.report.gather import gather_curves
+from seedbed.data.datasets import load_text_dataset
+from seedbed.records import CheckpointEvent, EvaluationEvent, FinishEvent, Placement, SampleEvent
+from seedbed.report import memorization_curves
+from seedbed.report.study_runs import load_run_curves
+from seedbed.stats.early_stopping import advise_stopping_for_runs
 from seedbed.store import Store
-from seedbed.study.pack import Room, pack_runs
+from seedbed.study.pack import Capacity, pack_runs
 from seedbed.study.plan import plan_named
 
 TRAIN = "the quick brown fox jumps over the lazy dog and runs away from the old grey wolf that sleeps. " * 12
@@ -33,21 +33,21 @@ def home(tmp_path):
     plan = plan_named(str(tmp_path / "mine.toml"))
     with Store.open(tmp_path / "lab") as store:
         store.register(plan)
-        (pack,) = store.claim(pack_runs(plan.runs, Room(2**40, 8, 1)), lambda _: Placement())
+        (pack,) = store.claim(pack_runs(plan.runs, Capacity(2**40, 8, 1)), lambda _: Placement())
         with store.lock(pack.id):
             store.resume(pack.id)
-            losses = [Evaluated(step, (0,), ("val/loss",), np.array([[9.0 - step]])) for step in (0, 10, 20)]
+            losses = [EvaluationEvent(step, (0,), ("val/loss",), np.array([[9.0 - step]])) for step in (0, 10, 20)]
             texts = {10: INVENTED, 20: TRAIN[: len(INVENTED)]}
-            samples = [Sampled(0, step, "", text, (1,), (-1.0,)) for step, text in texts.items()]
-            store.record(pack.id, [losses[0], losses[1], samples[0], losses[2], samples[1], Finished(0, 20)])
-            store.save(pack.id, Saved(20, {"step": np.array([20])}, {}))
+            samples = [SampleEvent(0, step, "", text, (1,), (-1.0,)) for step, text in texts.items()]
+            store.record(pack.id, [losses[0], losses[1], samples[0], losses[2], samples[1], FinishEvent(0, 20)])
+            store.save(pack.id, CheckpointEvent(20, {"step": np.array([20])}, {}))
             store.finish(pack.id)
     return tmp_path / "lab"
 
 
 def test_an_invented_sample_copies_nothing_and_a_verbatim_one_everything(home):
-    with Store.read(home) as store:
-        (run,) = gather_curves(store, "mine")
+    with Store.open_read_only(home) as store:
+        (run,) = load_run_curves(store, "mine")
     assert run.curves["copied"].steps.tolist() == [10, 20]
     assert run.curves["copied"].values.tolist() == pytest.approx([0.0, 1.0])
     assert run.curves["new_words"].values.tolist() == pytest.approx([1.0, 0.0])
@@ -55,17 +55,17 @@ def test_an_invented_sample_copies_nothing_and_a_verbatim_one_everything(home):
 
 
 def test_stopping_advice_marks_where_samples_copy_more_than_real_text_does(home):
-    with Store.read(home) as store:
-        advice = advise_runs(gather_curves(store, "mine"), "val/loss")
+    with Store.open_read_only(home) as store:
+        advice = advise_stopping_for_runs(load_run_curves(store, "mine"), "val/loss")
     assert advice is not None
     assert advice.copying == 20
 
 
 def test_without_the_corpus_the_other_readings_are_still_there(home):
     (home.parent / "corpus.txt").unlink()
-    prepare_text.cache_clear()
-    copied._texts.cache_clear()
-    with Store.read(home) as store:
-        (run,) = gather_curves(store, "mine")
+    load_text_dataset.cache_clear()
+    memorization_curves._train_index_and_held_out.cache_clear()
+    with Store.open_read_only(home) as store:
+        (run,) = load_run_curves(store, "mine")
     assert "val/loss" in run.curves
     assert "copied" not in run.curves

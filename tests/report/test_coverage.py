@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from seedbed.report import by_step, sections
-from seedbed.study.files import shipped_studies
+from seedbed.report import metrics_by_step, sections
 from seedbed.study.read import read_study
+from seedbed.study.study_files import shipped_studies
 
 LIST = Path(__file__).parents[2] / "docs" / "results" / "coverage.md"
 STATES = {"ready"}
@@ -73,7 +73,9 @@ def stands_for(report: str, number: str) -> bool:
 def test_tables_of_b_and_c_are_what_the_reports_make_of_their_records() -> None:
     listed = {number: how for number, _, _, how, _ in rows() if "table" in number}
     assert {f"B table {n}" for n in range(1, 6)} | {f"C table {n}" for n in range(1, 4)} <= set(listed)
-    titles = Path(sections.__file__).read_text(encoding="utf-8") + Path(by_step.__file__).read_text(encoding="utf-8")
+    titles = Path(sections.__file__).read_text(encoding="utf-8") + Path(metrics_by_step.__file__).read_text(
+        encoding="utf-8"
+    )
     for title in ("Readings by step", ", by point", ", by settings"):
         assert title in titles
         assert any(title in how for how in listed.values())

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seedbed.cli import app
-from seedbed.report.inside_tables import spread
+from seedbed.report.analysis_tables import mean_and_stds
 from seedbed.store.store import Store
 
 WORDS = [
@@ -27,7 +27,7 @@ def lab(tmp_path_factory):
     home = tmp_path_factory.mktemp("lab")
     done = invoke("run", "quickstart", *WORDS, "--home", home, "--workers", 1, "--quiet")
     assert done.exit_code == 0, done.output
-    with Store.read(home) as store:
+    with Store.open_read_only(home) as store:
         ids = {run.settings.model.kind: run.id for run in store.runs() if run.seed == 0}
     return home, ids
 
@@ -133,7 +133,7 @@ def test_heads_of_one_run_spreads_over_inputs(lab):
 
 
 def test_spread_keeps_seeds_and_inputs_apart():
-    mean, seeds, inputs = spread([np.array([1.0, 3.0, np.nan]), np.array([4.0, 4.0, 4.0])])
+    mean, seeds, inputs = mean_and_stds([np.array([1.0, 3.0, np.nan]), np.array([4.0, 4.0, 4.0])])
     assert (mean, seeds, inputs) == (3.0, 1.0, 0.5)
 
 
@@ -143,4 +143,4 @@ def test_a_loaded_run_shows_attention_and_taps(lab):
     home, ids = lab
     model = seedbed.load(ids["gpt"], home)
     assert model.attention("3 + 4 =").shape == (2, 2, 5, 5)
-    assert model.tap("3 + 4 =", "embed")["embed"].shape == (5, 16)
+    assert model.activations("3 + 4 =", "embed")["embed"].shape == (5, 16)

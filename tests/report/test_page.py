@@ -16,10 +16,9 @@ from typer.testing import CliRunner
 from seedbed.charts import render
 from seedbed.cli import app
 from seedbed.errors import MissingData, UsageError
-from seedbed.report import page
-from seedbed.report.figures import command_of
-from seedbed.report.page import write_report
-from seedbed.shown import Figure
+from seedbed.report.figures import plot_command
+from seedbed.report.html_report import write_report
+from seedbed.specs import FigureSpec
 from seedbed.store.store import Store
 
 from .made import fill
@@ -167,7 +166,7 @@ def test_a_study_without_a_record_has_a_report_that_says_so(tmp_path: Path) -> N
 
 def test_a_running_study_is_reported_as_far_as_it_is(tmp_path: Path) -> None:
     fill(tmp_path, end=False)
-    with Store.read(tmp_path) as store, store.lock(store.packs_of("toy")[0].id):
+    with Store.open_read_only(tmp_path) as store, store.lock(store.study_packs("toy")[0].id):
         words = words_of(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
     assert "4 running" in words
     assert "are still running" in words
@@ -243,10 +242,10 @@ def test_several_studies_are_reported_together_and_apart(tmp_path: Path) -> None
 
 
 def test_the_command_of_a_figure_names_its_filters_and_options() -> None:
-    figure = Figure(
-        kind="against", x="train.lr", only={"task.orders": (2, 3), "train.batch_size": (8, 16), "model.kind": "gpt"}
+    figure = FigureSpec(
+        kind="sweep", x="train.lr", only={"task.orders": (2, 3), "train.batch_size": (8, 16), "model.kind": "gpt"}
     )
-    assert command_of(figure, "toy") == (
+    assert plot_command(figure, "toy") == (
         "seedbed plot toy 'task.orders=[2,3]' train.batch_size=8,16 model.kind=gpt --kind against --x train.lr"
     )
 
@@ -290,6 +289,6 @@ def test_a_wrong_word_gets_one_sentence(tmp_path: Path, words: list[str], code: 
 
 
 def test_verbs_that_draw_nothing_do_not_load_charts() -> None:
-    modules = "seedbed.cli, seedbed.report.tables, seedbed.report.gather, seedbed.report.overview"
+    modules = "seedbed.cli, seedbed.report.tables, seedbed.report.study_runs, seedbed.report.overview"
     code = f"import sys, {modules}; print('altair' in sys.modules or 'vl_convert' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from seedbed.measures.compare import over_seeds
-from seedbed.measures.summary import RunCurves, summarise
-from seedbed.records import Curve, Parameters, Status, StoredRun
+from seedbed.records import Curve, ParameterCounts, RunStatus, StoredRun
 from seedbed.report.tables import (
     Table,
-    point_tables,
-    share_in_words,
-    steps_in_words,
+    config_tables,
+    format_accuracy,
+    format_mean_std,
+    format_steps,
     to_csv,
     to_latex,
     to_markdown,
-    to_text,
-    value_in_words,
+    to_rich,
 )
 from seedbed.settings import Settings, Value
+from seedbed.stats.comparison import summarise_seeds
+from seedbed.stats.summary import RunCurves, summarise
 
 # Report D's table 1 with two values by seed behind each mean ± std: metric → [(best value, t_f) of seeds 0 and 42].
 REPORT_D = {
@@ -45,9 +45,9 @@ REPORT_D = {
 
 
 def run_curves(
-    seed: int, curves: Mapping[str, Curve], point: Mapping[str, Value], status: Status = "finished"
+    seed: int, curves: Mapping[str, Curve], point: Mapping[str, Value], status: RunStatus = "finished"
 ) -> RunCurves:
-    run = StoredRun(f"{point}{seed}", seed, Settings.of(point), Parameters(7, 5), status, 10_001)
+    run = StoredRun(f"{point}{seed}", seed, Settings.from_flat(point), ParameterCounts(7, 5), status, 10_001)
     return RunCurves(run, point, curves)
 
 
@@ -79,12 +79,12 @@ def constant_runs(
 
 def printed(table: Table, width: int, terminal: bool = False) -> str:
     console = Console(width=width, file=io.StringIO(), force_terminal=terminal, color_system=None, record=True)
-    console.print(to_text(table))
+    console.print(to_rich(table))
     return console.export_text(styles=terminal)
 
 
 def test_report_d_table_1_is_rebuilt() -> None:
-    (table,) = point_tables(summarise(report_d_runs()))
+    (table,) = config_tables(summarise(report_d_runs()))
     assert table.columns == ("metric", "gpt", "lstm")
     assert table.rows == (
         ("L_train", "1.51e-04 ± 1.01e-05", "9.36e-05 ± 2.93e-05"),
@@ -102,20 +102,20 @@ def test_report_d_table_1_is_rebuilt() -> None:
 
 
 def test_only_a_visibly_better_mean_of_a_value_is_marked() -> None:
-    (table,) = point_tables(summarise(report_d_runs()))
+    (table,) = config_tables(summarise(report_d_runs()))
     assert table.best == {(0, 2), (1, 1)}  # accuracies are equal, steps have no better
 
 
 def test_a_difference_that_rounding_hides_is_not_marked() -> None:
     points = [{"model.dim": dim} for dim in (8, 16)]
     runs = constant_runs(points[:1], 0.50001) + constant_runs(points[1:], 0.50002)
-    assert point_tables(summarise(runs))[0].best == frozenset()
+    assert config_tables(summarise(runs))[0].best == frozenset()
 
 
 def test_a_larger_accuracy_and_a_smaller_loss_are_best_and_nan_never_is() -> None:
     points = [{"model.dim": dim} for dim in (8, 16, 32)]
     runs = [run for point, value in zip(points, (0.2, 0.9, nan), strict=True) for run in constant_runs([point], value)]
-    (table,) = point_tables(summarise(runs))
+    (table,) = config_tables(summarise(runs))
     assert {(table.rows[row][0], column) for row, column in table.best} == {
         ("L_train", 1), ("L_val", 1), ("A_train", 2), ("A_val", 2),
     }  # fmt: skip
@@ -124,45 +124,45 @@ def test_a_larger_accuracy_and_a_smaller_loss_are_best_and_nan_never_is() -> Non
 
 def test_a_diverged_run_shows_as_one_of_two() -> None:
     runs = report_d_runs()
-    runs[1] = run_curves(42, runs[1].curves, runs[1].point, "diverged")
-    (table,) = point_tables(summarise(runs))
+    runs[1] = run_curves(42, runs[1].curves, runs[1].config, "diverged")
+    (table,) = config_tables(summarise(runs))
     assert table.columns == ("metric", "gpt (n = 1/2)", "lstm (n = 2)")
     assert table.rows[0][1] == "1.41e-04"  # of seed 0 alone, without a spread
     assert "Runs: 1 diverged, 3 finished." in table.notes
 
 
 def test_a_study_that_still_runs_says_so() -> None:
-    runs = [run_curves(run.run.seed, run.curves, run.point, "running") for run in report_d_runs()]
-    notes = point_tables(summarise(runs))[0].notes
+    runs = [run_curves(run.run.seed, run.curves, run.config, "running") for run in report_d_runs()]
+    notes = config_tables(summarise(runs))[0].notes
     assert notes[:2] == ("n = 2 seeds: 0, 42.", "Runs: 4 running.")
 
 
 def test_one_seed_shows_no_spread_and_no_word_of_it() -> None:
-    (table,) = point_tables(summarise(report_d_runs()[:1]))
+    (table,) = config_tables(summarise(report_d_runs()[:1]))
     assert table.rows[4] == ("t_f(L_train)", "9600")
     assert table.notes[0] == "n = 1 seed: 0."
     assert not any("±" in note for note in table.notes)
 
 
 def test_t_max_is_told() -> None:
-    (table,) = point_tables(summarise(report_d_runs(), t_max=5000), t_max=5000)
+    (table,) = config_tables(summarise(report_d_runs(), t_max=5000), t_max=5000)
     assert "Only records up to step 5000 count." in table.notes
     assert table.rows[3][1] == "0.000 ± 0.000"
 
 
 def test_nothing_gives_no_table_and_nothing_recorded_gives_a_sentence() -> None:
-    assert point_tables([]) == []
-    (table,) = point_tables(summarise([run_curves(0, {}, {"model.kind": "gpt"}, "planned")]))
+    assert config_tables([]) == []
+    (table,) = config_tables(summarise([run_curves(0, {}, {"model.kind": "gpt"}, "planned")]))
     assert table.columns == ("metric", "gpt (n = 0/1)")
     assert table.notes[1:] == ("Runs: 1 planned.", "Nothing is recorded yet.")
     many = [run_curves(0, {}, {"model.dim": 8 * dim}, "planned") for dim in range(1, 6)]
-    assert [table.columns for table in point_tables(summarise(many))] == [("dim", "n")]
+    assert [table.columns for table in config_tables(summarise(many))] == [("dim", "n")]
 
 
 def test_groups_stand_in_further_rows() -> None:
     curve = Curve(np.array([0]), np.array([0.5]))
     names = ["val/accuracy[order=3]", "val/accuracy[order=2]", "val/accuracy", "norm"]
-    (table,) = point_tables(summarise([run_curves(0, dict.fromkeys(names, curve), {})]))
+    (table,) = config_tables(summarise([run_curves(0, dict.fromkeys(names, curve), {})]))
     assert [row[0] for row in table.rows] == [
         "A_val", "t_f(A_val)",
         "A_val[order=2]", "A_val[order=3]", "t_f(A_val[order=2])", "t_f(A_val[order=3])",
@@ -174,19 +174,19 @@ def test_headings_are_the_varied_dials_with_short_names_where_they_are_clear() -
         {"model.kind": "gpt", "model.layers": 2, "train.lr": 0.001, "task.orders": (2, 3), "model.tied": True},
         {"model.kind": "lstm", "model.layers": 1, "train.lr": 1.0, "task.orders": (2,), "model.tied": False},
     ]
-    (table,) = point_tables(summarise(constant_runs(points)))
+    (table,) = config_tables(summarise(constant_runs(points)))
     assert table.columns[1:] == (
         "gpt layers=2 lr=0.001 orders=[2,3] tied=true",
         "lstm layers=1 lr=1 orders=[2] tied=false",
     )
     clash = [{"model.kind": "gpt", "task.kind": "arithmetic"}]
-    assert point_tables(summarise(constant_runs(clash)))[0].columns[1] == "gpt task.kind=arithmetic"
-    assert point_tables(summarise(constant_runs([{}])))[0].columns == ("metric", "all")
+    assert config_tables(summarise(constant_runs(clash)))[0].columns[1] == "gpt task.kind=arithmetic"
+    assert config_tables(summarise(constant_runs([{}])))[0].columns == ("metric", "all")
 
 
 def test_five_points_stand_under_each_other_in_a_table_of_values_and_one_of_steps() -> None:
     points = [{"model.kind": "gpt", "model.dim": 8 * dim} for dim in range(1, 5)] + [{"model.kind": "lstm"}]
-    values, steps = point_tables(summarise(constant_runs(points, seeds=(0, 1, 2, 42))))
+    values, steps = config_tables(summarise(constant_runs(points, seeds=(0, 1, 2, 42))))
     assert values.columns == ("kind", "dim", "L_train", "L_val", "A_train", "A_val")
     assert values.rows[0] == ("gpt", "8", "0.5000 ± 0.0000", "0.5000 ± 0.0000", "0.500 ± 0.000", "0.500 ± 0.000")
     assert values.rows[4][:2] == ("lstm", "–")
@@ -198,7 +198,7 @@ def test_many_points_show_n_in_a_column_when_it_differs_and_mark_the_best_of_a_c
     runs = constant_runs([{"model.dim": 8 * dim} for dim in range(1, 6)], 0.5, seeds=(0, 1))
     winner = constant_runs([{"model.dim": 24}], 0.25, seeds=(0,))[0]
     runs[4:6] = [winner, run_curves(1, {}, {"model.dim": 24}, "failed")]
-    values, _ = point_tables(summarise(runs))
+    values, _ = config_tables(summarise(runs))
     assert [row[:3] for row in values.rows][1:3] == [("16", "2", "0.5000 ± 0.0000"), ("24", "1/2", "0.2500")]
     assert values.best == {(2, 2), (2, 3)}
 
@@ -221,7 +221,7 @@ def test_many_points_show_n_in_a_column_when_it_differs_and_mark_the_best_of_a_c
     ],
 )
 def test_values_are_worded_by_their_size(values: list[float], words: str) -> None:
-    assert value_in_words(over_seeds(dict(enumerate(values)))) == words
+    assert format_mean_std(summarise_seeds(dict(enumerate(values)))) == words
 
 
 @pytest.mark.parametrize(
@@ -236,11 +236,11 @@ def test_values_are_worded_by_their_size(values: list[float], words: str) -> Non
     ],
 )
 def test_steps_are_whole_unless_the_mean_is_not(values: list[float], words: str) -> None:
-    assert steps_in_words(over_seeds(dict(enumerate(values)))) == words
+    assert format_steps(summarise_seeds(dict(enumerate(values)))) == words
 
 
 def test_accuracies_have_three_decimals() -> None:
-    assert share_in_words(over_seeds({0: 1.0, 1: 479 / 480})) == "0.999 ± 0.001"
+    assert format_accuracy(summarise_seeds({0: 1.0, 1: 479 / 480})) == "0.999 ± 0.001"
 
 
 NASTY = Table(
@@ -290,7 +290,7 @@ def test_latex_escapes_its_own_signs_and_protects_a_leading_bracket() -> None:
 
 
 def test_text_is_bold_in_a_terminal_and_starred_elsewhere() -> None:
-    (table,) = point_tables(summarise(report_d_runs()))
+    (table,) = config_tables(summarise(report_d_runs()))
     assert "*9.36e-05 ± 2.93e-05" in printed(table, 80)
     in_terminal = printed(table, 80, terminal=True)
     assert "\x1b[1m9.36e-05 ± 2.93e-05" in in_terminal
@@ -312,7 +312,7 @@ def test_text_fits_the_console_without_cutting_or_wrapping_a_cell(width: int) ->
         for layers in (1, 2, 3)
     ]
     runs = constant_runs(points, 1.51e-4, seeds=(0, 42))
-    for tables in (point_tables(summarise(runs)), point_tables(summarise(runs[:8]))):
+    for tables in (config_tables(summarise(runs)), config_tables(summarise(runs[:8]))):
         for table in tables:
             text = printed(table, width)
             assert max(map(len, text.splitlines())) <= width
@@ -328,6 +328,6 @@ def test_six_points_of_three_dials_take_one_grid_each_at_100_columns() -> None:
         for kind in ("gpt", "lstm")
         for layers in (1, 2, 3)
     ]
-    tables = point_tables(summarise(constant_runs(points, 1.51e-4, seeds=(0, 42))))
+    tables = config_tables(summarise(constant_runs(points, 1.51e-4, seeds=(0, 42))))
     assert [printed(table, 100).count("kind") for table in tables] == [1, 1]
     assert printed(tables[0], 60).count("kind") == 2

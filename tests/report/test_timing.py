@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from seedbed.cli import app
-from seedbed.measures.cost import memory
-from seedbed.measures.values import run_value
-from seedbed.report.gather import gather_curves
-from seedbed.report.overview import time_in_words
-from seedbed.report.timing import cost_tables
+from seedbed.report.cost_tables import cost_tables
+from seedbed.report.overview import format_duration
+from seedbed.report.study_runs import load_run_curves
+from seedbed.stats.run_statistics import compute_statistic
+from seedbed.stats.training_cost import predict_memory_mib
 from seedbed.store.store import Store
 
 from .made import fill
@@ -34,8 +34,8 @@ def shown(home: Path, *words: str) -> str:
 
 
 def test_a_run_has_its_share_of_its_pack(home: Path) -> None:
-    with Store.read(home) as store:
-        points, packs = cost_tables(store, "toy", gather_curves(store, "toy"))
+    with Store.open_read_only(home) as store:
+        points, packs = cost_tables(store, "toy", load_run_curves(store, "toy"))
     heads = dict(zip(points.columns, points.rows[0], strict=True))
     assert heads["ms an update"] == f"{1000 * 4 / 99 / 4:.3g}"
     assert (heads["n"], heads["compute"], heads["evaluate"], heads["steady"], heads["peak"]) == (
@@ -68,9 +68,9 @@ def test_a_run_is_shown_with_its_cost(home: Path) -> None:
 
 
 def test_memory_in_figures_and_questions_is_the_measured_one(home: Path) -> None:
-    with Store.read(home) as store:
-        runs = gather_curves(store, "toy")
-    assert {run_value(run, "val/loss", "memory") for run in runs} == {2.0}
+    with Store.open_read_only(home) as store:
+        runs = load_run_curves(store, "toy")
+    assert {compute_statistic(run, "val/loss", "memory") for run in runs} == {2.0}
 
 
 def test_a_store_of_before_has_its_seconds_and_predicted_memory(home: Path) -> None:
@@ -78,12 +78,12 @@ def test_a_store_of_before_has_its_seconds_and_predicted_memory(home: Path) -> N
         connection.execute("DROP TABLE costs")
         connection.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
     connection.close()
-    with Store.read(home) as store:
-        runs = gather_curves(store, "toy")
+    with Store.open_read_only(home) as store:
+        runs = load_run_curves(store, "toy")
         points, _ = cost_tables(store, "toy", runs)
     heads = dict(zip(points.columns, points.rows[0], strict=True))
     assert (heads["compute"], heads["steady"], heads["predicted"]) == ("1", "–", "–")
-    assert run_value(runs[0], "val/loss", "memory") == memory(runs[0].run.settings)
+    assert compute_statistic(runs[0], "val/loss", "memory") == predict_memory_mib(runs[0].run.settings)
 
 
 def test_nothing_timed_is_said(tmp_path: Path) -> None:
@@ -95,6 +95,6 @@ def test_nothing_timed_is_said(tmp_path: Path) -> None:
 
 def test_spans_are_said_in_the_units_that_fit() -> None:
     spans = (0.42, 7.3, 59.7, 95, 3599, 4000, 200_000)
-    assert [time_in_words(span) for span in spans] == [
+    assert [format_duration(span) for span in spans] == [
         "0.4 s", "7 s", "60 s", "1 min 35 s", "59 min 59 s", "1 h 06 min", "2 d 07 h"
     ]  # fmt: skip

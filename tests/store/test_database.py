@@ -25,7 +25,7 @@ def listing(home: Path) -> dict[str, bytes]:
 
 
 def pragma(store: Store, name: str) -> object:
-    with store._database.write() as connection:
+    with store._database.transaction() as connection:
         return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
 
 
@@ -45,7 +45,7 @@ def foreign_database(path: Path) -> None:
         (foreign_database, "is a database of another program"),
     ],
 )
-@pytest.mark.parametrize("open_store", [Store.open, Store.read])
+@pytest.mark.parametrize("open_store", [Store.open, Store.open_read_only])
 def test_a_foreign_file_is_named_and_left_as_it_was(
     tmp_path: Path, make: Callable[[Path], object], said: str, open_store: Callable[[Path], Store]
 ) -> None:
@@ -64,10 +64,10 @@ def test_a_store_cut_short_is_refused(tmp_path: Path, length: int) -> None:
     path = tmp_path / "store.db"
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(StoreError, match=r"is damaged"):
-        Store.read(tmp_path).runs("toy")
+        Store.open_read_only(tmp_path).runs("toy")
 
 
-@pytest.mark.parametrize("open_store", [Store.open, Store.read])
+@pytest.mark.parametrize("open_store", [Store.open, Store.open_read_only])
 def test_a_newer_schema_is_refused_and_left_as_it_was(tmp_path: Path, open_store: Callable[[Path], Store]) -> None:
     Store.open(tmp_path).close()
     with sqlite3.connect(tmp_path / "store.db") as connection:
@@ -88,14 +88,14 @@ def test_a_log_without_its_store_is_not_taken_for_a_new_store(tmp_path: Path) ->
 
 def test_reading_where_there_is_no_store_says_so_and_makes_nothing(tmp_path: Path) -> None:
     with pytest.raises(MissingData, match=r"there is no store in .*--home"):
-        Store.read(tmp_path / "lab")
+        Store.open_read_only(tmp_path / "lab")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_reader_leaves_no_trace(tmp_path: Path) -> None:
     study(tmp_path)
     before = listing(tmp_path)
-    with Store.read(tmp_path) as store:
+    with Store.open_read_only(tmp_path) as store:
         assert len(store.runs("toy")) == 3
         assert store.curves([make_run(0).id])
         with pytest.raises(StoreError, match="readonly"):
@@ -106,7 +106,7 @@ def test_a_reader_leaves_no_trace(tmp_path: Path) -> None:
 
 def test_a_reader_sees_what_a_writer_has_just_committed(tmp_path: Path) -> None:
     Store.open(tmp_path).close()
-    reader = Store.read(tmp_path)
+    reader = Store.open_read_only(tmp_path)
     assert reader.studies() == []
     writer = Store.open(tmp_path)
     writer.register(make_plan(2))
@@ -117,7 +117,7 @@ def test_a_reader_sees_what_a_writer_has_just_committed(tmp_path: Path) -> None:
 
 def test_a_reader_asks_again_when_a_writer_came_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study(tmp_path)
-    reader = Store.read(tmp_path)
+    reader = Store.open_read_only(tmp_path)
     opened: list[str] = []
 
     def with_a_writer_after_the_first(path: Path, mode: str) -> sqlite3.Connection:
@@ -128,7 +128,7 @@ def test_a_reader_asks_again_when_a_writer_came_in_between(tmp_path: Path, monke
                 writer.register(make_plan(5))
         return connection
 
-    plain_open = database._open
+    plain_open = database._connect_sqlite
     monkeypatch.setattr(database, "_open", with_a_writer_after_the_first)
     assert len(reader._database.fetch(select(runs))) == 5
     assert opened[0] == opened[-1] == "mode=ro&immutable=1"
@@ -154,7 +154,7 @@ def test_a_home_that_is_a_file_is_refused_in_words(tmp_path: Path) -> None:
 def test_a_home_may_have_any_name(tmp_path: Path) -> None:
     home = tmp_path / "a?b#c %20 é"
     study(home)
-    assert len(Store.read(home).runs("toy")) == 3
+    assert len(Store.open_read_only(home).runs("toy")) == 3
 
 
 def test_every_commit_is_flushed_and_foreign_keys_hold(tmp_path: Path) -> None:

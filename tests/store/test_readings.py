@@ -9,22 +9,22 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.records import Evaluated
+from seedbed.records import EvaluationEvent
 from seedbed.store import Store
-from seedbed.store.readings import Names, Numbers, Progress, Rows, fold, unfold
+from seedbed.store.event_rows import EvaluationRows, MetricNames, MetricValues, SlotProgress, build_curves, fold_events
 from tests.store.toy import claim, make_plan, make_run
 
 READINGS = st.dictionaries(st.sampled_from("abcde"), st.floats(allow_nan=False), min_size=1)
 
 
-def numbers(named: dict[str, float]) -> Numbers:
-    return Numbers.of(tuple(named), np.array(list(named.values())))
+def numbers(named: dict[str, float]) -> MetricValues:
+    return MetricValues.from_array(tuple(named), np.array(list(named.values())))
 
 
 @given(READINGS, READINGS)
 def test_updating_numbers_is_updating_a_dictionary(old: dict[str, float], new: dict[str, float]) -> None:
-    both = numbers(old).updated(numbers(new))
-    assert dict(zip(both.names, both.values().tolist(), strict=True)) == old | new
+    both = numbers(old).merged_with(numbers(new))
+    assert dict(zip(both.names, both.to_array().tolist(), strict=True)) == old | new
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), READINGS), max_size=12))
@@ -35,12 +35,14 @@ def test_curves_of_folded_events_are_the_last_reading_of_each_step_and_name(
     for step, named in events:
         for name, value in named.items():
             expected.setdefault(name, {})[step] = value
-    evaluations = [Evaluated(step, (0,), tuple(named), np.array([list(named.values())])) for step, named in events]
-    rows: Rows = fold(evaluations, {0: Progress("run", "running", 0)}).numbers
-    stored: list[tuple[str, int, Names, bytes]] = [
+    evaluations = [
+        EvaluationEvent(step, (0,), tuple(named), np.array([list(named.values())])) for step, named in events
+    ]
+    rows: EvaluationRows = fold_events(evaluations, {0: SlotProgress("run", "running", 0)}).evaluations
+    stored: list[tuple[str, int, MetricNames, bytes]] = [
         (run, step, each.names, each.data) for (run, step), each in sorted(rows.items(), key=lambda row: row[0])
     ]
-    found = unfold(stored, None).get("run", {})
+    found = build_curves(stored, None).get("run", {})
     assert {name: curve.steps.tolist() for name, curve in found.items()} == {
         name: sorted(steps) for name, steps in expected.items()
     }
@@ -51,7 +53,7 @@ def test_curves_of_folded_events_are_the_last_reading_of_each_step_and_name(
 
 def test_numbers_are_little_endian_whatever_they_came_as() -> None:
     for dtype in ("<f8", ">f8", "f4"):
-        assert Numbers.of(("a",), np.array([1.5], dtype=dtype)).data == bytes.fromhex("000000000000f83f")
+        assert MetricValues.from_array(("a",), np.array([1.5], dtype=dtype)).data == bytes.fromhex("000000000000f83f")
 
 
 def test_many_curves_are_read_fast(tmp_path: Path) -> None:
@@ -62,7 +64,7 @@ def test_many_curves_are_read_fast(tmp_path: Path) -> None:
     store.register(make_plan(n_runs))
     [pack_id] = claim(store, make_plan(n_runs).runs)
     values = np.random.default_rng(0).normal(size=(200, n_runs, 8))
-    store.record(pack_id, [Evaluated(step, tuple(range(n_runs)), names, values[step]) for step in range(200)])
+    store.record(pack_id, [EvaluationEvent(step, tuple(range(n_runs)), names, values[step]) for step in range(200)])
     ids = [make_run(seed).id for seed in range(n_runs)]
     start = time.perf_counter()
     curves = store.curves(ids)

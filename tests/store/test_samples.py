@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.records import Diverged, Sampled, StoredSample
+from seedbed.records import DivergenceEvent, SampleEvent, StoredSample
 from seedbed.store import Store
-from seedbed.store.readings import Progress, fold, sample_of
+from seedbed.store.event_rows import SlotProgress, fold_events, sample_from_row
 from tests.store.toy import claim, evaluated, make_plan, make_run, saved
 
 RUN = make_run(0).id
@@ -24,8 +24,8 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def sampled(step: int, text: str = "and so on", slot: int = 0, number: int = 0) -> Sampled:
-    return Sampled(slot, step, "my lord", text, (3, 1, 4), (-0.5, float("nan"), float("-inf")), number)
+def sampled(step: int, text: str = "and so on", slot: int = 0, number: int = 0) -> SampleEvent:
+    return SampleEvent(slot, step, "my lord", text, (3, 1, 4), (-0.5, float("nan"), float("-inf")), number)
 
 
 class Row:
@@ -35,9 +35,9 @@ class Row:
 
 @given(st.text(st.characters(), max_size=20), st.lists(st.integers(0, 2**40)), st.lists(st.floats(allow_nan=False)))
 def test_any_text_and_numbers_come_back(text: str, tokens: list[int], logs: list[float]) -> None:
-    event = Sampled(0, 5, text, text[::-1], tuple(tokens), tuple(logs), 2)
-    [row] = fold([event], {0: Progress("run", "running", 0)}).samples
-    assert sample_of(Row(row)) == StoredSample("run", 5, 2, text, text[::-1], tuple(tokens), tuple(logs))
+    event = SampleEvent(0, 5, text, text[::-1], tuple(tokens), tuple(logs), 2)
+    [row] = fold_events([event], {0: SlotProgress("run", "running", 0)}).samples
+    assert sample_from_row(Row(row)) == StoredSample("run", 5, 2, text, text[::-1], tuple(tokens), tuple(logs))
 
 
 def test_samples_come_back_by_step_and_number_for_their_run_alone(store: Store) -> None:
@@ -54,7 +54,7 @@ def test_the_same_again_changes_nothing_and_an_ended_run_writes_no_more(store: S
     [pack] = claim(store, make_plan(3).runs)
     for _ in range(2):
         store.record(pack, [sampled(3)])
-    store.record(pack, [Diverged(0, 3, "loss became inf"), sampled(4)])
+    store.record(pack, [DivergenceEvent(0, 3, "loss became inf"), sampled(4)])
     assert [one.step for one in store.samples(RUN)] == [3]
 
 
@@ -91,7 +91,7 @@ def test_an_old_store_is_upgraded_when_opened_for_writing_and_keeps_its_readings
     with Store.open(store.home) as again:
         assert again.curves([RUN])[RUN]["val/loss"].values.tolist() == [0.25]
         again.record(pack, [sampled(3)])
-    with Store.read(store.home) as reader:
+    with Store.open_read_only(store.home) as reader:
         assert [one.step for one in reader.samples(RUN)] == [3]
 
 
@@ -99,6 +99,6 @@ def test_an_old_store_that_is_only_read_has_no_samples_and_stays_as_it_was(store
     store.close()
     make_old(store.home)
     before = (store.home / "store.db").read_bytes()
-    with Store.read(store.home) as reader:
+    with Store.open_read_only(store.home) as reader:
         assert reader.samples(RUN) == []
     assert (store.home / "store.db").read_bytes() == before

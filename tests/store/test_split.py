@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from seedbed.errors import Busy
-from seedbed.records import Cost, Finished, Measured, Saved, StoredPack
+from seedbed.records import CheckpointEvent, Cost, CostEvent, FinishEvent, StoredPack
 from seedbed.store import Store
-from seedbed.store.files import is_locked
+from seedbed.store.durable_files import is_locked
 from tests.faults.test_store_faults import fault_at
 from tests.store.toy import claim, evaluated, make_plan
 
@@ -29,9 +29,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def saved_pack(store: Store) -> str:
     """Five runs, of which the second has ended, saved at step 4."""
     [pack] = claim(store, make_plan(5).runs)
-    cost = Cost({"compute": 10.0}, {"compute": 3}, steady=500, peak=900)
-    store.record(pack, [evaluated(2, range(5), [0.5] * 5), Finished(1, 3), Measured(4, cost)])
-    store.save(pack, Saved(4, STATE, {}))
+    cost = Cost({"compute": 10.0}, {"compute": 3}, steady_bytes=500, peak_bytes=900)
+    store.record(pack, [evaluated(2, range(5), [0.5] * 5), FinishEvent(1, 3), CostEvent(4, cost)])
+    store.save(pack, CheckpointEvent(4, STATE, {}))
     store.record(pack, [evaluated(5, [0, 2, 3, 4], [0.4] * 4)])
     return pack
 
@@ -52,7 +52,7 @@ def test_each_half_goes_on_with_its_slots_of_the_saved_state(store: Store) -> No
             name: array.tolist() for name, array in expected.items()
         }
         assert part.cost.seconds == {"compute": pytest.approx(4.0)}
-        assert part.bytes == 400
+        assert part.predicted_bytes == 400
     assert store.curves(ids(0))[ids(0)[0]]["val/loss"].steps.tolist() == [2]
 
 
@@ -61,7 +61,7 @@ def test_an_ended_run_stays_where_it_ended_and_the_rest_is_found_again(store: St
     parts = store.split(old)
     assert store.run(ids(1)[0]).pack == old
     assert claim(store, make_plan(5).runs) == [part.id for part in parts]
-    assert {pack.id for pack in store.packs_of("toy")} == {old, *(part.id for part in parts)}
+    assert {pack.id for pack in store.study_packs("toy")} == {old, *(part.id for part in parts)}
 
 
 def test_a_pack_that_was_never_saved_is_split_from_the_start(store: Store) -> None:
@@ -69,7 +69,7 @@ def test_a_pack_that_was_never_saved_is_split_from_the_start(store: Store) -> No
     first, second = store.split(pack)
     assert (first.runs, second.runs) == (ids(0, 1, 2), ids(3, 4))
     assert (first.step, store.resume(second.id)) == (None, None)
-    assert [one.id for one in store.packs_of("toy")] == sorted([first.id, second.id])
+    assert [one.id for one in store.study_packs("toy")] == sorted([first.id, second.id])
 
 
 def test_a_split_is_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -106,15 +106,15 @@ def _members(pack: StoredPack) -> tuple[str, ...]:
 
 def test_a_run_is_running_as_long_as_somebody_holds_its_pack(store: Store) -> None:
     [pack] = claim(store, make_plan(5).runs)
-    with store.lock(pack), Store.read(store.home) as reader:
+    with store.lock(pack), Store.open_read_only(store.home) as reader:
         store.resume(pack)
         assert {run.status for run in reader.runs("toy")} == {"running"}
         assert reader.study("toy").statuses == {"running": 5}
-    with Store.read(store.home) as reader:
+    with Store.open_read_only(store.home) as reader:
         assert {run.status for run in reader.runs("toy")} == {"stopped"}
         assert reader.run(ids(0)[0]).status == "stopped"
         assert reader.study("toy").statuses == {"stopped": 5}
-        assert {one.status for one in reader.standings()["toy"]} == {"stopped"}
+        assert {one.status for one in reader.progress()["toy"]} == {"stopped"}
 
 
 def test_asking_who_holds_a_lock_keeps_nobody_from_taking_it(tmp_path: Path, store: Store) -> None:

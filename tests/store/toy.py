@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from seedbed.records import (
-    Diverged,
-    Evaluated,
-    Finished,
-    Happening,
+    CheckpointEvent,
+    DivergenceEvent,
+    EvaluationEvent,
+    FinishEvent,
     Pack,
-    Parameters,
+    ParameterCounts,
     Placement,
     Plan,
     Run,
-    Saved,
+    StoredEvent,
 )
 from seedbed.settings import Settings
 from seedbed.store import Store
@@ -30,12 +30,12 @@ from seedbed.store import Store
 NAMES = ("val/loss", "norm")
 LAST_STEP = {0: 4, 2: 6}
 DIVERGES = (1, 3)
-PLACEMENT = Placement(device="cpu", threads=1, engine="plain", dtype="float64")
+PLACEMENT = Placement(device="cpu", threads=1, mode="plain", dtype="float64")
 
 
 def make_run(seed: int, lr: float = 0.001) -> Run:
-    settings = Settings.of({"task.orders": (2, 3), "train.lr": lr})
-    return Run(f"{seed:04x}{lr:g}".replace(".", "d"), seed, {"train.lr": lr}, settings, Parameters(70, 30))
+    settings = Settings.from_flat({"task.orders": (2, 3), "train.lr": lr})
+    return Run(f"{seed:04x}{lr:g}".replace(".", "d"), seed, {"train.lr": lr}, settings, ParameterCounts(70, 30))
 
 
 def make_plan(n_runs: int = 3, study: str = "toy", axes: tuple[str, ...] = ("train.lr",), lr: float = 0.001) -> Plan:
@@ -51,27 +51,27 @@ def claim(store: Store, *packs: Sequence[Run]) -> list[str]:
     return [pack.id for pack in store.claim([make_pack(runs) for runs in packs], lambda _: PLACEMENT)]
 
 
-def evaluated(step: int, slots: Sequence[int], values: Sequence[float], name: str = "val/loss") -> Evaluated:
-    return Evaluated(step, tuple(slots), (name,), np.array(values, dtype=np.float64)[:, None])
+def evaluated(step: int, slots: Sequence[int], values: Sequence[float], name: str = "val/loss") -> EvaluationEvent:
+    return EvaluationEvent(step, tuple(slots), (name,), np.array(values, dtype=np.float64)[:, None])
 
 
-def saved(step: int, slots: Sequence[int] = (), weight: float = 1.0) -> Saved:
+def saved(step: int, slots: Sequence[int] = (), weight: float = 1.0) -> CheckpointEvent:
     weights = {slot: {"w": np.full((2, 3), weight + slot)} for slot in slots}
-    return Saved(step, {"x": np.array([weight, step])}, weights)
+    return CheckpointEvent(step, {"x": np.array([weight, step])}, weights)
 
 
-def record_then_save(store: Store, pack_id: str, events: Sequence[Happening], save: Saved) -> None:
+def record_then_save(store: Store, pack_id: str, events: Sequence[StoredEvent], save: CheckpointEvent) -> None:
     store.record(pack_id, events)
     store.save(pack_id, save)
 
 
-def save_then_record(store: Store, pack_id: str, events: Sequence[Happening], save: Saved) -> None:
+def save_then_record(store: Store, pack_id: str, events: Sequence[StoredEvent], save: CheckpointEvent) -> None:
     """The wrong order, for negative controls."""
     store.save(pack_id, save)
     store.record(pack_id, events)
 
 
-Commit = Callable[[Store, str, Sequence[Happening], Saved], None]
+Commit = Callable[[Store, str, Sequence[StoredEvent], CheckpointEvent], None]
 
 
 def train(store: Store, pack_id: str, commit: Commit = record_then_save) -> None:
@@ -90,23 +90,23 @@ def train(store: Store, pack_id: str, commit: Commit = record_then_save) -> None
                 store.record(pack_id, events)
             else:
                 weights = {int(slot): {"w": numbers[slot : slot + 1]} for slot in np.flatnonzero(was_alive)}
-                commit(store, pack_id, events, Saved(step, {"numbers": numbers, "alive": alive}, weights))
+                commit(store, pack_id, events, CheckpointEvent(step, {"numbers": numbers, "alive": alive}, weights))
         store.finish(pack_id)
 
 
 def _events(
     step: int, numbers: np.ndarray[tuple[int], np.dtype[np.float64]], alive: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> tuple[list[Happening], np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+) -> tuple[list[StoredEvent], np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     slots = tuple(int(slot) for slot in np.flatnonzero(alive))
     values = np.stack([numbers, np.where(numbers > 0, np.nan, -np.inf)], axis=1)
-    events: list[Happening] = [Evaluated(step, slots, NAMES, values[list(slots)])]
+    events: list[StoredEvent] = [EvaluationEvent(step, slots, NAMES, values[list(slots)])]
     alive = alive.copy()
     if step == DIVERGES[1] and alive[DIVERGES[0]]:
-        events.append(Diverged(DIVERGES[0], step, "loss became inf"))
+        events.append(DivergenceEvent(DIVERGES[0], step, "loss became inf"))
         alive[DIVERGES[0]] = False
     for slot, last in LAST_STEP.items():
         if step == last and alive[slot]:
-            events += [Evaluated(step + 1, (slot,), NAMES, values[[slot]]), Finished(slot, step)]
+            events += [EvaluationEvent(step + 1, (slot,), NAMES, values[[slot]]), FinishEvent(slot, step)]
             alive[slot] = False
     return events, alive
 
@@ -122,7 +122,7 @@ def study(home: Path, commit: Commit = record_then_save) -> None:
 
 def snapshot(home: Path) -> dict[str, object]:
     """Everything a home holds, in comparable form; clocks left out."""
-    with Store.read(home) as store:
+    with Store.open_read_only(home) as store:
         runs = store.runs("toy")
         curves = store.curves([run.id for run in runs])
         files = sorted(path for path in (home / "checkpoints").rglob("*") if path.is_file())

@@ -4,14 +4,14 @@ import pytest
 
 from seedbed.errors import StudyError
 from seedbed.settings import Settings
-from seedbed.study.exclude import BadRule, parse_rule
+from seedbed.study.exclude import InvalidRule, parse_exclude_rule
 from seedbed.study.plan import plan_study
 from seedbed.study.read import read_study
 
 from .conftest import WriteStudy
 
-GPT = Settings.of({"model.layers": 3, "model.dim": 256, "task.orders": [3]}).dials()
-LSTM = Settings.of({"model.kind": "lstm"}).dials()
+GPT = Settings.from_flat({"model.layers": 3, "model.dim": 256, "task.orders": [3]}).flat()
+LSTM = Settings.from_flat({"model.kind": "lstm"}).flat()
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ LSTM = Settings.of({"model.kind": "lstm"}).dials()
     ],
 )
 def test_expressions_hold_where_python_would_say_so(text: str, gpt: bool, lstm: bool) -> None:
-    rule = parse_rule(text, "here")
+    rule = parse_exclude_rule(text, "here")
     assert (rule.excludes(GPT), rule.excludes(LSTM)) == (gpt, lstm)
 
 
@@ -62,18 +62,18 @@ def test_expressions_hold_where_python_would_say_so(text: str, gpt: bool, lstm: 
     ],
 )
 def test_anything_else_is_refused_with_the_reason(text: str, why: str) -> None:
-    with pytest.raises(BadRule, match=why):
-        parse_rule(text, "here")
+    with pytest.raises(InvalidRule, match=why):
+        parse_exclude_rule(text, "here")
 
 
 def test_what_cannot_be_ordered_is_refused_where_it_stands() -> None:
     with pytest.raises(StudyError, match=r"here: exclude = .* cannot be compared"):
-        parse_rule("model.kind > 3", "here").excludes(GPT)
+        parse_exclude_rule("model.kind > 3", "here").excludes(GPT)
 
 
 def test_excluded_points_need_not_be_possible(write: WriteStudy) -> None:
     text = "exclude = 'heads == 3 and dim == 64'\n[grid]\nmodel.heads = [3, 4]\nmodel.dim = [64, 96]"
-    points = [run.point for run in plan_study(read_study(write(text)), ["seeds=1"]).runs]
+    points = [run.config for run in plan_study(read_study(write(text)), ["seeds=1"]).runs]
     assert points == [
         {"model.heads": 3, "model.dim": 96},
         {"model.heads": 4, "model.dim": 64},

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seedbed.errors import MissingData, Problem, StudyError
-from seedbed.study.files import shipped_studies
+from seedbed.study.overrides import parse_overrides
 from seedbed.study.plan import plan_named
-from seedbed.study.words import parse_words
+from seedbed.study.study_files import shipped_studies
 
 T = TypeVar("T")
 SEEDS = [path.read_text(encoding="utf-8") for path in shipped_studies().values()]
@@ -47,7 +47,7 @@ SCRAPS = [
         "\x1b[2J",
         "task.p = [4, 1]",
     ),
-    *("[base.task]\np = 4\noperator = '/'", "name = 'x'", "[[points]]\nmodel.hidden = 3\n", "model.kind = ['gpt']\n"),
+    *("[base.task]\np = 4\noperator = '/'", "name = 'x'", "[[configs]]\nmodel.hidden = 3\n", "model.kind = ['gpt']\n"),
 ]
 
 
@@ -84,7 +84,7 @@ def test_a_mutated_file_plans_or_gets_our_own_error(tmp_path: Path, text: str) -
     | st.builds("{}={}".format, st.sampled_from(["train.lr", "task.orders", "seeds"]), st.text())
 )
 def test_any_word_is_understood_or_gets_our_own_error(word: str) -> None:
-    words, problems = outcome(lambda: parse_words([word]))
+    words, problems = outcome(lambda: parse_overrides([word]))
     assert words or problems
 
 

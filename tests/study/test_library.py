@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from seedbed.records import Plan
-from seedbed.study.files import shipped_studies
 from seedbed.study.plan import plan_named, plan_study
 from seedbed.study.read import read_study
-from seedbed.study.write import write_example
+from seedbed.study.study_files import shipped_studies
+from seedbed.study.write import load_example_study
 
 from .conftest import WriteStudy
 
@@ -54,7 +54,7 @@ def test_the_report_s_experiments_share_their_common_runs() -> None:
 )
 def test_grids_steps_and_seeds_are_the_report_s(name: str, kinds: list[str], steps: int, grid: dict[str, Any]) -> None:
     runs = plan_named(f"arithmetic/{name}").runs
-    found = {dial: list(dict.fromkeys(run.settings.dials()[dial] for run in runs)) for dial in grid}
+    found = {dial: list(dict.fromkeys(run.settings.flat()[dial] for run in runs)) for dial in grid}
     assert found == grid
     assert list(dict.fromkeys(run.settings.model.kind for run in runs)) == kinds
     assert {run.settings.train.steps for run in runs} == {steps}
@@ -63,12 +63,12 @@ def test_grids_steps_and_seeds_are_the_report_s(name: str, kinds: list[str], ste
 
 
 def test_the_example_plans_without_problems(write: WriteStudy) -> None:
-    plan = plan_study(read_study(write(write_example())))
+    plan = plan_study(read_study(write(load_example_study())))
     assert (plan.axes, len(plan.runs), plan.warnings) == (("train.weight_decay",), 8, ())
 
 
 def test_what_the_example_shows_in_comments_works_too(write: WriteStudy) -> None:
-    head, tables = write_example().split("# Lists that go together")
+    head, tables = load_example_study().split("# Lists that go together")
     tables = "\n".join(line.removeprefix("# ") for line in tables.splitlines() if line.startswith(("# [[", "# model.")))
     plan = plan_study(read_study(write(f'exclude = ["model.layers == 3 and model.dim > 128"]\n{head}{tables}')))
     assert len(plan.runs) == (3 + 3) * 2 * 4
@@ -82,7 +82,7 @@ def test_a_tiny_scale_has_the_same_points_in_far_fewer_numbers(name: str) -> Non
     assert tiny.warnings == ()
     assert len(tiny.runs) == len(whole.runs)
     work = [
-        sum(run.settings.n_steps(run.facts) * run.settings.train.batch_size for run in plan.runs)
+        sum(run.settings.n_steps(run.dataset_info) * run.settings.train.batch_size for run in plan.runs)
         for plan in (whole, tiny)
     ]
     assert work[0] > 20 * work[1]
@@ -116,7 +116,7 @@ def test_the_twelve_runs_of_wikitext_share_their_common_ones() -> None:
 
 @pytest.mark.parametrize("name", ["speeches/alibi", "wikitext/optimizers", "wikitext/depth", "wikitext/cost"])
 def test_runs_whose_clocks_are_compared_have_the_machine_to_themselves(name: str) -> None:
-    assert {run.settings.train.alone for run in plan_shipped(name).runs} == {True}
+    assert {run.settings.train.exclusive for run in plan_shipped(name).runs} == {True}
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_runs_whose_clocks_are_compared_have_the_machine_to_themselves(name: str
      ("wikitext/depth", 10 * 576)],
 )  # fmt: skip
 def test_budgets_are_the_reports_numbers_of_updates(name: str, steps: int) -> None:
-    assert {run.settings.n_steps(run.facts) for run in plan_shipped(name).runs} == {steps}
+    assert {run.settings.n_steps(run.dataset_info) for run in plan_shipped(name).runs} == {steps}

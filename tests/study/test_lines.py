@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import pytest
 
-from seedbed.study.lines import OverLimit, check_limits, line_numbers
+from seedbed.study.toml_scanner import LimitExceeded, check_toml_limits, find_key_lines
 
 TEXT = dedent(
     '''\
@@ -37,7 +37,7 @@ TEXT = dedent(
 
 
 def test_every_key_and_item_has_the_line_it_stands_on() -> None:
-    found = line_numbers(TEXT)
+    found = find_key_lines(TEXT)
     wanted = {
         "question": 2,
         "seeds": 5,
@@ -65,7 +65,7 @@ def test_every_key_and_item_has_the_line_it_stands_on() -> None:
 
 
 def test_windows_line_ends_count_once() -> None:
-    assert line_numbers("a = 1\r\nb = 2\r\n") == {"a": 1, "b": 2}
+    assert find_key_lines("a = 1\r\nb = 2\r\n") == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_windows_line_ends_count_once() -> None:
     ],
 )
 def test_what_is_too_deep_or_too_long_is_refused_with_its_line(text: str, what: str) -> None:
-    with pytest.raises(OverLimit, match=what) as refusal:
-        check_limits(text)
+    with pytest.raises(LimitExceeded, match=what) as refusal:
+        check_toml_limits(text)
     assert refusal.value.line == 2
 
 
 def test_sizes_at_the_limit_pass() -> None:
-    check_limits("b = " + "[" * 32 + "]" * 32)
-    check_limits(".".join("k" * 32) + " = 1")
-    check_limits(f'b = "{"x" * 9_998}"')
-    check_limits("a = [" + "1.5, " * 50 + "]")
+    check_toml_limits("b = " + "[" * 32 + "]" * 32)
+    check_toml_limits(".".join("k" * 32) + " = 1")
+    check_toml_limits(f'b = "{"x" * 9_998}"')
+    check_toml_limits("a = [" + "1.5, " * 50 + "]")

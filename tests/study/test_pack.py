@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from seedbed.models.count import effective_batch, predict_bytes
-from seedbed.records import Parameters, Run
-from seedbed.settings import Settings, all_dials
-from seedbed.study.pack import MIN_USE, PER_RUN, Room, pack_runs, shape_key
-from seedbed.study.plan import plan_named, run_id
+from seedbed.models.model_size import effective_batch_size, estimate_training_bytes
+from seedbed.records import ParameterCounts, Run
+from seedbed.settings import Settings, all_settings
+from seedbed.study.pack import MIN_BATCH_USE, PER_RUN_SETTINGS, Capacity, pack_runs, shape_key
+from seedbed.study.plan import compute_run_id, plan_named
 
-WIDE = Room(max_bytes=10**12, max_runs=10**6, min_packs=1)
+WIDE = Capacity(max_bytes=10**12, max_runs=10**6, min_packs=1)
 
 
 def runs_of(*dials: dict[str, Any], seeds: int = 1) -> list[Run]:
-    found = [(Settings.of(one), seed) for one in dials for seed in range(seeds)]
-    return [Run(run_id(settings, seed), seed, {}, settings, Parameters(0, 0)) for settings, seed in found]
+    found = [(Settings.from_flat(one), seed) for one in dials for seed in range(seeds)]
+    return [Run(compute_run_id(settings, seed), seed, {}, settings, ParameterCounts(0, 0)) for settings, seed in found]
 
 
-def sizes(runs: list[Run], room: Room = WIDE) -> list[int]:
+def sizes(runs: list[Run], room: Capacity = WIDE) -> list[int]:
     return [len(pack.runs) for pack in pack_runs(runs, room)]
 
 
@@ -27,7 +27,7 @@ def test_runs_that_differ_in_per_run_dials_share_a_pack() -> None:
         {},
         {"train.lr": 0.1, "train.weight_decay": 0.0, "train.betas": [0.5, 0.5], "train.eps": 1e-6, "train.clip": 0.0},
         {"train.schedule": "cosine", "train.warmup": 5, "train.lr_floor": 0.1},
-        {"train.schedule": "plateau", "train.watch": "val/loss", "train.patience": 3},
+        {"train.schedule": "plateau", "train.plateau_metric": "val/loss", "train.patience": 3},
         {"model.dropout": 0.5, "model.init": "normal-0.02", "model.init_scale": 2.0},
         {"task.operator": "*", "task.train_fraction": 0.4},
         seeds=3,
@@ -55,43 +55,43 @@ def test_what_decides_shapes_or_program_separates(dials: dict[str, Any]) -> None
 
 
 def test_every_per_run_dial_exists_and_only_those_leave_the_key_alone() -> None:
-    assert set(all_dials()) >= PER_RUN
-    assert shape_key(Settings.of({"train.lr": 3.0})) == shape_key(Settings())
-    assert shape_key(Settings.of({"train.closing_record": False})) != shape_key(Settings())
+    assert set(all_settings()) >= PER_RUN_SETTINGS
+    assert shape_key(Settings.from_flat({"train.lr": 3.0})) == shape_key(Settings())
+    assert shape_key(Settings.from_flat({"train.final_evaluation": False})) != shape_key(Settings())
 
 
 def test_large_groups_are_split_evenly_in_order() -> None:
     runs = runs_of({}, seeds=7)
-    packs = pack_runs(runs, Room(10**12, 4, 1))
+    packs = pack_runs(runs, Capacity(10**12, 4, 1))
     assert [[run.seed for run in pack.runs] for pack in packs] == [[0, 1, 2, 3], [4, 5, 6]]
 
 
 def test_memory_bounds_a_pack_and_a_run_too_large_is_alone() -> None:
-    each = predict_bytes(Settings())
-    packs = pack_runs(runs_of({}, seeds=5), Room(3 * each, 100, 1))
+    each = estimate_training_bytes(Settings())
+    packs = pack_runs(runs_of({}, seeds=5), Capacity(3 * each, 100, 1))
     assert [(len(pack.runs), pack.bytes) for pack in packs] == [(3, 3 * each), (2, 2 * each)]
-    assert sizes(runs_of({}, seeds=3), Room(1, 100, 1)) == [1, 1, 1]
+    assert sizes(runs_of({}, seeds=3), Capacity(1, 100, 1)) == [1, 1, 1]
 
 
 def test_a_run_that_must_be_alone_is_never_stacked() -> None:
-    assert sizes(runs_of({}, {"train.alone": True}, seeds=3)) == [3, 1, 1, 1]
+    assert sizes(runs_of({}, {"train.exclusive": True}, seeds=3)) == [3, 1, 1, 1]
 
 
 def test_where_it_was_measured_only_as_many_are_stacked_as_pay() -> None:
-    room = Room(10**12, 100, 1, stacked={shape_key(Settings()): 2})
+    room = Capacity(10**12, 100, 1, measured_max_runs={shape_key(Settings()): 2})
     assert sizes(runs_of({}, {"model.dim": 32}, seeds=5), room) == [2, 2, 1, 5]
-    assert sizes(runs_of({"train.alone": True}, seeds=2), room) == [1, 1]
+    assert sizes(runs_of({"train.exclusive": True}, seeds=2), room) == [1, 1]
 
 
 def test_enough_packs_are_made_for_all_cores() -> None:
-    assert sizes(runs_of({}, seeds=8), Room(10**12, 100, 3)) == [3, 3, 2]
-    assert sizes(runs_of({}, seeds=2), Room(10**12, 100, 5)) == [1, 1]
+    assert sizes(runs_of({}, seeds=8), Capacity(10**12, 100, 3)) == [3, 3, 2]
+    assert sizes(runs_of({}, seeds=2), Capacity(10**12, 100, 5)) == [1, 1]
     both = runs_of({"model.dim": 256}, {"model.dim": 32}, seeds=4)
-    assert sizes(both, Room(10**12, 100, 3)) == [2, 2, 4]  # the heavier group is the one to split
+    assert sizes(both, Capacity(10**12, 100, 3)) == [2, 2, 4]  # the heavier group is the one to split
 
 
 def used(runs: tuple[Run, ...]) -> float:
-    batches = [effective_batch(run.settings) for run in runs]
+    batches = [effective_batch_size(run.settings) for run in runs]
     return sum(batches) / (len(batches) * max(batches))
 
 
@@ -103,14 +103,14 @@ def test_batches_share_a_pack_only_while_padding_wastes_little() -> None:
     assert sizes(capped) == [2]
 
 
-@pytest.mark.parametrize("room", [WIDE, Room(10**12, 5, 1), Room(10**12, 8, 7), Room(30 * 10**6, 64, 2)])
+@pytest.mark.parametrize("room", [WIDE, Capacity(10**12, 5, 1), Capacity(10**12, 8, 7), Capacity(30 * 10**6, 64, 2)])
 @pytest.mark.parametrize("name", ["arithmetic/data-size", "arithmetic/compute", "arithmetic/model-size"])
-def test_packs_hold_each_run_once_and_keep_every_bound(name: str, room: Room) -> None:
+def test_packs_hold_each_run_once_and_keep_every_bound(name: str, room: Capacity) -> None:
     runs = plan_named(name).runs
     packs = pack_runs(runs, room)
     assert sorted(run.id for pack in packs for run in pack.runs) == sorted(run.id for run in runs)
     for pack in packs:
-        assert used(pack.runs) >= MIN_USE
+        assert used(pack.runs) >= MIN_BATCH_USE
         assert len(pack.runs) <= room.max_runs
         assert pack.bytes <= room.max_bytes or len(pack.runs) == 1
         assert len({shape_key(run.settings) for run in pack.runs}) == 1
@@ -122,7 +122,7 @@ def test_a_part_of_a_group_is_looked_at_again() -> None:
     """Ten large and five small batches waste little together, but the last five of them on their own would."""
     runs = runs_of({"train.batch_size": 480}, seeds=10) + runs_of({"train.batch_size": 120}, seeds=5)
     assert sizes(runs) == [15]
-    assert all(used(pack.runs) >= MIN_USE for pack in pack_runs(runs, Room(10**12, 8, 1)))
+    assert all(used(pack.runs) >= MIN_BATCH_USE for pack in pack_runs(runs, Capacity(10**12, 8, 1)))
 
 
 def test_a_pack_s_id_is_that_of_its_members_in_order() -> None:

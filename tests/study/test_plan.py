@@ -12,7 +12,7 @@ import pytest
 from seedbed.errors import StudyError
 from seedbed.records import Plan
 from seedbed.settings import Settings
-from seedbed.study.plan import plan_named, plan_study, run_id
+from seedbed.study.plan import compute_run_id, plan_named, plan_study
 from seedbed.study.read import read_study
 
 from .conftest import WriteStudy
@@ -24,15 +24,15 @@ def plan(path: Path, *words: str) -> Plan:
 
 def test_ids_of_known_runs_never_change() -> None:
     """Stored runs are found again by these ids; a dial added at its default must leave them as they are."""
-    assert run_id(Settings(), 0) == "3bf82c08fe48c230"
+    assert compute_run_id(Settings(), 0) == "3bf82c08fe48c230"
     other = {"model.kind": "lstm", "task.orders": [2, 3], "task.p": 11, "train.lr": 3e-4}
-    assert run_id(Settings.of(other), 42) == "b11e983451db22cd"
+    assert compute_run_id(Settings.from_flat(other), 42) == "b11e983451db22cd"
 
 
 def test_an_id_is_the_hash_of_differences_seed_and_data() -> None:
     content = '{"data":"arithmetic/1","seed":7,"settings":{"model.kind":"lstm","train.betas":[0.5,0.9]}}'
     expected = blake2b(content.encode(), digest_size=8).hexdigest()
-    assert run_id(Settings.of({"train.betas": [0.5, 0.9], "model.kind": "lstm"}), 7) == expected
+    assert compute_run_id(Settings.from_flat({"train.betas": [0.5, 0.9], "model.kind": "lstm"}), 7) == expected
 
 
 def test_ids_do_not_depend_on_spelling_order_or_name(write: WriteStudy) -> None:
@@ -54,13 +54,13 @@ def test_points_come_in_the_study_s_order_with_seeds_inside(write: WriteStudy) -
         [[zip]]
         model.dim = [64, 32]
         model.heads = [8, 2]
-        [[points]]
+        [[configs]]
         model.norm = "pre"
-        [[points]]
+        [[configs]]
         """
     found = plan(write(text))
     assert found.axes == ("model.norm", "model.dim", "model.heads", "train.lr")
-    points = [(*run.point.values(), run.seed) for run in found.runs]
+    points = [(*run.config.values(), run.seed) for run in found.runs]
     assert points[:5] == [
         ("pre", 64, 8, 0.2, 5),
         ("pre", 64, 8, 0.2, 3),
@@ -81,7 +81,7 @@ def test_a_dial_that_a_kind_lacks_is_dropped_with_one_warning(write: WriteStudy)
         "model.heads has no effect for model.kind = lstm",
         "model.norm has no effect for model.kind = lstm",
     )
-    assert [tuple(run.point) for run in found.runs if run.settings.model.kind == "lstm"] == [
+    assert [tuple(run.config) for run in found.runs if run.settings.model.kind == "lstm"] == [
         ("model.kind", "train.lr")
     ] * 2
     assert len(found.runs) == 6
@@ -91,7 +91,7 @@ def test_a_dial_that_another_makes_idle_falls_back_with_one_warning(write: Write
     text = "[grid]\ntrain.optimizer = ['sgd', 'adam', 'momentum']\ntrain.betas = [[0.9, 0.9], [0.8, 0.8]]"
     found = plan(write(text), "seeds=1")
     assert found.warnings == ("train.betas has no effect for train.optimizer = sgd, momentum",)
-    assert [run.point for run in found.runs] == [
+    assert [run.config for run in found.runs] == [
         {"train.optimizer": "sgd"},
         {"train.optimizer": "adam", "train.betas": (0.9, 0.9)},
         {"train.optimizer": "adam", "train.betas": (0.8, 0.8)},
@@ -113,7 +113,7 @@ def test_dials_that_all_points_share_are_no_axes(write: WriteStudy) -> None:
         "seeds = [3]\n[base.model]\nkind = 'lstm'\nhidden = 7",
         "question = 'a \" \\ \t \u202e'\n[grid]\nmodel.kind = ['lstm', 'gpt']\ntask.orders = [[2], [2, 3]]",
         "[grid]\ntrain.optimizer = ['sgd', 'adamw']\ntrain.betas = [[0.9, 0.9], [0.8, 0.8]]\ntrain.lr = [1e-20, 1e22]",
-        "points = [{model.kind = 'lstm', model.hidden = 9}, {model.kind = 'lstm'}, {model.norm = 'pre'}]",
+        "configs = [{model.kind = 'lstm', model.hidden = 9}, {model.kind = 'lstm'}, {model.norm = 'pre'}]",
         "[base.train]\nbetas = [0.1, 0.2]\n[grid]\ntrain.optimizer = ['momentum', 'adam']\ntask.operator = ['+', '*']",
     ],
 )
@@ -121,7 +121,7 @@ def test_the_resolved_study_plans_to_the_same_runs_without_warnings(write: Write
     first = plan(write(text), "train.warmup=0,5")
     second = plan(write(first.text))
     assert [run.id for run in second.runs] == [run.id for run in first.runs]
-    assert [run.point for run in second.runs] == [run.point for run in first.runs]
+    assert [run.config for run in second.runs] == [run.config for run in first.runs]
     assert (second.study, sorted(second.axes)) == (first.study, sorted(first.axes))
     assert second.warnings == ()
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from seedbed.errors import StudyError
-from seedbed.study.files import find_study, shipped_studies
 from seedbed.study.plan import plan_named, plan_study
 from seedbed.study.read import read_study
+from seedbed.study.study_files import find_study, shipped_studies
 
 from .conftest import WriteStudy
 
@@ -32,7 +32,7 @@ train.eps = [
 [[zip]]
 task.p = [5, 7, 11]
 task.operator = ["+", "-"]
-[[points]]
+[[configs]]
 modle.layers = 3
 """
 
@@ -75,7 +75,7 @@ def test_a_dial_with_a_wrong_value_is_not_blamed_for_conflicts_too(write: WriteS
         ("[base.task]\np = 9\noperator = '/'\n", "2", "task.p = 9 is not prime"),
         ("[base.task]\ntrain_fraction = 0.0001\n", "2", "leaves no training sample"),
         ("[base.task]\np = 2\ntrain_fraction = 0.99\n", "3", "leaves no validation sample"),
-        ("[[points]]\n[[points]]\ntask.orders = [2, 2]\n", "3", "names an order twice"),
+        ("[[configs]]\n[[configs]]\ntask.orders = [2, 2]\n", "3", "names an order twice"),
         ("[base.model]\nkind = 'lstm'\nhidden = 5\ntied = true\n", "4", "model.tied needs"),
     ],
 )
@@ -98,7 +98,7 @@ def test_conflicts_point_at_the_dial_that_was_written(write: WriteStudy, text: s
         ("seeds = [3, 4, 3]\n", "1", "3 is there twice"),
         ("name = '../x'\n", "1", "name = "),
         ("name = 'a/../b'\n", "1", "name = "),
-        ("points = []\n", "1", "at least one point"),
+        ("configs = []\n", "1", "at least one config"),
         ("zip = 3\n", "1", "[[zip]]"),
         ("[zip]\ntask.p = [3]\n", "1", "[[zip]]"),
         ("[[zip]]\n", "1", "empty [[zip]]"),
@@ -184,7 +184,7 @@ def test_dotted_nested_quoted_and_inline_spellings_mean_the_same(write: WriteStu
         "[base]\n'model.layers' = 3\n[grid]\n'train.lr' = [1, 2]",
         "base = { model = { layers = 3 } }\ngrid = { 'train.lr' = [1, 2.0] }",
         "[base.model]\nlayers = 3\n[[zip]]\ntrain.lr = [1, 2]",
-        "[base.model]\nlayers = 3\n[[points]]\ntrain.lr = 1\n[[points]]\ntrain.lr = 2",
+        "[base.model]\nlayers = 3\n[[configs]]\ntrain.lr = 1\n[[configs]]\ntrain.lr = 2",
     ]
     ids = [[run.id for run in plan_study(read_study(write(text))).runs] for text in spellings]
     assert all(found == ids[0] for found in ids)

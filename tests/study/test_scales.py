@@ -6,7 +6,7 @@ import pytest
 
 from seedbed.errors import StudyError
 from seedbed.records import Plan
-from seedbed.settings import DataFacts, Settings
+from seedbed.settings import DatasetInfo, Settings
 from seedbed.study.plan import plan_named
 
 from .conftest import WriteStudy
@@ -15,11 +15,11 @@ SCALED = """
     seeds = 1
     [base.train]
     lr = 0.1
-    [[points]]
+    [[configs]]
     model.kind = "lstm"
     model.hidden = 64
     train.epochs = 3
-    [[points]]
+    [[configs]]
     model.kind = "gpt"
     train.steps = 900
     [grid]
@@ -93,7 +93,7 @@ def test_one_budget_counts_and_a_later_word_takes_its_place(write: WriteStudy) -
     text = "seeds = 1\n[base.train]\nepochs = 3\nbatch_size = 100"
     assert plan(write, text).runs[0].settings.n_steps() == 3 * 5
     assert plan(write, text, "train.steps=7").runs[0].settings.n_steps() == 10  # whole epochs of arithmetic
-    assert plan(write, text, "train.tokens=6001").runs[0].settings.n_steps() == 11
+    assert plan(write, text, "train.max_tokens=6001").runs[0].settings.n_steps() == 11
     assert "steps" not in plan(write, text).text
 
 
@@ -101,18 +101,18 @@ def test_two_budgets_in_one_place_are_refused(write: WriteStudy) -> None:
     with pytest.raises(StudyError, match=r"train\.steps = 5 and train\.epochs = 3 both say how long to train"):
         plan(write, "[base.train]\nsteps = 5\nepochs = 3")
     with pytest.raises(StudyError, match=r"train\.tokens = 5 and train\.seconds = 3"):
-        plan(write, "", "train.tokens=5", "train.seconds=3")
+        plan(write, "", "train.max_tokens=5", "train.seconds=3")
 
 
 def test_updates_of_a_text_follow_from_its_facts() -> None:
-    facts = DataFacts(vocabulary=40_479, context=256, n_train=9_205)
+    facts = DatasetInfo(vocab_size=40_479, context_length=256, n_train=9_205)
     text = {"task.kind": "text", "task.length": 256, "train.batch_size": 16}
-    assert Settings.of(text | {"train.steps": 777}).n_steps() == 777
-    assert Settings.of(text | {"train.epochs": 10}).n_steps(facts) == 5_760
-    assert Settings.of(text | {"train.epochs": 10, "train.accumulate": 4}).n_steps(facts) == 10 * 144
-    assert Settings.of(text | {"train.tokens": 16 * 256 * 3 + 1}).n_steps() == 4
+    assert Settings.from_flat(text | {"train.steps": 777}).n_steps() == 777
+    assert Settings.from_flat(text | {"train.epochs": 10}).n_steps(facts) == 5_760
+    assert Settings.from_flat(text | {"train.epochs": 10, "train.accumulate": 4}).n_steps(facts) == 10 * 144
+    assert Settings.from_flat(text | {"train.max_tokens": 16 * 256 * 3 + 1}).n_steps() == 4
     with pytest.raises(ValueError, match="facts of its data"):
-        Settings.of(text | {"train.epochs": 1}).n_steps()
+        Settings.from_flat(text | {"train.epochs": 1}).n_steps()
 
 
 # ---- what goes together ----
@@ -132,7 +132,7 @@ def test_updates_of_a_text_follow_from_its_facts() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_together_is_said(dials: dict[str, object], blamed: str, why: str) -> None:
-    [(name, said)] = Settings.of(dials).conflicts()
+    [(name, said)] = Settings.from_flat(dials).conflicts()
     assert name == blamed
     assert why in said
 

@@ -7,11 +7,11 @@ import re
 import pytest
 
 from seedbed.errors import StudyError
-from seedbed.shown import Figure, Question
-from seedbed.study.files import shipped_studies
+from seedbed.specs import FigureSpec, QuestionSpec
+from seedbed.study.declarations import Declarations, format_declarations, parse_declarations
 from seedbed.study.plan import plan_named, plan_study
 from seedbed.study.read import read_study
-from seedbed.study.shows import Declared, shown_in, write_shown
+from seedbed.study.study_files import shipped_studies
 
 from .conftest import WriteStudy
 
@@ -36,14 +36,14 @@ def test_figures_and_questions_are_read_with_their_dials_however_they_are_writte
         """)
     )
     assert study.figures == (
-        Figure(
+        FigureSpec(
             metrics=("val/loss", "gap/accuracy", "val/accuracy[order=2]"),
             colour="task.train_fraction",
             only={"model.kind": ("gpt", "lstm"), "train.lr": 1e-3, "task.orders": (2, 3)},
         ),
     )
     assert study.questions == (
-        Question(ask="largest", over="parameters", at_most=1.0, and_metric="train/accuracy", and_at_least=0.99),
+        QuestionSpec(ask="largest", over="parameters", at_most=1.0, and_metric="train/accuracy", and_at_least=0.99),
     )
 
 
@@ -129,25 +129,25 @@ def test_what_is_no_list_of_tables_is_refused(write: WriteStudy, text: str) -> N
 
 
 def test_what_is_written_reads_back_as_the_same() -> None:
-    declared = Declared(
-        (Figure(title='A "quoted" title\n', only={"model.kind": ("gpt", "lstm"), "task.orders": ((2,), (2, 3))}),),
-        (Question(between="model.kind", at_least=-0.5), Question(ask="grokking", text="How long?")),
+    declared = Declarations(
+        (FigureSpec(title='A "quoted" title\n', only={"model.kind": ("gpt", "lstm"), "task.orders": ((2,), (2, 3))}),),
+        (QuestionSpec(between="model.kind", at_least=-0.5), QuestionSpec(ask="grokking", text="How long?")),
     )
-    assert shown_in("\n".join(write_shown(declared))) == declared
+    assert parse_declarations("\n".join(format_declarations(declared))) == declared
 
 
 @pytest.mark.parametrize("name", shipped_studies())
 def test_what_a_shipped_study_shows_reads_back_as_the_same(name: str) -> None:
     study = read_study(shipped_studies()[name])
-    declared = Declared(study.figures, study.questions)
-    assert shown_in("\n".join(write_shown(declared))) == declared
+    declared = Declarations(study.figures, study.questions)
+    assert parse_declarations("\n".join(format_declarations(declared))) == declared
 
 
 @pytest.mark.parametrize("name", [name for name in shipped_studies() if name.startswith("arithmetic/")])
 def test_a_plan_carries_what_its_file_shows(name: str, write: WriteStudy) -> None:
     study = read_study(shipped_studies()[name])
     plan = plan_named(name)
-    assert shown_in(plan.text) == Declared(study.figures, study.questions)
+    assert parse_declarations(plan.text) == Declarations(study.figures, study.questions)
     again = plan_study(read_study(write(plan.text)))
     assert again.text == plan.text
     assert [run.id for run in again.runs] == [run.id for run in plan.runs]

@@ -4,9 +4,9 @@ import pytest
 
 from seedbed.errors import StudyError
 from seedbed.settings import Settings, Value
+from seedbed.study.overrides import matches_overrides, parse_overrides
 from seedbed.study.plan import plan_study
 from seedbed.study.read import read_study
-from seedbed.study.words import matches, parse_words
 
 from .conftest import WriteStudy
 
@@ -29,7 +29,7 @@ from .conftest import WriteStudy
     ],
 )
 def test_commas_sweep_and_brackets_are_one_value(word: str, values: list[Value]) -> None:
-    [factor] = parse_words([word]).factors
+    [factor] = parse_overrides([word]).factors
     assert [dial.value for (dial,) in factor] == values
     assert {dial.name for (dial,) in factor} == {word.partition("=")[0]}
 
@@ -39,7 +39,7 @@ def test_commas_sweep_and_brackets_are_one_value(word: str, values: list[Value])
     [("seeds=5", (0, 1, 2, 3, 4)), ("seeds=0,1,7", (0, 1, 7)), ("seeds=[42]", (42,)), ("seeds=1", (0,))],
 )
 def test_seeds_are_counted_or_listed(word: str, seeds: tuple[int, ...]) -> None:
-    assert parse_words([word]).seeds == seeds
+    assert parse_overrides([word]).seeds == seeds
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_seeds_are_counted_or_listed(word: str, seeds: tuple[int, ...]) -> None:
 )
 def test_a_word_that_means_nothing_is_refused_and_shown_safely(word: str) -> None:
     with pytest.raises(StudyError) as error:
-        parse_words([word])
+        parse_overrides([word])
     [problem] = error.value.problems
     assert problem.where.startswith("word '")
     assert str(problem).isprintable()
@@ -79,7 +79,7 @@ def test_a_word_that_means_nothing_is_refused_and_shown_safely(word: str) -> Non
 
 def test_a_dial_given_twice_is_refused() -> None:
     with pytest.raises(StudyError, match=r"train\.lr is given twice"):
-        parse_words(["train.lr=1", "train.lr=2"])
+        parse_overrides(["train.lr=1", "train.lr=2"])
 
 
 def test_words_replace_what_the_file_varies_and_duplicates_fall_together(write: WriteStudy) -> None:
@@ -124,5 +124,5 @@ def test_a_conflict_made_by_a_word_is_blamed_on_the_word(write: WriteStudy) -> N
     ],
 )
 def test_words_filter_runs(words: list[str], expected: bool) -> None:
-    settings = Settings.of({"model.kind": "lstm", "train.lr": 1, "task.orders": [3]})
-    assert matches(settings, 3, parse_words(words)) is expected
+    settings = Settings.from_flat({"model.kind": "lstm", "train.lr": 1, "task.orders": [3]})
+    assert matches_overrides(settings, 3, parse_overrides(words)) is expected

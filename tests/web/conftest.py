@@ -10,17 +10,17 @@ from fastapi.testclient import TestClient
 
 from seedbed.web.app import make_app
 from seedbed.web.guard import Guard
-from seedbed.web.lab import Lab
+from seedbed.web.store_cache import StoreCache
 
 PORT = 8765
 
 
 def client_of(home: Path) -> TestClient:
     """A client that the guard lets in; `client.app.guard` knows the token."""
-    guard = Guard.fresh("127.0.0.1", PORT)
+    guard = Guard.create("127.0.0.1", PORT)
     headers = {"x-seedbed-token": guard.token, "origin": f"http://127.0.0.1:{PORT}"}
     return TestClient(
-        make_app(Lab(home), guard), base_url=f"http://127.0.0.1:{PORT}", headers=headers, follow_redirects=False,
+        make_app(StoreCache(home), guard), base_url=f"http://127.0.0.1:{PORT}", headers=headers, follow_redirects=False,
         raise_server_exceptions=False,
     )  # fmt: skip
 

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seedbed.data.facts import facts_of
-from seedbed.models.count import count_parameters
+from seedbed.data.dataset_info import get_dataset_info
+from seedbed.models.model_size import count_parameters
 from seedbed.recorder import Recorder
 from seedbed.records import Pack, Placement, Plan, Run
 from seedbed.settings import Settings
 from seedbed.store.store import Store
-from seedbed.study.plan import run_id
-from seedbed.train.loop import train_pack
+from seedbed.study.plan import compute_run_id
+from seedbed.training.loop import train_pack
 
 ENGLISH = "my lord, good night. my lady, good day! so <b>it</b> is & so it was.\n"
 HEBREW = "שלום לך ארץ נהדרת, שיר אחד כאן. ובליל שבת אור וחום.\n"
 SMALL = {
     "model.layers": 2, "model.heads": 2, "model.dim": 32, "train.steps": 60, "train.batch_size": 16, "train.lr": 0.01,
     "train.weight_decay": 0.01, "train.eval_first": 0, "train.eval_every": 30, "train.eval_batches": 2,
-    "train.save_every": 20, "train.closing_record": False,
+    "train.save_every": 20, "train.final_evaluation": False,
 }  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def dials_of(folder: Path) -> dict[str, dict[str, Any]]:
         "sums": SMALL | {"task.p": 7, "task.train_fraction": 0.9, "train.steps": 100, "train.save_every": 50},
         "lstm": _lstm() | {"task.kind": "text", "task.length": 32, "task.corpus": str(folder / "english.txt")},
         "labels": SMALL | {
-            "task.kind": "labels", "task.tokens": "words", "task.length": 9, "task.val_fraction": 0.2,
+            "task.kind": "labels", "task.tokenizer": "words", "task.length": 9, "task.val_fraction": 0.2,
             "task.corpus": _file(folder, "moods.tsv", _moods()), "model.kind": "encoder",
         },
     }  # fmt: skip
@@ -80,9 +80,9 @@ def train_all(home: Path) -> Kinds:
 
 def train(home: Path, study: str, dials: Mapping[str, Any], seed: int = 1) -> str:
     """One run, trained as `seedbed run` does; its id."""
-    settings = Settings.of(dials)
-    facts = facts_of(settings.task)
-    made = Run(run_id(settings, seed), seed, {}, settings, count_parameters(settings, facts), facts)
+    settings = Settings.from_flat(dials)
+    facts = get_dataset_info(settings.task)
+    made = Run(compute_run_id(settings, seed), seed, {}, settings, count_parameters(settings, facts), facts)
     with Store.open(home) as store:
         store.register(Plan(study, f'name = "{study}"\nquestion = "What does it learn?"\n', (), (made,)))
         (pack,) = store.claim([Pack(f"pack-{study}", (made,), 1)], lambda _: Placement())
@@ -90,6 +90,6 @@ def train(home: Path, study: str, dials: Mapping[str, Any], seed: int = 1) -> st
             store.resume(pack.id)
             recorder = Recorder(store, pack.id)
             for event in train_pack([settings], [seed], pack.placement):
-                recorder.take(event)
+                recorder.record(event)
             recorder.close()
     return made.id

@@ -9,12 +9,23 @@ from pathlib import Path
 import numpy as np
 
 from seedbed.recorder import Recorder
-from seedbed.records import Cost, Evaluated, Finished, Measured, Pack, Parameters, Placement, Plan, Run, Saved
+from seedbed.records import (
+    CheckpointEvent,
+    Cost,
+    CostEvent,
+    EvaluationEvent,
+    FinishEvent,
+    Pack,
+    ParameterCounts,
+    Placement,
+    Plan,
+    Run,
+)
 from seedbed.settings import Settings, Value
 from seedbed.store.store import Store
 from seedbed.study.plan import plan_study
 from seedbed.study.read import parse_study
-from seedbed.train.loop import train_pack
+from seedbed.training.loop import train_pack
 
 RULE = """
 name = "tiny/rule"
@@ -34,7 +45,7 @@ metrics = ["train/loss", "val/loss"]
 colour = "train.weight_decay"
 
 [[figures]]
-kind = "against"
+kind = "sweep"
 x = "train.weight_decay"
 metrics = ["val/accuracy"]
 
@@ -86,7 +97,7 @@ def train(plan: Plan, home: Path) -> None:
             for event in train_pack(
                 [run.settings for run in plan.runs], [run.seed for run in plan.runs], pack.placement
             ):
-                recorder.take(event)
+                recorder.record(event)
             recorder.close()
 
 
@@ -107,20 +118,20 @@ def fill_big(home: Path, n_runs: int = 1000, n_records: int = 200) -> None:
             names = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
             slots = tuple(range(len(runs)))
             store.record(
-                pack.id, [Evaluated(int(step), slots, names, values[place]) for place, step in enumerate(steps)]
+                pack.id, [EvaluationEvent(int(step), slots, names, values[place]) for place, step in enumerate(steps)]
             )
             last = int(steps[-1])
-            ended = [Finished(slot, last) for slot in slots]
-            store.record(pack.id, [*ended, Measured(last, Cost({"compute": 400.0}))])
-            store.save(pack.id, Saved(last, {"x": np.zeros(1)}, {}))
+            ended = [FinishEvent(slot, last) for slot in slots]
+            store.record(pack.id, [*ended, CostEvent(last, Cost({"compute": 400.0}))])
+            store.save(pack.id, CheckpointEvent(last, {"x": np.zeros(1)}, {}))
             store.finish(pack.id)
 
 
 def _runs_of(point: dict[str, Value], seeds: Sequence[int], n_records: int) -> list[Run]:
-    settings = Settings.of({**point, "train.steps": 10 * n_records})
+    settings = Settings.from_flat({**point, "train.steps": 10 * n_records})
     name = json.dumps(point, sort_keys=True)
     return [
-        Run(f"{abs(hash(name)) % 16**12:012x}{seed:04x}", seed, point, settings, Parameters(2000, 1000))
+        Run(f"{abs(hash(name)) % 16**12:012x}{seed:04x}", seed, point, settings, ParameterCounts(2000, 1000))
         for seed in seeds
     ]
 
@@ -128,6 +139,6 @@ def _runs_of(point: dict[str, Value], seeds: Sequence[int], n_records: int) -> l
 def _losses(runs: Sequence[Run], steps: np.ndarray) -> np.ndarray:
     """Curves that fall faster for deeper models and larger rates, with noise: (record, run, reading)."""
     noise = np.random.default_rng(0).normal(scale=0.02, size=(len(steps), len(runs)))
-    pace = np.array([run.point["model.layers"] * run.point["train.lr"] for run in runs])
+    pace = np.array([run.config["model.layers"] * run.config["train.lr"] for run in runs])
     loss = 0.1 + 3 * np.exp(-steps[:, None] * pace) + np.abs(noise)
     return np.stack([loss, loss + 0.3, 1 - loss / 4, 0.95 - loss / 4], axis=-1)

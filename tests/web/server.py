@@ -12,8 +12,8 @@ from pathlib import Path
 
 from seedbed.web.app import make_app
 from seedbed.web.guard import Guard
-from seedbed.web.lab import Lab
-from seedbed.web.serving import Server
+from seedbed.web.server import Server
+from seedbed.web.store_cache import StoreCache
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ def served(home: Path) -> Iterator[Served]:
     """The page of this home, for as long as the block lasts."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        guard = Guard.fresh("127.0.0.1", port)
-        server = Server(make_app(Lab(home), guard))
+        guard = Guard.create("127.0.0.1", port)
+        server = Server(make_app(StoreCache(home), guard))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         end = time.monotonic() + 20

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from seedbed.charts.differences import gather_differences
-from seedbed.measures.answers.better import compare_groups
-from seedbed.measures.answers.said import Subject
-from seedbed.report.answered import gather_groups
-from seedbed.report.compared import compare_named
+from seedbed.charts.pairwise_differences import gather_pairwise_differences
+from seedbed.report.group_comparison import compare_named_groups
+from seedbed.report.study_answers import load_groups
+from seedbed.stats.answers.best_group import compare_groups
+from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.store.store import Store
-from seedbed.web.comparing import LETTERS, Comparing, compare_asked
-from seedbed.web.downloads import disposition
-from seedbed.web.lab import Lab
+from seedbed.web.compare_query import GROUP_KEYS, CompareQuery, compute_comparison
+from seedbed.web.downloads import content_disposition
+from seedbed.web.store_cache import StoreCache
 
 from ..charts.made import pixels
 from ..report.made import fill
@@ -60,9 +60,9 @@ def client(home: Path) -> Iterator[TestClient]:
 
 def test_the_sentence_and_the_numbers_are_those_of_the_command_line(client: TestClient, home: Path) -> None:
     found = client.get("/api/compare", params=ADDRESS).json()
-    with Store.read(home) as store:
-        groups = gather_groups(store, ["toy", "train.weight_decay=0.1", "train.weight_decay=1.0"])
-    expected = compare_groups(groups, Subject("val/loss", "best"))
+    with Store.open_read_only(home) as store:
+        groups = load_groups(store, ["toy", "train.weight_decay=0.1", "train.weight_decay=1.0"])
+    expected = compare_groups(groups, MetricStatistic("val/loss", "best"))
     assert found["sentence"] == expected.sentence
     assert "paired over 7 seeds" in found["sentence"]
     (row,) = found["tables"][1]["rows"]
@@ -76,16 +76,16 @@ def test_a_dial_splits_a_study_into_its_values(client: TestClient) -> None:
 
 
 def test_studies_whose_names_have_blanks_and_runs_by_id_are_groups_too(home: Path) -> None:
-    with Store.read(home) as store:
+    with Store.open_read_only(home) as store:
         run = store.runs("toy")[0].id
-    asked = Comparing.of({"a": "an other/toy", "b": "an other/toy train.weight_decay=0.5", "c": run})
-    found = compare_asked(Lab(home), asked)
+    asked = CompareQuery.from_query({"a": "an other/toy", "b": "an other/toy train.weight_decay=0.5", "c": run})
+    found = compute_comparison(StoreCache(home), asked)
     assert [len(runs) for runs in found.groups.values()] == [3, 3, 1]
 
 
 def test_differences_are_each_seed_against_itself(home: Path) -> None:
-    found = compare_asked(Lab(home), Comparing.of(ADDRESS))
-    (pair,) = gather_differences(found.found.numbers, found.subject).differences
+    found = compute_comparison(StoreCache(home), CompareQuery.from_query(ADDRESS))
+    (pair,) = gather_pairwise_differences(found.result.numbers, found.subject).differences
     # The loss is weight decay + seed / 10 + a constant, so seeds differ by 0.9; seed 2 was made an exception.
     values = dict(pair.values)
     assert values.pop(2) == pytest.approx(0.7 - 2.7)
@@ -96,16 +96,16 @@ def test_differences_are_each_seed_against_itself(home: Path) -> None:
 
 
 def test_one_seed_has_a_difference_and_no_interval(home: Path) -> None:
-    with Store.read(home) as store:
-        groups = gather_groups(store, ["toy", "train.weight_decay=0.1 seeds=[3]", "train.weight_decay=1.0 seeds=[3]"])
-        found = compare_named(groups, Subject("val/loss", "best"))
+    with Store.open_read_only(home) as store:
+        groups = load_groups(store, ["toy", "train.weight_decay=0.1 seeds=[3]", "train.weight_decay=1.0 seeds=[3]"])
+        found = compare_named_groups(groups, MetricStatistic("val/loss", "best"))
     assert found.tables()[1].rows[0][2:] == ("−0.9", "–", "–", "–", "1", "by seed", "one seed")
 
 
 def test_runs_of_equal_settings_keep_their_own_curves(home: Path) -> None:
-    with Store.read(home) as store:
-        groups = gather_groups(store, ["toy", "train.weight_decay=0.1 seeds=[0]", "train.weight_decay=0.1 seeds=[1,3]"])
-        spec = compare_named(groups, Subject("val/loss", "best")).figures()["curves"].spec
+    with Store.open_read_only(home) as store:
+        groups = load_groups(store, ["toy", "train.weight_decay=0.1 seeds=[0]", "train.weight_decay=0.1 seeds=[1,3]"])
+        spec = compare_named_groups(groups, MetricStatistic("val/loss", "best")).figures()["curves"].spec
     assert spec is not None
     lines = [row["name"] for row in csv.DictReader(io.StringIO(spec["datasets"]["lines"]))]
     assert len(lines) == 4  # two groups, on training and on validation samples
@@ -147,8 +147,8 @@ def test_an_empty_home_says_how_to_begin(tmp_path: Path) -> None:
 
 
 def test_an_address_has_as_many_groups_as_letters() -> None:
-    asked = Comparing.of({letter: f"study {letter}" for letter in "abcdefghijklmnop"})
-    assert len(asked.groups) == len(LETTERS)
+    asked = CompareQuery.from_query({letter: f"study {letter}" for letter in "abcdefghijklmnop"})
+    assert len(asked.groups) == len(GROUP_KEYS)
 
 
 # ---- downloads ----
@@ -233,7 +233,7 @@ def test_what_makes_no_sense_is_refused(client: TestClient, path: str) -> None:
     ],
 )
 def test_file_names_are_safe(name: str, safe: str) -> None:
-    header = disposition(name, "csv")
+    header = content_disposition(name, "csv")
     assert f'filename="{safe}.csv"' in header
     assert header.isascii()
     assert not set("\r\n/\\") & set(header)

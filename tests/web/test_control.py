@@ -18,13 +18,13 @@ from rich.console import Console
 
 from seedbed.errors import Busy, MissingData
 from seedbed.pipeline import Machine, run_studies
-from seedbed.progress import Watcher
+from seedbed.progress import ProgressDisplay
 from seedbed.store.store import Store
 from seedbed.study.plan import plan_named
-from seedbed.web.control import MOST_AT_ONCE, Control, Order
-from seedbed.web.processes import Mark, ask_to_end, is_alive, mark_of, spawn
-from seedbed.web.standing import Job, state_of
-from seedbed.web.started import Ending, Ledger, Started
+from seedbed.web.job_manager import MAX_RUNNING_JOBS, JobManager, JobSpec
+from seedbed.web.job_status import Job, describe_state
+from seedbed.web.jobs import JobOutcome, JobRecord, JobStore
+from seedbed.web.processes import ProcessIdentity, identify_process, is_alive, spawn, terminate
 
 WORDS = (
     "task.p=7", "model.dim=8", "model.heads=2", "train.steps=500", "train.eval_first=0", "train.eval_every=20",
@@ -47,9 +47,9 @@ def home(tmp_path: Path, one_core: None) -> Iterator[Path]:
     """A home of which nothing runs on when the test is over."""
     home = tmp_path / "lab"
     yield home
-    for one in Ledger(home).all():
-        if one.mark is not None and is_alive(one.mark) and one.mark.pid != os.getpid():
-            os.kill(one.mark.pid, signal.SIGKILL)
+    for one in JobStore(home).all():
+        if one.process is not None and is_alive(one.process) and one.process.pid != os.getpid():
+            os.kill(one.process.pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def order(words: tuple[str, ...] = WORDS) -> Order:
+def order(words: tuple[str, ...] = WORDS) -> JobSpec:
     plan = plan_named("quickstart", words)
-    return Order("quickstart", "shipped", words, tuple(run.id for run in plan.runs), plan.text)
+    return JobSpec("quickstart", "shipped", words, tuple(run.id for run in plan.runs), plan.text)
 
 
-def until(control: Control, id: str, wanted: Callable[[Job], bool], seconds: float = 60) -> Job:
+def until(control: JobManager, id: str, wanted: Callable[[Job], bool], seconds: float = 60) -> Job:
     end = time.monotonic() + seconds
     while not wanted(job := control.job(id)):
         assert time.monotonic() < end, job
@@ -78,15 +78,15 @@ def records(home: Path) -> int:
     """Committed readings of one kind so far."""
     if not (home / "store.db").exists():
         return 0
-    with Store.read(home) as store:
+    with Store.open_read_only(home) as store:
         found = store.curves([run.id for run in store.runs()], ["val/loss"])
     return sum(len(curves["val/loss"].steps) for curves in found.values() if curves)
 
 
-def started(home: Path, mark: Mark | None, **changes: object) -> str:
+def started(home: Path, mark: ProcessIdentity | None, **changes: object) -> str:
     """A record as a server before us would have left it."""
-    one = Started("0123456789abcdef", "quickstart", "shipped", (), ("r0", "r1"), "2030-01-01T00:00:00+00:00", mark)
-    ledger = Ledger(home)
+    one = JobRecord("0123456789abcdef", "quickstart", "shipped", (), ("r0", "r1"), "2030-01-01T00:00:00+00:00", mark)
+    ledger = JobStore(home)
     ledger.folder.mkdir(exist_ok=True)
     ledger.write(replace(one, **changes))  # type: ignore[arg-type]
     return one.id
@@ -96,29 +96,29 @@ def started(home: Path, mark: Mark | None, **changes: object) -> str:
 
 
 def test_paused_and_resumed_it_ends_with_the_readings_of_one_that_never_stopped(home: Path) -> None:
-    control = Control(home)
+    control = JobManager(home)
     job = control.start(order())
     assert job.state == "running"
     with pytest.raises(Busy, match="already"):
         control.start(order())
     while not records(home):
-        assert control.job(job.id).state == "running", control.log(job.id)
+        assert control.job(job.id).state == "running", control.read_log(job.id)
         time.sleep(0.02)
     control.pause(job.id)
     paused = until(control, job.id, lambda job: job.state != "running")
-    assert (paused.state, paused.said.partition(";")[0]) == ("paused", "Everything up to here is saved")
+    assert (paused.state, paused.message.partition(";")[0]) == ("paused", "Everything up to here is saved")
     assert 1 <= records(home) < N_RECORDS
-    again = Control(home)  # another server, which is not the parent of anything
+    again = JobManager(home)  # another server, which is not the parent of anything
     assert again.job(job.id).state == "paused"
     again.resume(job.id)
     finished = until(again, job.id, lambda job: job.state not in ("running", "planned"))
     assert finished.state == "finished", finished
-    assert "1 finished" in finished.lines[-1]
+    assert "1 finished" in finished.log_lines[-1]
 
     other = home.with_name("other")
-    with Watcher(Console(quiet=True), quiet=True) as watcher:
-        run_studies([plan_named("quickstart", WORDS)], other, Machine.here(), watcher, lambda: False)
-    with Store.read(home) as one, Store.read(other) as two:
+    with ProgressDisplay(Console(quiet=True), quiet=True) as watcher:
+        run_studies([plan_named("quickstart", WORDS)], other, Machine.detect(), watcher, lambda: False)
+    with Store.open_read_only(home) as one, Store.open_read_only(other) as two:
         run = plan_named("quickstart", WORDS).runs[0].id
         curves, whole = one.curves([run])[run], two.curves([run])[run]
         assert curves.keys() == whole.keys()
@@ -128,28 +128,28 @@ def test_paused_and_resumed_it_ends_with_the_readings_of_one_that_never_stopped(
 
 
 def test_a_study_that_is_killed_says_so_and_keeps_what_it_said(home: Path) -> None:
-    control = Control(home)
+    control = JobManager(home)
     job = control.start(order())
-    mark = Ledger(home).read(job.id).mark
+    mark = JobStore(home).read(job.id).process
     assert mark is not None
     assert os.getpgid(mark.pid) == mark.pid  # a group of its own: what ends ours does not reach it
     os.kill(mark.pid, signal.SIGKILL)
     killed = until(control, job.id, lambda job: job.state != "running")
     assert killed.state == "failed"
-    assert "killed (SIGKILL)" in killed.said
+    assert "killed (SIGKILL)" in killed.message
 
 
 def test_a_study_goes_on_when_its_server_has_ended(home: Path) -> None:
     server = f"""
 from pathlib import Path
-from seedbed.web.control import Control, Order
+from seedbed.web.job_manager import Control, Order
 Control(Path({str(home)!r})).start(Order("quickstart", "shipped", {WORDS!r}, ("r0",), ""))
 """
     subprocess.run([sys.executable, "-c", server], check=True, timeout=60)
-    (one,) = Ledger(home).all()
-    assert one.mark is not None
-    assert is_alive(one.mark)
-    control = Control(home)  # the next server finds it, and can stop it
+    (one,) = JobStore(home).all()
+    assert one.process is not None
+    assert is_alive(one.process)
+    control = JobManager(home)  # the next server finds it, and can stop it
     control.stop(one.id)
     assert until(control, one.id, lambda job: job.state != "running").state == "stopped"
 
@@ -158,36 +158,36 @@ Control(Path({str(home)!r})).start(Order("quickstart", "shipped", {WORDS!r}, ("r
 
 
 def test_a_number_that_was_given_away_is_not_signalled(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    mark = mark_of(sleeper.pid)
+    mark = identify_process(sleeper.pid)
     assert mark is not None
     assert is_alive(mark)
-    former = replace(mark, began=mark.began + "0")
+    former = replace(mark, began=mark.start_time + "0")
     id = started(tmp_path, former)
-    control = Control(tmp_path)
+    control = JobManager(tmp_path)
     assert control.stop(id).state == "failed"  # it is gone, and nobody had asked it to go
     assert control.pause(id).state == "failed"
-    assert not ask_to_end(former)
+    assert not terminate(former)
     time.sleep(0.05)
     assert sleeper.poll() is None
-    assert ask_to_end(mark)  # the control: the right mark does end it
+    assert terminate(mark)  # the control: the right mark does end it
     assert sleeper.wait(5) == -signal.SIGTERM
 
 
 def test_a_process_that_has_ended_has_no_mark_even_before_its_parent_looks() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     end = time.monotonic() + 10
-    while mark_of(child.pid) is not None:
+    while identify_process(child.pid) is not None:
         assert time.monotonic() < end
         time.sleep(0.01)
     assert child.wait() == 0
 
 
 def test_two_processes_of_one_number_differ_by_when_they_began(sleeper: subprocess.Popen[bytes]) -> None:
-    first, second = mark_of(os.getpid()), mark_of(sleeper.pid)
+    first, second = identify_process(os.getpid()), identify_process(sleeper.pid)
     assert first is not None
     assert second is not None
-    assert first.began != second.began
-    assert mark_of(sleeper.pid) == second
+    assert first.start_time != second.start_time
+    assert identify_process(sleeper.pid) == second
 
 
 def test_no_shell_reads_a_command(tmp_path: Path) -> None:
@@ -203,14 +203,14 @@ def test_no_shell_reads_a_command(tmp_path: Path) -> None:
 
 
 def test_more_than_a_few_at_once_are_refused(tmp_path: Path) -> None:
-    ledger, mark = Ledger(tmp_path), mark_of(os.getpid())
+    ledger, mark = JobStore(tmp_path), identify_process(os.getpid())
     ledger.folder.mkdir()
-    for number in range(MOST_AT_ONCE):
+    for number in range(MAX_RUNNING_JOBS):
         at = f"2030-01-0{number + 1}T00:00:00+00:00"
-        ledger.write(Started(f"{number:016x}", f"study {number}", "shipped", (), (f"run {number}",), at, mark))
-    with pytest.raises(Busy, match=f"{MOST_AT_ONCE} studies are running"):
-        Control(tmp_path).start(order())
-    assert len(list(ledger.all())) == MOST_AT_ONCE
+        ledger.write(JobRecord(f"{number:016x}", f"study {number}", "shipped", (), (f"run {number}",), at, mark))
+    with pytest.raises(Busy, match=f"{MAX_RUNNING_JOBS} studies are running"):
+        JobManager(tmp_path).start(order())
+    assert len(list(ledger.all())) == MAX_RUNNING_JOBS
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_more_than_a_few_at_once_are_refused(tmp_path: Path) -> None:
 )
 def test_an_id_is_never_a_path(tmp_path: Path, id: str) -> None:
     (tmp_path / "store.json").write_text("{}")
-    control = Control(tmp_path)
-    for ask in (control.log, control.pause, control.stop, control.resume, control.forget, control.job):
+    control = JobManager(tmp_path)
+    for ask in (control.read_log, control.pause, control.stop, control.resume, control.forget, control.job):
         with pytest.raises(MissingData):
             ask(id)
     assert (tmp_path / "store.json").exists()
@@ -244,23 +244,25 @@ def test_an_id_is_never_a_path(tmp_path: Path, id: str) -> None:
     ],
 )  # fmt: skip
 def test_every_ending_is_said_in_words(code: int, asked: str, statuses: dict[str, int], state: str, said: str) -> None:
-    one = Started("0" * 16, "toy", "shipped", (), ("r0", "r1"), "", Mark(1, ""), asked, Ending(code, statuses))  # type: ignore[arg-type]
-    assert state_of(one)[0] == state
-    assert said in state_of(one)[1]
+    one = JobRecord(
+        "0" * 16, "toy", "shipped", (), ("r0", "r1"), "", ProcessIdentity(1, ""), asked, JobOutcome(code, statuses)
+    )  # type: ignore[arg-type]
+    assert describe_state(one)[0] == state
+    assert said in describe_state(one)[1]
 
 
 def test_a_torn_record_hides_nothing_else(tmp_path: Path) -> None:
     id = started(tmp_path, None)
     (tmp_path / "logs" / f"{'f' * 16}.json").write_text('{"id": "')
-    assert [job.id for job in Control(tmp_path).jobs()] == [id]
+    assert [job.id for job in JobManager(tmp_path).jobs()] == [id]
     with pytest.raises(MissingData, match="cannot be read"):
-        Control(tmp_path).job("f" * 16)
+        JobManager(tmp_path).job("f" * 16)
 
 
 def test_a_log_is_shown_from_its_end_without_control_signs(tmp_path: Path) -> None:
     id = started(tmp_path, None)
-    Ledger(tmp_path).log(id).write_bytes(b"x" * 100_000 + b"\n\x1b[2Jthe end \xff\n")
-    tail = Control(tmp_path).log(id)
+    JobStore(tmp_path).log_path(id).write_bytes(b"x" * 100_000 + b"\n\x1b[2Jthe end \xff\n")
+    tail = JobManager(tmp_path).read_log(id)
     assert len(tail) < 70_000
     assert tail.endswith("\n[2Jthe end \ufffd\n")
 

@@ -9,8 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from seedbed.web.app import make_app
-from seedbed.web.guard import HEADERS, MOST_BYTES, Guard
-from seedbed.web.lab import Lab
+from seedbed.web.guard import MAX_BODY_BYTES, SECURITY_HEADERS, Guard
+from seedbed.web.store_cache import StoreCache
 
 from .routes import ROUTES, places
 
@@ -41,7 +41,7 @@ class Door:
     """A guard with an application behind it that only notes what reached it."""
 
     def __init__(self) -> None:
-        self.guard = Guard.fresh("127.0.0.1", PORT)
+        self.guard = Guard.create("127.0.0.1", PORT)
         self.reached: list[tuple[str, str]] = []
         self.read = 0
         self._app = self.guard.wrap(self._inner)
@@ -82,7 +82,7 @@ class Door:
         _drive(self._app(scope, receive, send))
         assert sum(message["type"] == "http.response.start" for message in sent) == 1
         headers_out = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        assert HEADERS.items() <= headers_out.items(), "every answer carries the policy, whatever it is"
+        assert SECURITY_HEADERS.items() <= headers_out.items(), "every answer carries the policy, whatever it is"
         return sent[0]["status"], headers_out
 
 
@@ -109,7 +109,7 @@ def test_every_route_lets_its_owner_in_and_nobody_else(door: Door) -> None:
             "x",
             door.guard.token[:-1],
             door.guard.token + "x",
-            Guard.fresh("127.0.0.1", PORT).token,
+            Guard.create("127.0.0.1", PORT).token,
         ):
             assert door.ask(method, path, *body, token=token)[0] == 403
         assert len(door.reached) == before
@@ -187,11 +187,11 @@ def test_web_sockets_are_closed(door: Door) -> None:
 
 
 def test_a_body_is_bounded_by_what_it_is_and_not_by_what_it_says(door: Door) -> None:
-    assert door.ask("POST", "/api/x", OURS, JSON, ("content-length", str(MOST_BYTES + 1)))[0] == 413
+    assert door.ask("POST", "/api/x", OURS, JSON, ("content-length", str(MAX_BODY_BYTES + 1)))[0] == 413
     assert door.reached == []
     parts = [b"x" * 300_000] * 4
     assert door.ask("POST", "/api/x", OURS, JSON, ("content-length", "5"), body=parts)[0] == 413
-    assert door.read < MOST_BYTES
+    assert door.read < MAX_BODY_BYTES
     assert door.ask("POST", "/api/x", OURS, JSON, body=[b"x" * 1000])[0] == 200
 
 
@@ -227,13 +227,13 @@ def test_a_wrong_or_doubled_token_in_the_address_is_refused(door: Door) -> None:
 
 
 def test_tokens_are_new_with_every_start_and_not_shown_by_accident() -> None:
-    guards = [Guard.fresh("127.0.0.1", PORT) for _ in range(20)]
+    guards = [Guard.create("127.0.0.1", PORT) for _ in range(20)]
     assert len({guard.token for guard in guards}) == 20
     assert all(len(guard.token) >= 32 and guard.token not in repr(guard) for guard in guards)
 
 
 def test_a_server_for_others_answers_to_its_own_name_only() -> None:
-    guard = Guard.fresh("192.168.1.5", 80)
+    guard = Guard.create("192.168.1.5", 80)
     assert guard.hosts == {"192.168.1.5:80", "192.168.1.5"}
     assert guard.origins == {"http://192.168.1.5:80", "http://192.168.1.5"}
 
@@ -243,7 +243,7 @@ def test_a_server_for_others_answers_to_its_own_name_only() -> None:
 
 def test_the_application_stands_behind_the_guard_on_every_route(tmp_path: Path) -> None:
     """Through the real stack: no route, static file or error page answers a stranger."""
-    app = make_app(Lab(tmp_path), Guard.fresh("127.0.0.1", PORT))
+    app = make_app(StoreCache(tmp_path), Guard.create("127.0.0.1", PORT))
     assert len(ROUTES) >= 12
     with TestClient(app, base_url=f"http://{HERE}", follow_redirects=False, raise_server_exceptions=False) as stranger:
         for method, path in [
@@ -257,5 +257,5 @@ def test_the_application_stands_behind_the_guard_on_every_route(tmp_path: Path) 
                 method, path, headers={"origin": f"http://{HERE}", "content-type": "application/json"}
             )
             assert answer.status_code == 403, (method, path)
-            assert HEADERS.items() <= dict(answer.headers).items()
+            assert SECURITY_HEADERS.items() <= dict(answer.headers).items()
             assert "access-control-allow-origin" not in answer.headers

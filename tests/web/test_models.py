@@ -16,14 +16,14 @@ from httpx import Client
 
 import seedbed
 from seedbed.errors import DamagedCheckpoint, MissingData, UsageError
-from seedbed.inside.attention import attention_of
-from seedbed.report.inside import look_into
-from seedbed.report.inside_tables import inside_tables
+from seedbed.interp.attention_extraction import compute_attention
+from seedbed.report.analysis_tables import analysis_tables
+from seedbed.report.run_analysis import analyze_run
 from seedbed.store.store import Store
-from seedbed.web import replies
-from seedbed.web.models import MOST_OPEN
-from seedbed.web.pages import status_of
-from seedbed.web.warm import Warm
+from seedbed.web import model_handlers
+from seedbed.web.model_cache import ModelCache
+from seedbed.web.model_client import MAX_PENDING_REQUESTS
+from seedbed.web.responses import http_status
 
 from .server import Served, served
 
@@ -88,8 +88,8 @@ def test_an_example_is_a_held_out_text_of_the_run(page, kinds):
 @pytest.mark.parametrize("by", ["token", "word"])
 def test_the_page_has_the_maps_that_python_has(page, kinds, name, text, by):
     answer = asked(page, "/api/attention", run=kinds[name], text=text, by=by)
-    maps = attention_of(seedbed.load(kinds[name], kinds.home), text)
-    maps = maps.by_word() if by == "word" else maps
+    maps = compute_attention(seedbed.load(kinds[name], kinds.home), text)
+    maps = maps.group_by_word() if by == "word" else maps
     shape = (answer["layers"], answer["heads"], len(answer["labels"]), len(answer["labels"]))
     weights = np.frombuffer(base64.b64decode(answer["weights"]), "<u2").reshape(shape) / 65535
     assert np.abs(weights - maps.weights).max() <= 0.5 / 65535 + 1e-6
@@ -106,15 +106,15 @@ def test_an_earlier_step_has_other_maps(page, kinds):
 @pytest.mark.parametrize("name", ["english", "lstm"])
 def test_head_numbers_are_those_of_the_command_and_computed_once(page, kinds, name):
     answer = page.get(f"/api/heads/{kinds[name]}").json()
-    with Store.read(kinds.home) as store:
-        tables = inside_tables([look_into(store, store.run(kinds[name]), 64, ablation=False)])
+    with Store.open_read_only(kinds.home) as store:
+        tables = analysis_tables([analyze_run(store, store.run(kinds[name]), 64, ablation=False)])
     assert [(one["title"], tuple(map(tuple, one["rows"]))) for one in answer["tables"]] == [
         (table.title, table.rows) for table in tables
     ]
-    before, warm = replies._heads.cache_info().hits, Warm(kinds.home)
-    first, again = (next(replies.heads(warm, kinds[name], "last")) for _ in range(2))
+    before, warm = model_handlers._cached_head_tables.cache_info().hits, ModelCache(kinds.home)
+    first, again = (next(model_handlers.compute_head_tables(warm, kinds[name], "last")) for _ in range(2))
     assert first is again
-    assert replies._heads.cache_info().hits == before + 1
+    assert model_handlers._cached_head_tables.cache_info().hits == before + 1
 
 
 # ---- playground ----
@@ -180,7 +180,7 @@ def test_a_text_goes_on_from_tokens_that_were_chosen(page, kinds):
 def test_an_equation_is_answered_and_ends(page, kinds):
     begun, answer, end = written(page, run=kinds["sums"], given="3 + 2 =", temperature=0)
     assert [token["name"] for token in begun["given"]] == ["BOS", "3", "+", "2", "="]
-    best = seedbed.load(kinds["sums"], kinds.home).choices("3 + 2 =", 1)[0]
+    best = seedbed.load(kinds["sums"], kinds.home).top_next_tokens("3 + 2 =", 1)[0]
     assert (answer["name"], end["name"]) == (best.text, "EOS")
     assert 2 ** -answer["bits"] == pytest.approx(best.probability, rel=1e-4)
 
@@ -245,22 +245,22 @@ def test_maps_are_bounded_by_their_cells_and_gradients_by_their_tokens(page, kin
     assert "the text has 257 tokens; the page shows 256 of this model at most" in answer.json()["error"]
     monkeypatch.setattr(replies, "MOST_CELLS", 4 * 10**2)
     with pytest.raises(UsageError, match="the page shows 10 of this model at most"):
-        next(replies.attention(Warm(kinds.home), kinds["english"], "last", "m" * 11, "token"))
+        next(model_handlers.compute_attention_maps(ModelCache(kinds.home), kinds["english"], "last", "m" * 11, "token"))
 
 
 def test_deleted_runs_and_damaged_checkpoints_are_told_even_when_they_were_warm(kinds, tmp_path):
     home = shutil.copytree(kinds.home, tmp_path / "copy")
-    warm = Warm(home)
-    warm.model(kinds["english"], 40), warm.model(kinds["hebrew"], 20)
+    warm = ModelCache(home)
+    warm.get_model(kinds["english"], 40), warm.get_model(kinds["hebrew"], 20)
     (weights,) = (home / "checkpoints" / kinds["english"]).glob("*20.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
     with Store.open(home) as store:
         store.remove("hebrew", [kinds["hebrew"]])
     with pytest.raises(DamagedCheckpoint, match=r"at step 20 .* is damaged") as damaged:
-        warm.model(kinds["english"], 20)
+        warm.get_model(kinds["english"], 20)
     with pytest.raises(MissingData, match=f"there is no run '{kinds['hebrew']}'") as deleted:
-        warm.model(kinds["hebrew"], 20)
-    assert (status_of(damaged.value), status_of(deleted.value)) == (503, 404)
+        warm.get_model(kinds["hebrew"], 20)
+    assert (http_status(damaged.value), http_status(deleted.value)) == (503, 404)
 
 
 def test_texts_whose_browsers_went_away_are_not_written_on(server, page, kinds):
@@ -268,7 +268,7 @@ def test_texts_whose_browsers_went_away_are_not_written_on(server, page, kinds):
     host, port = server.base.removeprefix("http://").split(":")
     head = f"POST /api/write HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: {server.base}\r\n"
     head += f"X-Seedbed-Token: {server.token}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    for _ in range(2 * MOST_OPEN):  # more than may be open at once, and each would take seconds
+    for _ in range(2 * MAX_PENDING_REQUESTS):  # more than may be open at once, and each would take seconds
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall((head + body).encode())
             assert connection.recv(100).startswith(b"HTTP/1.1 200 OK")

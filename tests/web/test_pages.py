@@ -97,7 +97,7 @@ EVIL = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>{{7*7
 
 def test_names_and_questions_are_escaped_in_every_page(tmp_path: Path) -> None:
     fill(tmp_path, EVIL, question=EVIL, diverges=0)
-    with client_of(tmp_path) as client, Store.read(tmp_path) as store:
+    with client_of(tmp_path) as client, Store.open_read_only(tmp_path) as store:
         run = store.runs(EVIL)[0].id
         pages = [
             client.get("/"),
@@ -209,7 +209,7 @@ def test_a_damaged_store_is_said_and_not_traced(tmp_path: Path) -> None:
 def test_a_bug_is_said_without_its_insides(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("seedbed.web.views.studies._as_json", lambda _: 1 / 0)
+    monkeypatch.setattr("seedbed.web.views.studies_page._as_json", lambda _: 1 / 0)
     client.app.state.lab._kept.clear()  # type: ignore[attr-defined]
     answer = client.get("/api/studies")
     assert answer.status_code == 500

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from seedbed.errors import UsageError
-from seedbed.records import Standing
-from seedbed.web.lab import Lab
-from seedbed.web.live import Live
-from seedbed.web.progress import Pace, progress_of
-from seedbed.web.serving import serve
+from seedbed.records import RunProgress
+from seedbed.web.live import LiveProgress
+from seedbed.web.server import serve
+from seedbed.web.store_cache import StoreCache
+from seedbed.web.study_progress import StepRate, compute_progress
 
 from ..report.made import fill
 
@@ -28,8 +28,8 @@ def test_a_stream_ends_within_a_moment_though_it_was_closed_before_anybody_looke
     fill(tmp_path)
 
     async def follow_and_close() -> list[str]:
-        live = Live(Lab(tmp_path))
-        stream = live.follow(lambda seen: {"n": len(seen.runs)})
+        live = LiveProgress(StoreCache(tmp_path))
+        stream = live.stream_events(lambda seen: {"n": len(seen.runs)})
         first = await anext(stream)
         live.close()
         async with asyncio.timeout(5):
@@ -76,12 +76,12 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
 
 def test_progress_counts_open_runs_only_and_tells_the_time_left_at_the_pace_seen() -> None:
     asked = {"a": 100, "b": 100, "c": 100}
-    pace = Pace()
-    first = [Standing("a", "running", 10), Standing("b", "diverged", 40), Standing("c", "planned", 0)]
-    progress_of(first, asked, pace, 0.0)
-    later = [Standing("a", "running", 50), *first[1:]]
-    found = progress_of(later, asked, pace, 4.0)
-    assert (found.done, found.asked) == (90, 240)  # 50 + 40 + 0 of 100 + 40 + 100
+    pace = StepRate()
+    first = [RunProgress("a", "running", 10), RunProgress("b", "diverged", 40), RunProgress("c", "planned", 0)]
+    compute_progress(first, asked, pace, 0.0)
+    later = [RunProgress("a", "running", 50), *first[1:]]
+    found = compute_progress(later, asked, pace, 4.0)
+    assert (found.done_steps, found.total_steps) == (90, 240)  # 50 + 40 + 0 of 100 + 40 + 100
     assert found.seconds_left == 15.0  # 150 steps at 10 a second
     assert found.version == 2
-    assert progress_of(later, asked | {"c": None}, pace, 5.0).asked is None
+    assert compute_progress(later, asked | {"c": None}, pace, 5.0).total_steps is None

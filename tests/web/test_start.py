@@ -14,11 +14,11 @@ from fastapi.testclient import TestClient
 from seedbed.errors import Busy, OutOfResources
 from seedbed.settings import Settings
 from seedbed.study.plan import plan_named
-from seedbed.web.aside import Aside
-from seedbed.web.control import Control, Order
-from seedbed.web.form import form_asked, spelled
-from seedbed.web.planning import MOST_RUNS, Asked, Planned, Wrong, plan_asked
-from seedbed.web.standing import Job
+from seedbed.web.job_manager import JobManager, JobSpec
+from seedbed.web.job_status import Job
+from seedbed.web.plan_preview import MAX_PLANNED_RUNS, FieldProblem, PlanPreview, PlanRequest, preview_plan
+from seedbed.web.process_pool import ProcessPool
+from seedbed.web.study_form import build_form, format_override_value
 
 from ..report.made import fill
 from .conftest import client_of
@@ -42,19 +42,19 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def never_spawned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What would have been started."""
-    orders: list[Order] = []
+    orders: list[JobSpec] = []
 
-    def start(_: Control, order: Order) -> Job:
+    def start(_: JobManager, order: JobSpec) -> Job:
         orders.append(order)
-        return Job("0" * 16, order.study, order.words, "", "running", "", "", (), len(order.runs))
+        return Job("0" * 16, order.study, order.overrides, "", "running", "", "", (), len(order.runs))
 
-    monkeypatch.setattr(Control, "start", start)
+    monkeypatch.setattr(JobManager, "start", start)
     return orders
 
 
-def problems(*words: str, study: str = "quickstart") -> list[Wrong]:
-    found = plan_asked(Path("nowhere"), Asked(study, "shipped", words))
-    assert not isinstance(found, Planned)
+def problems(*words: str, study: str = "quickstart") -> list[FieldProblem]:
+    found = preview_plan(Path("nowhere"), PlanRequest(study, "shipped", words))
+    assert not isinstance(found, PlanPreview)
     return list(found)
 
 
@@ -71,30 +71,30 @@ def test_the_plan_is_that_of_the_command_line(empty: TestClient) -> None:
 
 
 def test_what_is_done_already_is_in_the_plan(stored: Path) -> None:
-    found = plan_asked(stored, Asked("toy", "stored"))
-    assert isinstance(found, Planned)
-    assert found.order.text.startswith('name = "toy"')
+    found = preview_plan(stored, PlanRequest("toy", "stored"))
+    assert isinstance(found, PlanPreview)
+    assert found.job_spec.study_text.startswith('name = "toy"')
 
 
 def test_a_study_that_is_done_says_that_starting_it_trains_nothing(trained: Path) -> None:
-    found = plan_asked(trained, Asked("tiny/rule", "stored"))
-    more = plan_asked(trained, Asked("tiny/rule", "stored", ("seeds=3",)))
-    assert isinstance(found, Planned)
-    assert isinstance(more, Planned)
+    found = preview_plan(trained, PlanRequest("tiny/rule", "stored"))
+    more = preview_plan(trained, PlanRequest("tiny/rule", "stored", ("seeds=3",)))
+    assert isinstance(found, PlanPreview)
+    assert isinstance(more, PlanPreview)
     assert found.warnings == ("All of these runs have ended already: starting them trains nothing.",)
     assert more.warnings == ()
 
 
 def test_every_problem_stands_at_its_dial() -> None:
     found = problems("train.lr=fast", "train.steps=0", "seeds=-1", "scale=huge")
-    assert {wrong.dial for wrong in found} == {"train.lr", "train.steps", "seeds"}  # the scale is asked for later
-    assert all("expected" in wrong.what for wrong in found)
-    assert problems("scale=huge")[0].dial == "scale"
-    assert problems("model.heads=3") == [Wrong("model.heads", "model.heads = 3 does not divide model.dim = 32")]
+    assert {wrong.setting for wrong in found} == {"train.lr", "train.steps", "seeds"}  # the scale is asked for later
+    assert all("expected" in wrong.message for wrong in found)
+    assert problems("scale=huge")[0].setting == "scale"
+    assert problems("model.heads=3") == [FieldProblem("model.heads", "model.heads = 3 does not divide model.dim = 32")]
 
 
 def test_a_conflict_with_the_file_stands_at_the_dial_that_was_changed() -> None:
-    assert problems("model.dim=30") == [Wrong("model.dim", "model.heads = 4 does not divide model.dim = 30")]
+    assert problems("model.dim=30") == [FieldProblem("model.dim", "model.heads = 4 does not divide model.dim = 30")]
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_words_that_are_no_dials_are_refused_and_nothing_is_started(
 def test_a_file_of_the_server_cannot_be_named(value: str) -> None:
     for word in (f"task.corpus={value}", f"model.embeddings={value}"):
         (found,) = problems(word, study="characters/shakespeare")
-        assert found.dial == word.partition("=")[0]
-        assert "terminal" in found.what
+        assert found.setting == word.partition("=")[0]
+        assert "terminal" in found.message
 
 
 @pytest.mark.parametrize(
@@ -135,14 +135,14 @@ def test_a_study_is_a_name_and_never_a_path(
 
 
 def test_more_runs_than_a_page_starts_are_refused() -> None:
-    assert f"{MOST_RUNS:,} at most" in problems(f"seeds={MOST_RUNS + 1}")[0].what
+    assert f"{MAX_PLANNED_RUNS:,} at most" in problems(f"seeds={MAX_PLANNED_RUNS + 1}")[0].message
 
 
 def test_a_corpus_that_is_not_here_is_named_and_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEEDBED_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (found,) = problems(study="characters/shakespeare")
-    assert found == Wrong(
+    assert found == FieldProblem(
         "task.corpus", "shakespeare is not on this machine yet; get it with: seedbed data get shakespeare"
     )
 
@@ -151,9 +151,9 @@ def test_a_corpus_that_is_not_here_is_named_and_not_fetched(tmp_path: Path, monk
 
 
 def test_the_form_has_every_dial_of_the_kinds_at_hand_with_meaning_and_range() -> None:
-    form = form_asked(Path("nowhere"), Asked("quickstart", "shipped"))
+    form = build_form(Path("nowhere"), PlanRequest("quickstart", "shipped"))
     fields = {field["name"]: field for group in form["groups"] for field in group["fields"]}
-    assert fields.keys() == {*Settings().dials(), "seeds"}  # quickstart has the first kinds of task and model
+    assert fields.keys() == {*Settings().flat(), "seeds"}  # quickstart has the first kinds of task and model
     assert all(field["meaning"] and field["accepted"] for field in fields.values())
     assert fields["task.operator"]["choices"] == ["+", "-", "*", "/"]
     assert fields["train.lr"]["values"] == ["0.01"]
@@ -161,7 +161,7 @@ def test_the_form_has_every_dial_of_the_kinds_at_hand_with_meaning_and_range() -
 
 
 def test_what_the_study_changes_comes_first() -> None:
-    first = form_asked(Path("nowhere"), Asked("quickstart", "shipped"))["groups"][0]["fields"]
+    first = build_form(Path("nowhere"), PlanRequest("quickstart", "shipped"))["groups"][0]["fields"]
     names = [field["name"] for field in first]
     assert names[0] == "seeds"
     assert {"task.p", "model.dim", "train.weight_decay"} <= set(names)
@@ -169,14 +169,14 @@ def test_what_the_study_changes_comes_first() -> None:
 
 
 def test_another_kind_has_other_dials() -> None:
-    form = form_asked(Path("nowhere"), Asked("quickstart", "shipped", ("model.kind=lstm",)))
+    form = build_form(Path("nowhere"), PlanRequest("quickstart", "shipped", ("model.kind=lstm",)))
     names = {field["name"] for group in form["groups"] for field in group["fields"]}
     assert "model.gate_biases" in names
     assert "model.heads" not in names
 
 
 def test_a_varied_dial_is_spelled_as_a_sweep_that_plans_to_the_same_runs() -> None:
-    form = form_asked(Path("nowhere"), Asked("arithmetic/sanity", "shipped"))
+    form = build_form(Path("nowhere"), PlanRequest("arithmetic/sanity", "shipped"))
     fields = {field["name"]: field for group in form["groups"] for field in group["fields"]}
     assert fields["model.kind"]["varies"]
     word = f"model.kind={','.join(fields['model.kind']['values'])}"
@@ -188,13 +188,13 @@ def test_a_varied_dial_is_spelled_as_a_sweep_that_plans_to_the_same_runs() -> No
     ("value", "word"), [((2, 3), "[2,3]"), (True, "true"), (1e-8, "1e-08"), (0.1, "0.1"), ("gpt", "gpt")]
 )
 def test_values_are_spelled_as_words(value: Any, word: str) -> None:
-    assert spelled(value) == word
+    assert format_override_value(value) == word
 
 
 # ---- starting ----
 
 
-def test_what_is_started_is_what_was_planned(empty: TestClient, never_spawned: list[Order]) -> None:
+def test_what_is_started_is_what_was_planned(empty: TestClient, never_spawned: list[JobSpec]) -> None:
     words = ["train.steps=20", "seeds=2"]
     found = empty.post("/api/start", json={"study": "quickstart", "words": words}).json()
     assert found["job"]["n_runs"] == 2
@@ -238,15 +238,15 @@ def test_an_empty_home_lists_what_is_shipped(empty: TestClient) -> None:
 
 
 def test_work_aside_is_bounded_offline_and_comes_back_after_a_death() -> None:
-    aside = Aside(patience=4.0)
+    aside = ProcessPool(timeout=4.0)
     try:
-        process = aside.ask(os.getpid)
+        process = aside.run(os.getpid)
         assert process != os.getpid()
-        assert aside.ask(os.getenv, "SEEDBED_OFFLINE") == "1"
+        assert aside.run(os.getenv, "SEEDBED_OFFLINE") == "1"
         with pytest.raises(OutOfResources, match="was killed"):
-            aside.ask(os._exit, 9)
+            aside.run(os._exit, 9)
         with pytest.raises(Busy, match="longer than"):
-            aside.ask(time.sleep, 60)
-        assert aside.ask(os.getpid) not in (process, os.getpid())
+            aside.run(time.sleep, 60)
+        assert aside.run(os.getpid) not in (process, os.getpid())
     finally:
         aside.close()

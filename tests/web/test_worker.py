@@ -15,31 +15,31 @@ from typing import Any
 import pytest
 
 from seedbed.errors import Busy, MissingData, OutOfResources, UsageError
-from seedbed.web import models as client
-from seedbed.web.models import Models
-from seedbed.web.warm import Warm
-from seedbed.web.worker import KINDNESS, Worker
+from seedbed.web import model_client as client
+from seedbed.web.model_cache import ModelCache
+from seedbed.web.model_client import ModelClient
+from seedbed.web.model_worker import NICENESS_INCREMENT, ModelWorker
 
 DRAWN = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
 
 @pytest.fixture(scope="module")
-def models(kinds) -> Iterator[Models]:
-    opened = Models(kinds.home)
+def models(kinds) -> Iterator[ModelClient]:
+    opened = ModelClient(kinds.home)
     yield opened
     opened.close()
 
 
-def attend(models: Models, run: str, text: str = "my lord") -> Any:
-    question = models.question("attention", run=run, step="last", text=text, by="token")
+def attend(models: ModelClient, run: str, text: str = "my lord") -> Any:
+    question = models.request("attention", run=run, step="last", text=text, by="token")
     try:
         return next(question)
     finally:
         question.cancel()
 
 
-def write(models: Models, run: str, tokens: int) -> client.Question:
-    return models.question("write", run=run, step="last", given="my lord", tokens=tokens, seed=0, **DRAWN)
+def write(models: ModelClient, run: str, tokens: int) -> client.ReplyStream:
+    return models.request("write", run=run, step="last", given="my lord", tokens=tokens, seed=0, **DRAWN)
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 15) -> None:
@@ -60,20 +60,20 @@ def gone(pid: int) -> bool:
 # ---- turns, without a process ----
 
 
-def talk(monkeypatch: pytest.MonkeyPatch, *messages: dict[str, Any]) -> tuple[Worker, list[dict[str, Any]]]:
-    def count(_: Warm, n: int) -> Iterator[int]:
+def talk(monkeypatch: pytest.MonkeyPatch, *messages: dict[str, Any]) -> tuple[ModelWorker, list[dict[str, Any]]]:
+    def count(_: ModelCache, n: int) -> Iterator[int]:
         yield from range(n)
 
-    def fail(_: Warm) -> Iterator[int]:
+    def fail(_: ModelCache) -> Iterator[int]:
         yield 1
         raise ZeroDivisionError("by design")
 
-    monkeypatch.setattr("seedbed.web.worker.REPLIES", {"count": count, "fail": fail})
+    monkeypatch.setattr("seedbed.web.model_worker.REPLIES", {"count": count, "fail": fail})
     requests: SimpleQueue[dict[str, Any]] = SimpleQueue()
     for message in messages:
         requests.put(message)
     said: list[dict[str, Any]] = []
-    return Worker(Warm(Path("nowhere")), requests, said.append), said
+    return ModelWorker(ModelCache(Path("nowhere")), requests, said.append), said
 
 
 def test_requests_take_turns_so_that_a_short_one_ends_before_a_long_one(monkeypatch):
@@ -81,7 +81,7 @@ def test_requests_take_turns_so_that_a_short_one_ends_before_a_long_one(monkeypa
         monkeypatch, {"id": 1, "ask": "count", "given": {"n": 99}}, {"id": 2, "ask": "count", "given": {"n": 1}}
     )
     for _ in range(2):
-        worker.turn()
+        worker.run_round()
     assert said == [{"id": 1, "value": 0}, {"id": 2, "value": 0}, {"id": 1, "value": 1}, {"id": 2, "end": True}]
 
 
@@ -91,7 +91,7 @@ def test_nothing_more_is_said_to_a_request_that_was_cancelled(monkeypatch):
         {"cancel": 1},
     )  # fmt: skip
     for _ in range(3):
-        worker.turn()
+        worker.run_round()
     assert [message["id"] for message in said] == [2, 2, 2]
 
 
@@ -100,7 +100,7 @@ def test_a_failure_ends_its_own_request_only_and_is_named(monkeypatch, capsys):
         monkeypatch, {"id": 1, "ask": "fail", "given": {}}, {"id": 2, "ask": "count", "given": {"n": 3}}
     )
     for _ in range(3):
-        worker.turn()
+        worker.run_round()
     assert [message["value"] for message in said if message["id"] == 2] == [0, 1, 2]
     (last,) = [message for message in said if "error" in message]
     assert last == {"id": 1, "error": "Exception", "message": "the model failed (ZeroDivisionError: by design)"}
@@ -111,14 +111,14 @@ def test_a_failure_ends_its_own_request_only_and_is_named(monkeypatch, capsys):
 
 
 def test_the_server_side_knows_no_torch():
-    code = "import sys, seedbed.web.app, seedbed.web.models; sys.exit('torch' in sys.modules)"
+    code = "import sys, seedbed.web.app, seedbed.web.model_client; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_worker_gives_way_to_training(models, kinds):
     attend(models, kinds["english"])
     ours, theirs = (os.getpriority(os.PRIO_PROCESS, pid) for pid in (0, models.process))
-    assert theirs == min(19, ours + KINDNESS)
+    assert theirs == min(19, ours + NICENESS_INCREMENT)
 
 
 def test_errors_come_back_as_what_they_are(models, kinds):
@@ -160,15 +160,15 @@ def test_a_worker_that_dies_is_told_to_all_who_wait_and_started_anew(models, kin
 
 
 def test_a_worker_that_says_nothing_is_ended(kinds):
-    hasty = Models(kinds.home, silence=0.05)  # less than it takes to start
+    hasty = ModelClient(kinds.home, timeout=0.05)  # less than it takes to start
     with pytest.raises(OutOfResources, match="said nothing for 0 s and was stopped"):
         attend(hasty, kinds["english"])
-    wait_until(lambda: hasty.process is None)
+    wait_until(lambda: hasty.worker_pid is None)
 
 
 def test_the_worker_ends_when_its_server_is_killed(kinds):
     code = (
-        "import sys, time; from pathlib import Path; from seedbed.web.models import Models\n"
+        "import sys, time; from pathlib import Path; from seedbed.web.model_client import Models\n"
         "models = Models(Path(sys.argv[1])); models.wake(); print(models.process, flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
@@ -190,11 +190,11 @@ def test_the_worker_asks_no_other_machine_for_a_corpus_that_is_missing(models):
 
 
 def test_a_model_is_loaded_once_and_the_oldest_goes_when_there_is_no_room(kinds):
-    warm = Warm(kinds.home)
-    first = warm.model(kinds["english"], "last")
-    assert warm.model(kinds["english"][:6], first.step) is first
-    assert warm.model(kinds["english"], 20) is not first
-    small = Warm(kinds.home, most_bytes=1)
-    small.model(kinds["english"], "last")
-    small.model(kinds["hebrew"], "last")
+    warm = ModelCache(kinds.home)
+    first = warm.get_model(kinds["english"], "last")
+    assert warm.get_model(kinds["english"][:6], first.step) is first
+    assert warm.get_model(kinds["english"], 20) is not first
+    small = ModelCache(kinds.home, max_bytes=1)
+    small.get_model(kinds["english"], "last")
+    small.get_model(kinds["hebrew"], "last")
     assert len(small) == 1

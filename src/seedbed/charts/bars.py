@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, Final
 
-from seedbed.charts.against import UNITS, replays, value_in_words
-from seedbed.charts.axes import by_point, check_dials, chosen, dial_of
-from seedbed.charts.labels import dial_in_words, isolated, quantity_of, sentence, spelled
-from seedbed.charts.lines import Panel, status_notes
-from seedbed.charts.panels import Cell, cells_of, n_columns, panel_of, point_in_words
-from seedbed.charts.theme import CATEGORIES
-from seedbed.measures.compare import interval
-from seedbed.measures.summary import RunCurves
-from seedbed.measures.values import run_value
-from seedbed.shown import Figure
+from seedbed.charts.labels import capitalize_first, isolate_direction, metric_quantity, setting_label, value_label
+from seedbed.charts.line_data import Panel, status_notes
+from seedbed.charts.panel_layout import PanelSpec, build_panel, config_label, n_panel_columns, panel_specs
+from seedbed.charts.run_selection import check_setting_names, group_by_config, select_runs, setting_value
+from seedbed.charts.sweep import UNIT_BY_STATISTIC, axis_title_template, truncate_at_alphas
+from seedbed.charts.theme import CATEGORY_COLOURS
+from seedbed.specs import FigureSpec
+from seedbed.stats.comparison import mean_confidence_interval
+from seedbed.stats.run_statistics import compute_statistic
+from seedbed.stats.summary import RunCurves
 
 if TYPE_CHECKING:
     import altair as alt
@@ -41,7 +41,7 @@ class Bar:
     low: float
     high: float
     values: tuple[tuple[int, float], ...]
-    of: int  # runs, those left out included
+    n_runs: int  # runs, those left out included
 
 
 @dataclass(frozen=True)
@@ -50,62 +50,69 @@ class Bars:
 
     title: str
     panels: tuple[Panel, ...]
-    columns: int
+    n_columns: int
     bars: tuple[Bar, ...]
     x_title: str
-    colour: str | None
+    colour_title: str | None
     notes: tuple[str, ...]
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether there is nothing to see."""
         return not any(isfinite(bar.mean) for bar in self.bars)
 
 
-def gather_bars(figure: Figure, runs: Sequence[RunCurves]) -> Bars:
+def gather_bars(figure: FigureSpec, runs: Sequence[RunCurves]) -> Bars:
     """The bars of a figure of kind `bars`; x is a dial, or every point when it is left at `step`."""
-    check_dials(runs, (figure.x, figure.colour, figure.row, figure.column))
-    drawn = replays(figure, chosen(runs, figure))
-    cells = list(cells_of(figure, drawn))
-    bars = [bar for place, cell in enumerate(cells) for bar in _bars_of(figure, place, cell, drawn)]
+    check_setting_names(runs, (figure.x, figure.colour, figure.row, figure.column))
+    drawn = truncate_at_alphas(figure, select_runs(runs, figure))
+    cells = list(panel_specs(figure, drawn))
+    bars = [bar for place, cell in enumerate(cells) for bar in _bars_in_panel(figure, place, cell, drawn)]
     return Bars(
         title=figure.title or _title(figure),
-        panels=tuple(panel_of(figure, cell, value_in_words(figure, cell), UNITS.get(figure.value)) for cell in cells),
-        columns=n_columns(figure, drawn),
+        panels=tuple(
+            build_panel(figure, cell, axis_title_template(figure, cell), UNIT_BY_STATISTIC.get(figure.value))
+            for cell in cells
+        ),
+        n_columns=n_panel_columns(figure, drawn),
         bars=tuple(bars),
-        x_title="" if figure.x == "step" else dial_in_words(figure.x),
-        colour=dial_in_words(figure.colour) if figure.colour else None,
+        x_title="" if figure.x == "step" else setting_label(figure.x),
+        colour_title=setting_label(figure.colour) if figure.colour else None,
         notes=_notes(figure, drawn, bars),
     )
 
 
-def _bars_of(figure: Figure, panel: int, cell: Cell, runs: Sequence[RunCurves]) -> Iterator[Bar]:
+def _bars_in_panel(figure: FigureSpec, panel: int, cell: PanelSpec, runs: Sequence[RunCurves]) -> Iterator[Bar]:
     """One bar a point; two points of one category are both there, told by their full names."""
-    points = by_point(cell.runs(figure, runs))
-    names = [_category(figure, members[0]) for members in points]
+    points = group_by_config(cell.select(figure, runs))
+    names = [_category_names(figure, members[0]) for members in points]
     for members, name in zip(points, names, strict=True):
-        full = name if names.count(name) == 1 else (point_in_words(members[0]) or name[0], name[1])
-        counted = [run for run in members if run.counts]
-        values = tuple((run.run.seed, run_value(run, cell.metrics[0], figure.value)) for run in counted)
-        found = interval([value for _, value in values])
+        full = name if names.count(name) == 1 else (config_label(members[0]) or name[0], name[1])
+        counted = [run for run in members if run.is_included]
+        values = tuple((run.run.seed, compute_statistic(run, cell.metrics[0], figure.value)) for run in counted)
+        found = mean_confidence_interval([value for _, value in values])
         ends = (found.low, found.high) if isfinite(found.low) else (nan, nan)
         yield Bar(panel, *full, found.mean, *ends, values, len(members))
 
 
-def _category(figure: Figure, run: RunCurves) -> tuple[str, str]:
-    x = point_in_words(run) or run.run.settings.model.kind if figure.x == "step" else spelled(dial_of(run, figure.x))
-    return x, spelled(dial_of(run, figure.colour)) if figure.colour else ""
+def _category_names(figure: FigureSpec, run: RunCurves) -> tuple[str, str]:
+    x = (
+        config_label(run) or run.run.settings.model.kind
+        if figure.x == "step"
+        else value_label(setting_value(run, figure.x))
+    )
+    return x, value_label(setting_value(run, figure.colour)) if figure.colour else ""
 
 
-def _title(figure: Figure) -> str:
-    quantities = " and ".join(dict.fromkeys(map(quantity_of, figure.metrics)))
+def _title(figure: FigureSpec) -> str:
+    quantities = " and ".join(dict.fromkeys(map(metric_quantity, figure.metrics)))
     named = {"seconds": "compute time", "memory": "memory while training", "t_f": f"t_f of {quantities}"}
     named |= {"gap": f"gap of {quantities}", "delta_t": f"Δt of {quantities}"}
-    x = "point" if figure.x == "step" else dial_in_words(figure.x)
-    return sentence(f"{named.get(figure.value, f'{figure.value} {quantities}')} for each {x}")
+    x = "point" if figure.x == "step" else setting_label(figure.x)
+    return capitalize_first(f"{named.get(figure.value, f'{figure.value} {quantities}')} for each {x}")
 
 
-def _notes(figure: Figure, runs: Sequence[RunCurves], bars: Sequence[Bar]) -> tuple[str, ...]:
+def _notes(figure: FigureSpec, runs: Sequence[RunCurves], bars: Sequence[Bar]) -> tuple[str, ...]:
     counts = sorted({len(bar.values) for bar in bars})
     n = f"n = {counts[0] if len(set(counts)) == 1 else f'{counts[0]} to {counts[-1]}'} runs a bar." if counts else ""
     several = any(isfinite(bar.low) for bar in bars)
@@ -114,7 +121,7 @@ def _notes(figure: Figure, runs: Sequence[RunCurves], bars: Sequence[Bar]) -> tu
         if several
         else "One run has no interval."
     )
-    guessed = figure.value == "memory" and any(run.steady is None for run in runs)
+    guessed = figure.value == "memory" and any(run.steady_bytes is None for run in runs)
     predicted = "Memory that was not measured is predicted from the settings." if guessed else ""
     return tuple(note for note in (n, said, predicted, *status_notes(runs)) if note)
 
@@ -123,70 +130,75 @@ def draw_bars(bars: Bars) -> alt.ConcatChart:
     """The gathered bars, categories side by side where a second dial colours them."""
     import altair as alt
 
-    from seedbed.charts.specs import table_of, titled
+    from seedbed.charts.vega_lite import csv_dataset, wrapped_title
 
-    data, block = table_of(COLUMNS, _rows(bars))
+    data, block = csv_dataset(COLUMNS, _rows(bars))
     panels = [_draw_panel(alt.Chart(data), bars, place, panel) for place, panel in enumerate(bars.panels)]
-    return alt.concat(*panels, columns=bars.columns, title=titled(bars.title), datasets=block, spacing=24)
+    return alt.concat(*panels, columns=bars.n_columns, title=wrapped_title(bars.title), datasets=block, spacing=24)
 
 
 def _rows(bars: Bars) -> Iterator[tuple[Any, ...]]:
     for bar in bars.bars:
-        n = str(len(bar.values)) if len(bar.values) == bar.of else f"{len(bar.values)}/{bar.of}"
-        bottom, top = _room(bars, bars.panels[bar.panel], bar.panel)
+        n = str(len(bar.values)) if len(bar.values) == bar.n_runs else f"{len(bar.values)}/{bar.n_runs}"
+        bottom, top = _y_domain(bars, bars.panels[bar.panel], bar.panel)
         ends = (max(bar.low, bottom), min(bar.high, top)) if isfinite(bar.low) else (nan, nan)
         yield (bar.panel, bar.x, bar.colour, bar.mean, *ends, nan, "", n)
         for seed, value in bar.values:
             yield (bar.panel, bar.x, bar.colour, nan, nan, nan, value, str(seed), n)
 
 
-def _room(bars: Bars, panel: Panel, place: int) -> tuple[float, float]:
+def _y_domain(bars: Bars, panel: Panel, panel_index: int) -> tuple[float, float]:
     """The y axis: from 0 past the largest run, and as far as intervals go while runs stay readable."""
-    mine = [bar for bar in bars.bars if bar.panel == place]
+    mine = [bar for bar in bars.bars if bar.panel == panel_index]
     values = [value for bar in mine for _, value in bar.values if isfinite(value)] or [0.0, 1.0]
     ends = [end for bar in mine for end in (bar.low, bar.high) if isfinite(end)]
     low, high = min(0.0, *values), max(0.0, *values)
-    most = 1.0 if panel.share else high + 0.6 * (high - low)
+    most = 1.0 if panel.is_fraction else high + 0.6 * (high - low)
     return low, min(most, max([high, *ends])) or 1.0
 
 
-def _draw_panel(base: alt.Chart, bars: Bars, place: int, panel: Panel) -> alt.LayerChart | alt.FacetChart:
+def _draw_panel(base: alt.Chart, bars: Bars, panel_index: int, panel: Panel) -> alt.LayerChart | alt.FacetChart:
     import altair as alt
 
-    from seedbed.charts.scales import number_format, signs
+    from seedbed.charts.encodings import category_scale, tick_format
 
     categories = list(dict.fromkeys(bar.x for bar in bars.bars))
     colours = list(dict.fromkeys(bar.colour for bar in bars.bars))
     width = max(180, min(620, 46 * len(categories) * len(colours)))
     angle = 0 if 7 * sum(map(len, categories)) < width else -40
     told: dict[str, Any] = {"x": alt.X("x:N", sort=categories, title=bars.x_title, axis=alt.Axis(labelAngle=angle))}
-    colour: Any = alt.value(CATEGORIES[0])
-    if bars.colour:
+    colour: Any = alt.value(CATEGORY_COLOURS[0])
+    if bars.colour_title:
         told["xOffset"] = alt.XOffset("colour:N", sort=colours)
-        colour = alt.Color("colour:N", sort=colours, scale=signs(colours, CATEGORIES), title=isolated(bars.colour))
-    inside = base.transform_filter(f"datum.panel == {place}").encode(**told)
-    room = _room(bars, panel, place)
+        colour = alt.Color(
+            "colour:N",
+            sort=colours,
+            scale=category_scale(colours, CATEGORY_COLOURS),
+            title=isolate_direction(bars.colour_title),
+        )
+    inside = base.transform_filter(f"datum.panel == {panel_index}").encode(**told)
+    room = _y_domain(bars, panel, panel_index)
     scale = alt.Scale(type="log") if panel.scale == "log" else alt.Scale(domain=list(room), nice=True)
-    axis = alt.Axis(tickCount=5, format=number_format(room))
-    y = alt.Y("mean:Q", title=isolated(panel.y_title), scale=scale, axis=axis)
+    axis = alt.Axis(tickCount=5, format=tick_format(room))
+    y = alt.Y("mean:Q", title=isolate_direction(panel.y_title), scale=scale, axis=axis)
     means = _mean_marks(inside, panel).encode(y=y, color=colour)
-    layered = alt.layer(means, *_run_marks(inside))
-    return layered.properties(width=width, height=220, title=isolated(panel.title))
+    layered = alt.layer(means, *_interval_and_seed_marks(inside))
+    return layered.properties(width=width, height=220, title=isolate_direction(panel.title))
 
 
-def _mean_marks(inside: alt.Chart, panel: Panel) -> alt.Chart:
+def _mean_marks(base: alt.Chart, panel: Panel) -> alt.Chart:
     import altair as alt
 
     tooltip = [alt.Tooltip("x:N", title="of"), alt.Tooltip("mean:Q", format=".4~g"), alt.Tooltip("n:N", title="n")]
-    means = inside.transform_filter("isValid(datum.mean)").encode(tooltip=tooltip)
+    means = base.transform_filter("isValid(datum.mean)").encode(tooltip=tooltip)
     return means.mark_point(size=90, filled=True) if panel.scale == "log" else means.mark_bar(opacity=0.8)
 
 
-def _run_marks(inside: alt.Chart) -> list[alt.Chart]:
+def _interval_and_seed_marks(base: alt.Chart) -> list[alt.Chart]:
     """The interval of each mean, and a dot for each run."""
     import altair as alt
 
-    lines = inside.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6)
-    dots = inside.mark_point(size=22, filled=True, opacity=0.9, color="#8A8A8A", stroke="white", strokeWidth=0.5)
+    lines = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6)
+    dots = base.mark_point(size=22, filled=True, opacity=0.9, color="#8A8A8A", stroke="white", strokeWidth=0.5)
     tooltip = [alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".4~g")]
     return [lines.encode(y="low:Q", y2="high:Q"), dots.encode(y="value:Q", tooltip=tooltip)]

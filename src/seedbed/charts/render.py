@@ -12,10 +12,10 @@ from typing import Any, Final
 import vl_convert
 
 PNG_SCALE: Final = 2.0  # two dots a pixel: sharp on screens and in print
-_FONT_TABLE = re.compile(rb"(/(?:Font|XObject|ExtGState|ColorSpace|Pattern) <<\n)((?: +/\w+ [^\n]*\n)+)")
+_PDF_RESOURCE_TABLE = re.compile(rb"(/(?:Font|XObject|ExtGState|ColorSpace|Pattern) <<\n)((?: +/\w+ [^\n]*\n)+)")
 
 
-_ID = re.compile(r'(\bid="|url\(#|href="#)([^")]+)("|\))')
+_SVG_ID = re.compile(r'(\bid="|url\(#|href="#)([^")]+)("|\))')
 
 
 def to_svg(spec: Mapping[str, Any]) -> str:
@@ -23,13 +23,13 @@ def to_svg(spec: Mapping[str, Any]) -> str:
     svg = str(vl_convert.vegalite_to_svg(dict(spec), allowed_base_urls=[]))
     found = dict.fromkeys(re.findall(r'\bid="([^"]+)"', svg))
     names = {name: f"{name.rstrip('0123456789')}{number}" for number, name in enumerate(found)}
-    return _with_ids(svg, names.__getitem__)
+    return _rename_svg_ids(svg, names.__getitem__)
 
 
-def picture(spec: Mapping[str, Any], form: str) -> bytes:
+def render(spec: Mapping[str, Any], file_format: str) -> bytes:
     """The chart as a file of this form: svg, png or pdf."""
     writers: dict[str, Callable[[str], bytes]] = {"svg": str.encode, "png": to_png, "pdf": to_pdf}
-    return writers[form](to_svg(spec))
+    return writers[file_format](to_svg(spec))
 
 
 def to_png(svg: str) -> bytes:
@@ -38,24 +38,24 @@ def to_png(svg: str) -> bytes:
 
 def to_pdf(svg: str) -> bytes:
     """The picture as PDF; its resource tables come in any order, and are sorted for equal charts to be equal files."""
-    return _FONT_TABLE.sub(
+    return _PDF_RESOURCE_TABLE.sub(
         lambda found: found[1] + b"".join(sorted(found[2].splitlines(True))), vl_convert.svg_to_pdf(svg)
     )
 
 
-def inline(svg: str, prefix: str) -> str:
+def namespace_svg_ids(svg: str, prefix: str) -> str:
     """SVG that can stand beside others in one page: its ids are its own."""
-    return _with_ids(svg, lambda name: f"{prefix}-{name}")
+    return _rename_svg_ids(svg, lambda name: f"{prefix}-{name}")
 
 
-def _with_ids(svg: str, renamed: Callable[[str], str]) -> str:
+def _rename_svg_ids(svg: str, rename: Callable[[str], str]) -> str:
     """The picture with other ids, where they are given and where they are used."""
-    return _ID.sub(lambda found: f"{found[1]}{renamed(found[2])}{found[3]}", svg)
+    return _SVG_ID.sub(lambda found: f"{found[1]}{rename(found[2])}{found[3]}", svg)
 
 
-def script() -> str:
+def vega_javascript() -> str:
     """The program that draws charts in a page (Vega, Vega-Lite, Vega-Embed), built once for a user and kept."""
-    kept = _cache() / f"vega-{version('vl-convert-python')}.js"
+    kept = _cache_folder() / f"vega-{version('vl-convert-python')}.js"
     try:
         return kept.read_text(encoding="utf-8")
     except OSError:
@@ -70,6 +70,6 @@ def script() -> str:
     return text
 
 
-def _cache() -> Path:
+def _cache_folder() -> Path:
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "seedbed"

@@ -9,9 +9,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 # Okabe & Ito, "Color Universal Design" (2008), ordered so that neighbours differ in lightness; black is left to text.
-CATEGORIES: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A8A8A", "#B8AB00")
-DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 2), (1, 3), (10, 4), (6, 2, 2, 2, 2, 2))
-SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "stroke")
+CATEGORY_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A8A8A", "#B8AB00")
+DASH_PATTERNS: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 2), (1, 3), (10, 4), (6, 2, 2, 2, 2, 2))
+MARKER_SHAPES: Final = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "cross",
+    "triangle-down",
+    "triangle-right",
+    "stroke",
+)
 
 # Viridis without the end that the background swallows (yellow on white, violet on black).
 _VIRIDIS_ON_WHITE: Final = (
@@ -25,38 +34,47 @@ FONT: Final = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first is wh
 
 
 @dataclass(frozen=True)
-class Look:
+class Theme:
     """One theme: the colour of text, of what is less than text, of grid lines, of the background, and of numbers."""
 
     name: str
-    ink: str
-    faint: str
-    grid: str
-    background: str
-    ramp: tuple[str, ...]
+    text_colour: str
+    secondary_colour: str
+    grid_colour: str
+    background_colour: str
+    colour_ramp: tuple[str, ...]
 
 
-LIGHT: Final = Look("light", "#1c1e21", "#5c6066", "#e6e7e9", "#ffffff", _VIRIDIS_ON_WHITE)
-DARK: Final = Look("dark", "#e8e9eb", "#a3a8af", "#33373d", "#16181c", _VIRIDIS_ON_BLACK)
-LOOKS: Final = {look.name: look for look in (LIGHT, DARK)}
+LIGHT_THEME: Final = Theme("light", "#1c1e21", "#5c6066", "#e6e7e9", "#ffffff", _VIRIDIS_ON_WHITE)
+DARK_THEME: Final = Theme("dark", "#e8e9eb", "#a3a8af", "#33373d", "#16181c", _VIRIDIS_ON_BLACK)
+THEMES: Final = {look.name: look for look in (LIGHT_THEME, DARK_THEME)}
 
 
-def config_of(look: Look) -> dict[str, Any]:
+def vega_config(theme: Theme) -> dict[str, Any]:
     """The look as Vega-Lite reads it."""
-    text = {"labelColor": look.faint, "titleColor": look.ink, "labelFontSize": 11, "titleFontSize": 12}
+    text = {
+        "labelColor": theme.secondary_colour,
+        "titleColor": theme.text_colour,
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+    }
     text |= {"titleFontWeight": "normal"}
-    quiet = {"gridColor": look.grid, "domainColor": look.faint, "tickColor": look.faint}
+    quiet = {"gridColor": theme.grid_colour, "domainColor": theme.secondary_colour, "tickColor": theme.secondary_colour}
     return {
         "font": FONT,
-        "background": look.background,
+        "background": theme.background_colour,
         "padding": 12,
         "view": {"stroke": None},
         "axis": text | quiet | {"titlePadding": 8, "labelOverlap": "greedy", "labelLimit": 160},
         "legend": text | {"titleLimit": 260, "labelLimit": 320, "gradientLength": 140, "symbolSize": 120},
-        "title": {"color": look.ink, "fontSize": 15, "fontWeight": "normal", "anchor": "start", "offset": 12},
-        "text": {"color": look.ink},
-        "rule": {"color": look.faint},
-        "point": {"color": look.ink},
-        "style": {"halo": {"stroke": look.background, "strokeWidth": 4, "strokeJoin": "round"}},
-        "range": {"category": list(CATEGORIES), "ramp": list(look.ramp), "heatmap": list(look.ramp)},
+        "title": {"color": theme.text_colour, "fontSize": 15, "fontWeight": "normal", "anchor": "start", "offset": 12},
+        "text": {"color": theme.text_colour},
+        "rule": {"color": theme.secondary_colour},
+        "point": {"color": theme.text_colour},
+        "style": {"halo": {"stroke": theme.background_colour, "strokeWidth": 4, "strokeJoin": "round"}},
+        "range": {
+            "category": list(CATEGORY_COLOURS),
+            "ramp": list(theme.colour_ramp),
+            "heatmap": list(theme.colour_ramp),
+        },
     }

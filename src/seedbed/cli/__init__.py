@@ -9,10 +9,10 @@ import typer
 
 from seedbed import __version__
 from seedbed.cli.common import app
-from seedbed.cli.data import data_app
+from seedbed.cli.data_commands import data_app
 
 # isort: off
-from seedbed.cli import studies, answers, looking, serve  # noqa: F401
+from seedbed.cli import study_commands, result_commands, model_commands, serve_command  # noqa: F401
 # isort: on
 
 app.add_typer(data_app, name="data")
@@ -28,18 +28,18 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _show_traces(wanted: bool) -> None:
+def _enable_traces(wanted: bool) -> None:
     if wanted:
         os.environ["SEEDBED_TRACE"] = "1"
 
 
 @app.callback()
-def _root(
+def _global_options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="print the version")
     ] = False,
     trace: Annotated[
-        bool, typer.Option("--trace", callback=_show_traces, help="show where an error came from")
+        bool, typer.Option("--trace", callback=_enable_traces, help="show where an error came from")
     ] = False,
 ) -> None:
     pass

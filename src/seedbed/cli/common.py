@@ -26,23 +26,23 @@ app = typer.Typer(
     epilog="Example: seedbed run quickstart",
 )  # fmt: skip
 
-Home = Annotated[Path, typer.Option(envvar="SEEDBED_HOME", help="folder of the store and its checkpoints")]
+HomeOption = Annotated[Path, typer.Option(envvar="SEEDBED_HOME", help="folder of the store and its checkpoints")]
 StudyArgument = Annotated[str, typer.Argument(help="a study file, or the name of a shipped study")]
-StoredArgument = Annotated[str, typer.Argument(help="the name of a stored study")]
-Words = Annotated[
+StoredStudyArgument = Annotated[str, typer.Argument(help="the name of a stored study")]
+OverridesArgument = Annotated[
     list[str] | None, typer.Argument(help="key=value: overrides where a study is planned, filters where it is read")
 ]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document instead of a table")]
-PrintConfig = Annotated[bool, typer.Option("--print-config", help="print the resolved study and do nothing else")]
-Device = Annotated[
+JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of a table")]
+PrintConfigOption = Annotated[bool, typer.Option("--print-config", help="print the resolved study and do nothing else")]
+DeviceOption = Annotated[
     str | None, typer.Option(envvar="SEEDBED_DEVICE", help="cpu or cuda; default: cuda where there is one")
 ]
-Workers = Annotated[int | None, typer.Option(min=1, help="worker processes on the CPU; default: one a core")]
-Engine = Annotated[str | None, typer.Option(help="plain, graph or compiled; default: what pays for each pack")]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="worker processes on the CPU; default: one a core")]
+ModeOption = Annotated[str | None, typer.Option(help="plain, graph or compiled; default: what pays for each pack")]
 DEFAULT_HOME = Path("lab")
 
 
-def verb(function: Callable[..., Any]) -> Callable[..., Any]:
+def handle_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     """Makes our errors one clear message and an exit code; `SEEDBED_TRACE=1` shows where they came from."""
 
     @functools.wraps(function)
@@ -62,24 +62,24 @@ def verb(function: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-def print_tables(tables: Sequence[Table], form: str = "text") -> None:
-    from seedbed.report.tables import to_csv, to_latex, to_markdown, to_text
+def print_tables(tables: Sequence[Table], table_format: str = "text") -> None:
+    from seedbed.report.tables import to_csv, to_latex, to_markdown, to_rich
 
     writers = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
-    if form == "text":
+    if table_format == "text":
         out = console()
         for table in tables:
-            out.print(to_text(table))
-    elif form in writers:
-        typer.echo("\n".join(writers[form](table) for table in tables))
+            out.print(to_rich(table))
+    elif table_format in writers:
+        typer.echo("\n".join(writers[table_format](table) for table in tables))
     else:
-        raise UsageError(f"--format {form}: expected text, markdown, csv or latex")
+        raise UsageError(f"--format {table_format}: expected text, markdown, csv or latex")
 
 
 def print_json(document: Any) -> None:
-    from seedbed.records import jsonable
+    from seedbed.records import to_jsonable
 
-    typer.echo(json.dumps(jsonable(document), indent=1, ensure_ascii=False, allow_nan=False))
+    typer.echo(json.dumps(to_jsonable(document), indent=1, ensure_ascii=False, allow_nan=False))
 
 
 def console(stderr: bool = False) -> Console:
@@ -89,6 +89,6 @@ def console(stderr: bool = False) -> Console:
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=120)
 
 
-def listed(words: str | None) -> tuple[str, ...] | None:
+def split_commas(text: str | None) -> tuple[str, ...] | None:
     """Names with commas between them, as in `train/loss,val/loss`."""
-    return None if words is None else tuple(word.strip() for word in words.split(","))
+    return None if text is None else tuple(word.strip() for word in text.split(","))

@@ -15,52 +15,52 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.settings import Arithmetic
+from seedbed.settings import ArithmeticSettings
 
-SPECIAL = ("=", "BOS", "EOS", "PAD")  # after the numbers and the operator, in this order
-N_SCORED = 2  # r and EOS
+SPECIAL_TOKENS = ("=", "BOS", "EOS", "PAD")  # after the numbers and the operator, in this order
+N_SCORED_TOKENS = 2  # r and EOS
 
 
 @dataclass(frozen=True)
-class Table:
+class EquationTable:
     """All equations of a task: N rows of context + 1 tokens."""
 
     tokens: NDArray[np.int64]  # (N, T + 1)
-    scored: NDArray[np.int64]  # (N, 2) input positions whose next token counts: those of `=` and r
-    order: NDArray[np.int64]  # (N,) number of operands
+    scored_positions: NDArray[np.int64]  # (N, 2) input positions whose next token counts: those of `=` and r
+    n_operands: NDArray[np.int64]  # (N,) number of operands
 
 
-def vocabulary(task: Arithmetic) -> list[str]:
+def vocabulary(task: ArithmeticSettings) -> list[str]:
     """Token texts by id."""
-    return [*map(str, range(task.p)), task.operator, *SPECIAL]
+    return [*map(str, range(task.p)), task.operator, *SPECIAL_TOKENS]
 
 
-def vocabulary_size(task: Arithmetic) -> int:
-    return task.p + 1 + len(SPECIAL)
+def vocabulary_size(task: ArithmeticSettings) -> int:
+    return task.p + 1 + len(SPECIAL_TOKENS)
 
 
-def context_length(task: Arithmetic) -> int:
+def context_length(task: ArithmeticSettings) -> int:
     """Tokens the model sees: the longest equation without its EOS."""
     return 2 * max(task.orders) + 2
 
 
-def table(task: Arithmetic) -> Table:
+def build_equation_table(task: ArithmeticSettings) -> EquationTable:
     """Every equation of the task, orders as listed, operands counting up with the last one fastest."""
     width = context_length(task) + 1
-    parts = [_equations(task, order) for order in task.orders]
+    parts = [_build_equations(task, order) for order in task.orders]
     pad = vocabulary_size(task) - 1
     tokens = np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=pad) for part in parts])
     order = np.repeat(task.orders, [len(part) for part in parts])
-    return Table(tokens, 2 * order[:, None] + np.arange(N_SCORED), order)
+    return EquationTable(tokens, 2 * order[:, None] + np.arange(N_SCORED_TOKENS), order)
 
 
-def _equations(task: Arithmetic, order: int) -> NDArray[np.int64]:
+def _build_equations(task: ArithmeticSettings, order: int) -> NDArray[np.int64]:
     """The (N, 2·order + 3) tokens of all equations of one order."""
     p = task.p
     first = 1 if task.operator == "/" else 0
     ranges = [np.arange(p)] + [np.arange(first, p)] * (order - 1)
     operands = np.stack(np.meshgrid(*ranges, indexing="ij"), axis=-1).reshape(-1, order)
-    operands, result = _solve(task.operator, operands, p)
+    operands, result = _compute_results(task.operator, operands, p)
     operator, equals, bos, eos = range(p, p + 4)
     tokens = np.full((len(operands), 2 * order + 3), operator, dtype=np.int64)
     tokens[:, 0], tokens[:, -3], tokens[:, -1] = bos, equals, eos
@@ -69,7 +69,7 @@ def _equations(task: Arithmetic, order: int) -> NDArray[np.int64]:
     return tokens
 
 
-def _solve(operator: str, operands: NDArray[np.int64], p: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _compute_results(operator: str, operands: NDArray[np.int64], p: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Operands and results; for division the first column is the answer, and the dividend is made from it."""
     head, rest = operands[:, 0], operands[:, 1:]
     if operator == "+":
@@ -82,7 +82,7 @@ def _solve(operator: str, operands: NDArray[np.int64], p: int) -> tuple[NDArray[
     return np.column_stack([product, rest]), head
 
 
-def split(task: Arithmetic, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split_equations(task: ArithmeticSettings, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Row numbers of the training and the validation equations of this seed.
 
     Each order is shuffled and cut by itself with the same generator state; where all rows train, the last one also

@@ -18,60 +18,62 @@ from typing import Any
 
 import numpy as np
 
-from seedbed.data.documents import Corpus, Document, line_pieces, text_pieces, whole_lines
-from seedbed.data.text import (
-    PAD,
-    PAD_TEXT,
-    UNKNOWN_TEXT,
-    ByteDecoder,
+from seedbed.data.documents import Corpus, Document, iter_line_chunks, iter_text, split_complete_lines
+from seedbed.data.tokenizers import (
+    PAD_ID,
+    PAD_TOKEN,
+    UNKNOWN_TOKEN,
+    ByteStreamDecoder,
     Counts,
-    Encoded,
-    Ids,
+    EncodedCorpus,
     StreamDecoder,
-    checked,
-    digest_of,
-    id_type,
+    TokenIds,
+    check_ids,
+    compute_vocabulary_digest,
+    smallest_id_dtype,
     utf8_lengths,
 )
 from seedbed.errors import MissingData, UsageError
 
-Merges = tuple[tuple[str, str], ...]
-WORD_END = "</w>"
+BPEMerges = tuple[tuple[str, str], ...]
+END_OF_WORD_SUFFIX = "</w>"
 
 
-def _printable_bytes() -> dict[str, int]:
+def _printable_character_to_byte() -> dict[str, int]:
     """The sign that byte-level BPE writes for each byte: itself where it is printable, else one from U+0100 on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     other = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(0x100 + i): byte for i, byte in enumerate(other)}
 
 
-_BYTE_OF = _printable_bytes()
+_BYTE_OF_CHARACTER = _printable_character_to_byte()
 
 
 @dataclass(frozen=True)
-class Trained:
+class ByteLevelBPETokenizer:
     """Byte-level BPE: `texts` are the library's, a printable sign for each byte."""
 
     texts: tuple[str, ...]
-    merges: Merges
+    merges: BPEMerges
     kind: str = "bpe"
 
     @classmethod
-    def of(cls, *corpora: Corpus, size: int) -> Trained:
+    def train(cls, *corpora: Corpus, vocab_size: int) -> ByteLevelBPETokenizer:
         """A vocabulary of at most `size` tokens (padding and 256 bytes among them), learned on these corpora."""
-        if size < 257:
-            raise UsageError(f"a BPE vocabulary of {size} is too small; it holds padding and 256 bytes: at least 257")
-        library = _library()
+        if vocab_size < 257:
+            raise UsageError(
+                f"a BPE vocabulary of {vocab_size} is too small; it holds padding and 256 bytes: at least 257"
+            )
+        library = _import_tokenizers()
         model = library.Tokenizer(library.models.BPE())
         model.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         alphabet = library.pre_tokenizers.ByteLevel.alphabet()
-        trainer = library.trainers.BpeTrainer(vocab_size=size - 1, initial_alphabet=alphabet, show_progress=False)
+        trainer = library.trainers.BpeTrainer(vocab_size=vocab_size - 1, initial_alphabet=alphabet, show_progress=False)
         documents = chain.from_iterable(corpus.documents for corpus in corpora)
-        model.train_from_iterator(chain.from_iterable(map(text_pieces, documents)), trainer)
+        model.train_from_iterator(chain.from_iterable(map(iter_text, documents)), trainer)
         learned = json.loads(model.to_str())["model"]
         texts = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
-        return cls((PAD_TEXT, *texts), tuple((left, right) for left, right in learned["merges"]))
+        return cls((PAD_TOKEN, *texts), tuple((left, right) for left, right in learned["merges"]))
 
     @property
     def size(self) -> int:
@@ -79,67 +81,67 @@ class Trained:
 
     @cached_property
     def digest(self) -> str:
-        return digest_of(self.kind, self.texts, self.merges)
+        return compute_vocabulary_digest(self.kind, self.texts, self.merges)
 
     @cached_property
-    def _spelled(self) -> tuple[bytes, ...]:
-        return (b"", *(bytes(_BYTE_OF[sign] for sign in text) for text in self.texts[1:]))
+    def _token_bytes(self) -> tuple[bytes, ...]:
+        return (b"", *(bytes(_BYTE_OF_CHARACTER[sign] for sign in text) for text in self.texts[1:]))
 
     @cached_property
     def byte_counts(self) -> Counts:
-        return np.array([len(spelled) for spelled in self._spelled], dtype=np.int64)
+        return np.array([len(spelled) for spelled in self._token_bytes], dtype=np.int64)
 
     @cached_property
     def character_counts(self) -> Counts:
         """A character is counted at its first byte."""
-        starts = [sum(not 0x80 <= byte < 0xC0 for byte in spelled) for spelled in self._spelled]
+        starts = [sum(not 0x80 <= byte < 0xC0 for byte in spelled) for spelled in self._token_bytes]
         return np.array(starts, dtype=np.int64)
 
     @cached_property
-    def _model(self) -> Any:
-        library = _library()
+    def _backend_tokenizer(self) -> Any:
+        library = _import_tokenizers()
         vocabulary = {text: i for i, text in enumerate(self.texts[1:])}
         model = library.Tokenizer(library.models.BPE(vocab=vocabulary, merges=list(self.merges)))
         model.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         return model
 
-    def encode(self, text: str) -> Ids:
-        lines, rest = whole_lines(_well_formed(text))
-        return _encode_lines(self._model, [*lines, rest], self.size)
+    def encode(self, text: str) -> TokenIds:
+        lines, rest = split_complete_lines(_replace_lone_surrogates(text))
+        return _encode_lines(self._backend_tokenizer, [*lines, rest], self.size)
 
-    def pieces(self, document: Document) -> Iterator[Ids]:
+    def encode_document(self, document: Document) -> Iterator[TokenIds]:
         """Line by line as in `encode`, so that the border of a piece changes nothing."""
-        for lines in line_pieces(document):
-            yield _encode_lines(self._model, lines, self.size)
+        for lines in iter_line_chunks(document):
+            yield _encode_lines(self._backend_tokenizer, lines, self.size)
 
     def decode(self, ids: Iterable[int]) -> str:
         decoder = self.decoder()
-        return decoder.feed(ids) + decoder.end()
+        return decoder.feed(ids) + decoder.flush()
 
     def decoder(self) -> StreamDecoder:
-        return ByteDecoder(lambda ids: b"".join(self._spelled[i] for i in checked(ids, self.size)))
+        return ByteStreamDecoder(lambda ids: b"".join(self._token_bytes[i] for i in check_ids(ids, self.size)))
 
 
 @dataclass(frozen=True)
-class Gpt1:
+class GPT1Tokenizer:
     """GPT-1's vocabulary: pieces of lower-cased words, `</w>` where a word ends."""
 
     texts: tuple[str, ...]
-    merges: Merges
+    merges: BPEMerges
     kind: str = "gpt1-bpe"
 
     @classmethod
-    def load(cls, encoder: Path, merges: Path) -> Gpt1:
+    def from_files(cls, encoder_path: Path, merges_path: Path) -> GPT1Tokenizer:
         """From the two files that were published with the model."""
         try:
-            ids: dict[str, int] = json.loads(encoder.read_text(encoding="utf-8"))
-            lines = merges.read_text(encoding="utf-8").splitlines()[1:]
+            ids: dict[str, int] = json.loads(encoder_path.read_text(encoding="utf-8"))
+            lines = merges_path.read_text(encoding="utf-8").splitlines()[1:]
             pairs = tuple((left, right) for left, right in (line.split() for line in lines if line))
             if sorted(ids.values()) != list(range(len(ids))):
                 raise ValueError("ids are not 0, 1, 2, …")
         except (OSError, ValueError, AttributeError) as error:
-            raise MissingData(f"{encoder} and {merges} are not GPT-1's vocabulary ({error})") from None
-        return cls((PAD_TEXT, *sorted(ids, key=ids.__getitem__)), pairs)
+            raise MissingData(f"{encoder_path} and {merges_path} are not GPT-1's vocabulary ({error})") from None
+        return cls((PAD_TOKEN, *sorted(ids, key=ids.__getitem__)), pairs)
 
     @property
     def size(self) -> int:
@@ -147,64 +149,64 @@ class Gpt1:
 
     @cached_property
     def digest(self) -> str:
-        return digest_of(self.kind, self.texts, self.merges)
+        return compute_vocabulary_digest(self.kind, self.texts, self.merges)
 
     @cached_property
-    def _spelled(self) -> tuple[str, ...]:
-        return ("", *(text.replace(WORD_END, " ") for text in self.texts[1:]))
+    def _decoded_tokens(self) -> tuple[str, ...]:
+        return ("", *(text.replace(END_OF_WORD_SUFFIX, " ") for text in self.texts[1:]))
 
     @cached_property
     def character_counts(self) -> Counts:
         """The end of a word counts as the space after it; exact but for other spacing."""
-        return np.array([len(spelled) for spelled in self._spelled], dtype=np.int64)
+        return np.array([len(spelled) for spelled in self._decoded_tokens], dtype=np.int64)
 
     @cached_property
     def byte_counts(self) -> Counts:
         """As for characters."""
-        return utf8_lengths(self._spelled)
+        return utf8_lengths(self._decoded_tokens)
 
     @cached_property
-    def _model(self) -> Any:
-        library = _library()
+    def _backend_tokenizer(self) -> Any:
+        library = _import_tokenizers()
         vocabulary = {text: i for i, text in enumerate(self.texts[1:])}
         model = library.models.BPE(
-            vocab=vocabulary, merges=list(self.merges), unk_token=UNKNOWN_TEXT, end_of_word_suffix=WORD_END,
+            vocab=vocabulary, merges=list(self.merges), unk_token=UNKNOWN_TOKEN, end_of_word_suffix=END_OF_WORD_SUFFIX,
             fuse_unk=False,
         )  # fmt: skip
         tokenizer = library.Tokenizer(model)
         tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=True)
         tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
-        tokenizer.add_special_tokens([UNKNOWN_TEXT])  # a written <unk> is the unknown token itself
+        tokenizer.add_special_tokens([UNKNOWN_TOKEN])  # a written <unk> is the unknown token itself
         return tokenizer
 
-    def encode(self, text: str) -> Ids:
-        return _shifted(self._model.encode(_well_formed(text)).ids, self.size)
+    def encode(self, text: str) -> TokenIds:
+        return _shift_ids(self._backend_tokenizer.encode(_replace_lone_surrogates(text)).ids, self.size)
 
-    def pieces(self, document: Document) -> Iterator[Ids]:
-        for lines in line_pieces(document):
-            yield _encode_lines(self._model, lines, self.size)
+    def encode_document(self, document: Document) -> Iterator[TokenIds]:
+        for lines in iter_line_chunks(document):
+            yield _encode_lines(self._backend_tokenizer, lines, self.size)
 
     def decode(self, ids: Iterable[int]) -> str:
         return self.decoder().feed(ids).rstrip(" ")
 
     def decoder(self) -> StreamDecoder:
-        return _Joined(self._spelled)
+        return _SubwordStreamDecoder(self._decoded_tokens)
 
 
-class _Joined:
+class _SubwordStreamDecoder:
     """Pieces of words as they come; each is whole characters, and a word's end is its space."""
 
-    def __init__(self, spelled: Sequence[str]) -> None:
-        self._spelled = spelled
+    def __init__(self, decoded_tokens: Sequence[str]) -> None:
+        self._decoded_tokens = decoded_tokens
 
     def feed(self, ids: Iterable[int]) -> str:
-        return "".join(self._spelled[i] for i in checked(ids, len(self._spelled)))
+        return "".join(self._decoded_tokens[i] for i in check_ids(ids, len(self._decoded_tokens)))
 
-    def end(self) -> str:
+    def flush(self) -> str:
         return ""
 
 
-def read_ids(path: Path, size: int) -> Encoded:
+def read_token_ids(path: Path, vocab_size: int) -> EncodedCorpus:
     """Stored ids: an .npz with `tokens` (0 = padding, which does not occur) and `sizes` (tokens of each line)."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -213,27 +215,27 @@ def read_ids(path: Path, size: int) -> Encoded:
         raise MissingData(f"{path} holds no stored ids ({error}); expected an .npz with tokens and sizes") from None
     if ids.ndim != 1 or ids.dtype.kind != "u" or sizes.sum() != len(ids):
         raise UsageError(f"{path}: tokens must be a row of unsigned ids, and sizes must add up to their number")
-    if len(ids) and (ids.max() >= size or ids.min() == PAD):
-        at = int(np.argmax((ids >= size) | (ids == PAD)))
-        raise UsageError(f"{path}: id {ids[at]} at place {at:,} is not in the vocabulary (1 to {size - 1})")
-    return Encoded(ids, np.cumsum(sizes) - sizes, sizes)
+    if len(ids) and (ids.max() >= vocab_size or ids.min() == PAD_ID):
+        at = int(np.argmax((ids >= vocab_size) | (ids == PAD_ID)))
+        raise UsageError(f"{path}: id {ids[at]} at place {at:,} is not in the vocabulary (1 to {vocab_size - 1})")
+    return EncodedCorpus(ids, np.cumsum(sizes) - sizes, sizes)
 
 
-def _encode_lines(model: Any, lines: Sequence[str], size: int) -> Ids:
-    encoded = model.encode_batch(lines)
-    return _shifted(list(chain.from_iterable(one.ids for one in encoded)), size)
+def _encode_lines(tokenizer: Any, lines: Sequence[str], vocab_size: int) -> TokenIds:
+    encoded = tokenizer.encode_batch(lines)
+    return _shift_ids(list(chain.from_iterable(one.ids for one in encoded)), vocab_size)
 
 
-def _shifted(ids: Sequence[int], size: int) -> Ids:
-    return (np.array(ids, dtype=np.int64) + 1).astype(id_type(size))
+def _shift_ids(ids: Sequence[int], vocab_size: int) -> TokenIds:
+    return (np.array(ids, dtype=np.int64) + 1).astype(smallest_id_dtype(vocab_size))
 
 
-def _well_formed(text: str) -> str:
+def _replace_lone_surrogates(text: str) -> str:
     """Half surrogates, which no UTF-8 text holds, as U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _library() -> Any:
+def _import_tokenizers() -> Any:
     try:
         import tokenizers
         import tokenizers.models

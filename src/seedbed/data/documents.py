@@ -20,8 +20,8 @@ from typing import BinaryIO
 
 from seedbed.errors import MissingData, UsageError
 
-PIECE = 1 << 22  # bytes read at a time
-_BOM = b"\xef\xbb\xbf"
+CHUNK_BYTES = 1 << 22  # bytes read at a time
+_UTF8_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -41,36 +41,36 @@ class Corpus:
     documents: tuple[Document, ...]
 
 
-def read_path(path: Path) -> Corpus:
+def corpus_from_path(path: Path) -> Corpus:
     """A file as one document, or a folder with one document per *.txt in byte order of names."""
     if path.is_dir():
         names = sorted((os.fsencode(entry.name), entry) for entry in path.iterdir() if entry.suffix == ".txt")
         if not names:
             raise MissingData(f"{path}: no *.txt in this folder; name a file, or a folder of .txt files")
         return Corpus(str(path), tuple(Document(str(entry), entry) for _, entry in names))
-    with _opened(path):
+    with _open_regular_file(path):
         return Corpus(str(path), (Document(str(path), path),))
 
 
-def from_text(name: str, text: str) -> Corpus:
+def corpus_from_text(name: str, text: str) -> Corpus:
     """A text at hand as a corpus of one document."""
     return Corpus(name, (Document(name, content=text.encode("utf-8")),))
 
 
-def joined(name: str, corpora: Iterable[Corpus]) -> Corpus:
+def concatenate_corpora(name: str, corpora: Iterable[Corpus]) -> Corpus:
     """Several corpora as one, documents in the order given."""
     return Corpus(name, tuple(document for corpus in corpora for document in corpus.documents))
 
 
-def byte_pieces(document: Document) -> Iterator[bytes]:
+def iter_bytes(document: Document) -> Iterator[bytes]:
     """The bytes of a document as they are, at most PIECE at a time."""
     if document.path is None:
-        yield from (document.content[i : i + PIECE] for i in range(0, len(document.content), PIECE))
+        yield from (document.content[i : i + CHUNK_BYTES] for i in range(0, len(document.content), CHUNK_BYTES))
         return
-    with _opened(document.path) as file:
+    with _open_regular_file(document.path) as file:
         before = os.fstat(file.fileno())
         left = before.st_size
-        while left and (piece := file.read(min(PIECE, left))):
+        while left and (piece := file.read(min(CHUNK_BYTES, left))):
             left -= len(piece)
             yield piece
         after = os.fstat(file.fileno())
@@ -78,26 +78,26 @@ def byte_pieces(document: Document) -> Iterator[bytes]:
             raise UsageError(f"{document.path} changed while it was read; wait until it is written, then try again")
 
 
-def text_pieces(document: Document) -> Iterator[str]:
+def iter_text(document: Document) -> Iterator[str]:
     """The decoded text in pieces that never cut a character or a CRLF; joined they are the whole text."""
     held, offset = b"", 0  # what the last piece could not finish; bytes decoded so far
-    for piece in byte_pieces(document):
+    for piece in iter_bytes(document):
         data = held + piece
-        if offset == 0 and data.startswith(_BOM):
+        if offset == 0 and data.startswith(_UTF8_BOM):
             data, offset = data[3:], 3
-        whole = len(data) - _unfinished(data)
-        yield _decoded(document.name, data[:whole], offset)
+        whole = len(data) - _count_incomplete_bytes(data)
+        yield _decode_utf8(document.name, data[:whole], offset)
         offset, held = offset + whole, data[whole:]
     if held:
-        yield _decoded(document.name, held, offset)
+        yield _decode_utf8(document.name, held, offset)
 
 
-def line_pieces(document: Document) -> Iterator[list[str]]:
+def iter_line_chunks(document: Document) -> Iterator[list[str]]:
     """Lists of whole lines with their ends; only a line beyond PIECE characters is cut, after white space if any."""
     held = ""
-    for piece in text_pieces(document):
-        lines, held = whole_lines(held + piece)
-        if len(held) > PIECE:
+    for piece in iter_text(document):
+        lines, held = split_complete_lines(held + piece)
+        if len(held) > CHUNK_BYTES:
             cut = max(held.rfind(" "), held.rfind("\t")) + 1 or len(held)
             lines.append(held[:cut])
             held = held[cut:]
@@ -106,28 +106,28 @@ def line_pieces(document: Document) -> Iterator[list[str]]:
         yield [held]
 
 
-def whole_lines(text: str) -> tuple[list[str], str]:
+def split_complete_lines(text: str) -> tuple[list[str], str]:
     """The lines of a text with their ends, and what follows the last end."""
     *lines, rest = text.split("\n")
     return [f"{line}\n" for line in lines], rest
 
 
-def digest(corpus: Corpus) -> str:
+def corpus_digest(corpus: Corpus) -> str:
     """SHA-256 over the contents of all documents, one after the other; names do not count."""
     total = hashlib.sha256()
     for document in corpus.documents:
-        for piece in byte_pieces(document):
+        for piece in iter_bytes(document):
             total.update(piece)
     return total.hexdigest()
 
 
-def notes(corpus: Corpus) -> tuple[str, ...]:
+def normalization_notes(corpus: Corpus) -> tuple[str, ...]:
     """What reading quietly mends, in words: marks dropped, line ends changed."""
     n_marks = n_crlf = 0
     for document in corpus.documents:
         last = b""
-        for i, piece in enumerate(byte_pieces(document)):
-            n_marks += i == 0 and piece.startswith(_BOM)
+        for i, piece in enumerate(iter_bytes(document)):
+            n_marks += i == 0 and piece.startswith(_UTF8_BOM)
             n_crlf += piece.count(b"\r\n") + (last == b"\r" and piece.startswith(b"\n"))
             last = piece[-1:]
     found = [
@@ -138,27 +138,27 @@ def notes(corpus: Corpus) -> tuple[str, ...]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open_regular_file(path: Path) -> Iterator[BinaryIO]:
     """An ordinary file open for reading; pipes, devices, folders and link loops are refused, never waited for."""
     try:
-        _require_ordinary(path, os.stat(path).st_mode)
+        _require_regular_file(path, os.stat(path).st_mode)
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise MissingData(f"{path} cannot be read ({why}); name a UTF-8 text file or a folder of .txt files") from None
     with os.fdopen(descriptor, "rb") as file:
-        _require_ordinary(path, os.fstat(file.fileno()).st_mode)
+        _require_regular_file(path, os.fstat(file.fileno()).st_mode)
         yield file
 
 
-def _require_ordinary(path: Path, mode: int) -> None:
+def _require_regular_file(path: Path, mode: int) -> None:
     kinds = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
     if not stat.S_ISREG(mode):
         found = kinds.get(stat.S_IFMT(mode), "not an ordinary file")
         raise UsageError(f"{path} is {found}; name an ordinary UTF-8 text file or a folder of .txt files")
 
 
-def _unfinished(data: bytes) -> int:
+def _count_incomplete_bytes(data: bytes) -> int:
     """How many last bytes wait for the next piece: a character begun, or a CR that may be half of a CRLF."""
     if data.endswith(b"\r"):
         return 1
@@ -171,18 +171,18 @@ def _unfinished(data: bytes) -> int:
     return 0
 
 
-def _decoded(name: str, data: bytes, offset: int) -> str:
+def _decode_utf8(name: str, data: bytes, offset: int) -> str:
     try:
         return data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         found = data[error.start : error.start + 4]
         raise UsageError(
-            f"{name}: byte {offset + error.start:,} ({found.hex(' ')}) is not UTF-8{_likely(data, offset)}; "
+            f"{name}: byte {offset + error.start:,} ({found.hex(' ')}) is not UTF-8{_guess_encoding(data, offset)}; "
             "save it as UTF-8, or read it as bytes (tokens = bytes)"
         ) from None
 
 
-def _likely(data: bytes, offset: int) -> str:
+def _guess_encoding(data: bytes, offset: int) -> str:
     """A guess at the encoding, in words."""
     if offset == 0 and data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return ", it looks like UTF-16"

@@ -15,45 +15,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.data.facts import facts_of
+from seedbed.data.dataset_info import get_dataset_info
 from seedbed.errors import MissingData, UsageError
-from seedbed.settings import LSTM, DataFacts, Settings
+from seedbed.settings import DatasetInfo, LSTMSettings, Settings
 
 
 @dataclass(frozen=True)
-class Tables:
+class PretrainedEmbeddings:
     """Vectors by token id, and by position where the model asks for them."""
 
     tokens: NDArray[Any]
     positions: NDArray[Any] | None
 
 
-def read_tables(settings: Settings, facts: DataFacts | None = None) -> Tables | None:
+def load_embeddings(settings: Settings, info: DatasetInfo | None = None) -> PretrainedEmbeddings | None:
     """The tables that these settings ask for, of the sizes they need; None where they ask for none."""
-    model, facts = settings.model, facts or facts_of(settings.task)
+    model, info = settings.model, info or get_dataset_info(settings.task)
     if model.embeddings is None:
         return None
-    arrays = _read(model.embeddings)
-    tokens = _checked(model.embeddings, arrays, "tokens", facts.vocabulary, model.dim)
-    if isinstance(model, LSTM) or model.positions != "learned":
-        return Tables(tokens, None)
-    return Tables(tokens, _checked(model.embeddings, arrays, "positions", facts.context, model.dim))
+    arrays = _load_arrays(model.embeddings)
+    tokens = _check_table(model.embeddings, arrays, "tokens", info.vocab_size, model.dim)
+    if isinstance(model, LSTMSettings) or model.positions != "learned":
+        return PretrainedEmbeddings(tokens, None)
+    return PretrainedEmbeddings(
+        tokens, _check_table(model.embeddings, arrays, "positions", info.context_length, model.dim)
+    )
 
 
 @cache
-def tables_digest(path: str) -> str:
+def embeddings_digest(path: str) -> str:
     """What names the file's content."""
-    with _opened(path):
+    with _open_npz(path):
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 @cache
-def _read(path: str) -> dict[str, NDArray[Any]]:
-    with _opened(path) as file:
+def _load_arrays(path: str) -> dict[str, NDArray[Any]]:
+    with _open_npz(path) as file:
         return {name: file[name] for name in ("tokens", "positions") if name in file.files}
 
 
-def _opened(path: str) -> Any:
+def _open_npz(path: str) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except FileNotFoundError:
@@ -62,14 +64,18 @@ def _opened(path: str) -> Any:
         raise UsageError(f"model.embeddings = {path}: not an .npz of plain arrays ({error})") from None
 
 
-def _checked(path: str, arrays: dict[str, NDArray[Any]], name: str, n: int, dim: int) -> NDArray[Any]:
+def _check_table(path: str, arrays: dict[str, NDArray[Any]], name: str, n_rows: int, dim: int) -> NDArray[Any]:
     if name not in arrays:
         held = ", ".join(arrays) or "neither tokens nor positions"
-        raise UsageError(f"model.embeddings = {path}: holds {held}; an array {name} of {n:,} × {dim} is needed")
+        raise UsageError(f"model.embeddings = {path}: holds {held}; an array {name} of {n_rows:,} × {dim} is needed")
     found = arrays[name]
-    if found.ndim != 2 or found.shape[1] != dim or (len(found) < n if name == "positions" else len(found) != n):
+    if (
+        found.ndim != 2
+        or found.shape[1] != dim
+        or (len(found) < n_rows if name == "positions" else len(found) != n_rows)
+    ):
         shape = " × ".join(f"{size:,}" for size in found.shape)
-        raise UsageError(f"model.embeddings = {path}: {name} is {shape}; this task and model need {n:,} × {dim}")
+        raise UsageError(f"model.embeddings = {path}: {name} is {shape}; this task and model need {n_rows:,} × {dim}")
     if found.dtype.kind != "f" or not np.isfinite(found).all():
         raise UsageError(f"model.embeddings = {path}: {name} holds other things than finite numbers")
-    return found[:n]
+    return found[:n_rows]

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from seedbed.data.prepared import PreparedLabels
-from seedbed.data.samples import Batch, Epochs, Part, in_chunks, spread_out
+from seedbed.data.batch import Batch, EpochSampler, EvalSplit, evenly_spaced_rows, split_into_chunks
+from seedbed.data.datasets import LabelledDataset
 
 
 class LabelBatches:
@@ -18,41 +18,45 @@ class LabelBatches:
 
     def __init__(
         self,
-        labelled: PreparedLabels,
+        dataset: LabelledDataset,
         seeds: Sequence[int],
         batch_sizes: Sequence[int],
         device: torch.device,
         accumulate: int = 1,
         eval_batches: int = 0,
-        at_once: int = 2**15,
+        max_chunk_tokens: int = 2**15,
     ) -> None:
         """`at_once`: tokens that are evaluated together, of all runs."""
-        parts = labelled.parts
+        parts = dataset.splits
         self.tokens = torch.from_numpy(np.concatenate([part.rows for part in parts.values()])).to(device)
         self.labels = torch.from_numpy(np.concatenate([part.labels for part in parts.values()])).to(device)
-        self.epochs = Epochs([len(parts["train"].labels)] * len(seeds), batch_sizes, accumulate, seeds, device)
-        self.parts: list[Part] = []
+        self.epoch_sampler = EpochSampler(
+            [len(parts["train"].labels)] * len(seeds), batch_sizes, accumulate, seeds, device
+        )
+        self.eval_splits: list[EvalSplit] = []
         chosen, start, n_before = [], 0, 0
         for name, part in parts.items():
-            rows, counted = spread_out(len(part.labels), [eval_batches * size for size in batch_sizes])
+            rows, counted = evenly_spaced_rows(len(part.labels), [eval_batches * size for size in batch_sizes])
             span = slice(start, start + rows.shape[1])
-            self.parts.append(Part(name, "", span, torch.from_numpy(counted).to(device)))
+            self.eval_splits.append(EvalSplit(name, "", span, torch.from_numpy(counted).to(device)))
             chosen.append(rows + n_before)
             start, n_before = span.stop, n_before + len(part.labels)
-        self._at_once = at_once
-        self._evaluated = torch.from_numpy(np.concatenate(chosen, axis=1)).to(device)
+        self._max_chunk_tokens = max_chunk_tokens
+        self._eval_rows = torch.from_numpy(np.concatenate(chosen, axis=1)).to(device)
 
     def prepare(self, step: int) -> None:
-        self.epochs.prepare(step)
+        self.epoch_sampler.prepare(step)
 
-    def draw(self, number: Int[Tensor, "1"]) -> Batch:
+    def draw(self, batch_index: Int[Tensor, "1"]) -> Batch:
         """Batch `number` of every run."""
-        return self._batch(*self.epochs.draw(number))
+        return self._make_batch(*self.epoch_sampler.draw(batch_index))
 
-    def _batch(self, rows: Int[Tensor, "R B"], weights: Float[Tensor, "R B"]) -> Batch:
+    def _make_batch(self, rows: Int[Tensor, "R B"], weights: Float[Tensor, "R B"]) -> Batch:
         return Batch(self.tokens[rows], self.labels[rows][..., None], None, weights)
 
-    def chunks(self) -> Iterator[Batch]:
+    def eval_chunks(self) -> Iterator[Batch]:
         """The texts that are evaluated, part after part, some at a time."""
-        for rows in in_chunks(self._evaluated, self._at_once // (len(self._evaluated) * self.tokens.shape[1])):
-            yield self._batch(rows, torch.ones_like(rows, dtype=torch.get_default_dtype()))
+        for rows in split_into_chunks(
+            self._eval_rows, self._max_chunk_tokens // (len(self._eval_rows) * self.tokens.shape[1])
+        ):
+            yield self._make_batch(rows, torch.ones_like(rows, dtype=torch.get_default_dtype()))

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.data.text import PAD, Encoded
+from seedbed.data.tokenizers import PAD_ID, EncodedCorpus
 from seedbed.errors import UsageError
 
 Ints = NDArray[np.int64]
@@ -34,22 +34,22 @@ class Spans:
     lengths: Ints
 
     @classmethod
-    def of(cls, encoded: Encoded) -> Spans:
+    def from_encoded(cls, encoded: EncodedCorpus) -> Spans:
         return cls(encoded.starts, encoded.lengths)
 
     @classmethod
-    def whole(cls, n: int) -> Spans:
+    def single(cls, n: int) -> Spans:
         """All n ids as one."""
         return cls(np.zeros(1, dtype=np.int64), np.array([n], dtype=np.int64))
 
     @property
-    def n(self) -> int:
+    def n_tokens(self) -> int:
         return int(self.lengths.sum())
 
-    def chosen(self, which: NDArray[Any]) -> Spans:
-        return Spans(self.starts[which], self.lengths[which])
+    def select(self, indices: NDArray[Any]) -> Spans:
+        return Spans(self.starts[indices], self.lengths[indices])
 
-    def between(self, first: int, last: int) -> Spans:
+    def slice_tokens(self, first: int, last: int) -> Spans:
         """What lies from token `first` up to `last`, counted over the spans in order; borders may cut a span."""
         ends = np.cumsum(self.lengths)
         begins = ends - self.lengths
@@ -61,94 +61,96 @@ class Spans:
 # ---- splits ----
 
 
-def split(spans: Spans, shares: Mapping[str, float]) -> dict[str, Spans]:
+def split_contiguous(spans: Spans, fractions: Mapping[str, float]) -> dict[str, Spans]:
     """Contiguous parts in the order named, each its share of the tokens; a border may cut a document."""
-    return {name: spans.between(a, b) for name, (a, b) in _borders(spans.n, shares).items()}
+    return {name: spans.slice_tokens(a, b) for name, (a, b) in _split_bounds(spans.n_tokens, fractions).items()}
 
 
-def split_documents(spans: Spans, shares: Mapping[str, float], order: Ints | None = None) -> dict[str, Spans]:
+def split_documents(spans: Spans, fractions: Mapping[str, float], order: Ints | None = None) -> dict[str, Spans]:
     """Whole documents to each part, its share of their number, taken in `order` (a permutation) and kept in place."""
-    if len(spans.lengths) < len(shares):
+    if len(spans.lengths) < len(fractions):
         raise UsageError(
-            f"{len(spans.lengths)} document(s) cannot be split into {len(shares)} parts by document; split contiguously"
+            f"{len(spans.lengths)} document(s) cannot be split into {len(fractions)} parts by document; split contiguously"
         )
     order = np.arange(len(spans.lengths)) if order is None else order
-    return {name: spans.chosen(np.sort(order[a:b])) for name, (a, b) in _borders(len(order), shares).items()}
+    return {name: spans.select(np.sort(order[a:b])) for name, (a, b) in _split_bounds(len(order), fractions).items()}
 
 
-def _borders(n: int, shares: Mapping[str, float]) -> dict[str, tuple[int, int]]:
-    total = sum(shares.values())
-    if not shares or min(shares.values()) <= 0 or abs(total - 1) > 1e-9:
-        said = ", ".join(f"{name} {share:g}" for name, share in shares.items())
+def _split_bounds(n: int, fractions: Mapping[str, float]) -> dict[str, tuple[int, int]]:
+    total = sum(fractions.values())
+    if not fractions or min(fractions.values()) <= 0 or abs(total - 1) > 1e-9:
+        said = ", ".join(f"{name} {share:g}" for name, share in fractions.items())
         raise UsageError(f"split shares ({said}) must be above 0 and add up to 1")
-    ends = [0, *(round(n * share) for share in np.cumsum(list(shares.values())))]
-    borders = dict(zip(shares, pairwise(ends), strict=True))
+    ends = [0, *(round(n * share) for share in np.cumsum(list(fractions.values())))]
+    borders = dict(zip(fractions, pairwise(ends), strict=True))
     for name, (first, last) in borders.items():
         if first == last:
-            raise UsageError(f"the {name} share {shares[name]:g} of {n:,} leaves nothing; make it larger, or add text")
+            raise UsageError(
+                f"the {name} share {fractions[name]:g} of {n:,} leaves nothing; make it larger, or add text"
+            )
     return borders
 
 
-def first_tokens(spans: Spans, share: float) -> Spans:
+def take_first_tokens(spans: Spans, fraction: float) -> Spans:
     """The first share of the tokens, in order; the border may cut a document."""
-    return spans.between(0, _count(spans.n, share))
+    return spans.slice_tokens(0, _count_of_fraction(spans.n_tokens, fraction))
 
 
-def first_documents(spans: Spans, share: float) -> Spans:
+def take_first_documents(spans: Spans, fraction: float) -> Spans:
     """The first share of the documents, whole."""
-    return spans.chosen(np.arange(_count(len(spans.lengths), share)))
+    return spans.select(np.arange(_count_of_fraction(len(spans.lengths), fraction)))
 
 
-def _count(n: int, share: float) -> int:
-    if not 0 < share <= 1:
-        raise UsageError(f"a data fraction of {share:g} is not above 0 and up to 1")
-    return max(1, round(n * share))
+def _count_of_fraction(n: int, fraction: float) -> int:
+    if not 0 < fraction <= 1:
+        raise UsageError(f"a data fraction of {fraction:g} is not above 0 and up to 1")
+    return max(1, round(n * fraction))
 
 
 # ---- samplers ----
 
 
 @dataclass(frozen=True)
-class Sampler:
+class WindowSampler:
     """Random starts from two uniform numbers: u chooses a span by its weight, v one of its positions.
 
     `edges` are the running sums of the weights, so a device draws with one search and one product.
     """
 
     starts: Ints  # (N,) where each span that is long enough begins
-    positions: Ints  # (N,) starts it offers: its length − the inputs of a sample
-    edges: Ints  # (N,) running sums of the weights
+    n_starts: Ints  # (N,) starts it offers: its length − the inputs of a sample
+    cumulative_weights: Ints  # (N,) running sums of the weights
 
-    def start(self, u: NDArray[np.float64], v: NDArray[np.float64]) -> Ints:
+    def sample_starts(self, u: NDArray[np.float64], v: NDArray[np.float64]) -> Ints:
         """Where samples begin, for u and v in [0, 1)."""
-        chosen = np.searchsorted(self.edges, np.floor(u * self.edges[-1]), side="right")
-        starts: Ints = self.starts[chosen] + np.floor(v * self.positions[chosen]).astype(np.int64)
+        chosen = np.searchsorted(self.cumulative_weights, np.floor(u * self.cumulative_weights[-1]), side="right")
+        starts: Ints = self.starts[chosen] + np.floor(v * self.n_starts[chosen]).astype(np.int64)
         return starts
 
-    def shares(self) -> NDArray[np.float64]:
+    def span_probabilities(self) -> NDArray[np.float64]:
         """How often each span is chosen."""
-        shares: NDArray[np.float64] = np.diff(self.edges, prepend=0) / self.edges[-1]
+        shares: NDArray[np.float64] = np.diff(self.cumulative_weights, prepend=0) / self.cumulative_weights[-1]
         return shares
 
 
-def by_document(spans: Spans, length: int) -> Sampler:
+def uniform_document_sampler(spans: Spans, length: int) -> WindowSampler:
     """Report A's: every document that holds a sample (length + 1 ids) is as likely as any other.
 
     The report asks for documents *longer* than length + 1; its own texts have none of exactly that length, and taking
     those too lets the smallest legal corpus train.
     """
-    enough, positions = _long_enough(spans, length)
-    return Sampler(enough.starts, positions, np.arange(1, len(positions) + 1))
+    enough, positions = _filter_long_spans(spans, length)
+    return WindowSampler(enough.starts, positions, np.arange(1, len(positions) + 1))
 
 
-def by_length(spans: Spans, length: int) -> Sampler:
+def uniform_position_sampler(spans: Spans, length: int) -> WindowSampler:
     """Every position of every document is as likely as any other."""
-    enough, positions = _long_enough(spans, length)
-    return Sampler(enough.starts, positions, np.cumsum(positions))
+    enough, positions = _filter_long_spans(spans, length)
+    return WindowSampler(enough.starts, positions, np.cumsum(positions))
 
 
-def _long_enough(spans: Spans, length: int) -> tuple[Spans, Ints]:
-    enough = spans.chosen(spans.lengths > length)
+def _filter_long_spans(spans: Spans, length: int) -> tuple[Spans, Ints]:
+    enough = spans.select(spans.lengths > length)
     if not len(enough.starts):
         longest = int(spans.lengths.max(initial=0))
         raise UsageError(
@@ -167,34 +169,34 @@ class Windows:
 
     length: int
     starts: Ints
-    first: Ints
-    last: Ints
+    scored_start: Ints
+    scored_end: Ints
 
     @property
-    def n(self) -> int:
+    def n_windows(self) -> int:
         return len(self.starts)
 
     @property
     def n_scored(self) -> int:
         """Targets that count, over all windows."""
-        return int((self.last - self.first).sum())
+        return int((self.scored_end - self.scored_start).sum())
 
 
-def overlapping(spans: Spans, length: int, stride: int = 1) -> Windows:
+def overlapping_windows(spans: Spans, length: int, stride: int = 1) -> Windows:
     """Every whole window at every `stride`-th start, all targets counted (report B: n − length of them)."""
-    enough, positions = _long_enough(spans, length)
-    starts = _chained(
+    enough, positions = _filter_long_spans(spans, length)
+    starts = _concatenate(
         begin + np.arange(0, n, stride) for begin, n in zip(enough.starts, positions, strict=True)
     )  # fmt: skip
     return Windows(length, starts, np.zeros_like(starts), np.full_like(starts, length))
 
 
-def consecutive(spans: Spans, length: int) -> Windows:
+def consecutive_windows(spans: Spans, length: int) -> Windows:
     """Windows side by side, the last of a span short (report C); every target counts once."""
-    return sliding(spans, length, length)
+    return sliding_windows(spans, length, length)
 
 
-def sliding(spans: Spans, length: int, stride: int) -> Windows:
+def sliding_windows(spans: Spans, length: int, stride: int) -> Windows:
     """Windows every `stride` ids; only targets that no earlier window had count, so each counts once.
 
     With a small stride almost every target is told from nearly `length` ids before it.
@@ -211,31 +213,31 @@ def sliding(spans: Spans, length: int, stride: int) -> Windows:
         last.append(np.minimum(length, n - offsets))
     if not starts:
         raise UsageError(
-            f"nothing to evaluate: {spans.n:,} token(s) in {len(spans.lengths):,} part(s), and a target needs a token "
+            f"nothing to evaluate: {spans.n_tokens:,} token(s) in {len(spans.lengths):,} part(s), and a target needs a token "
             "before it; make this part at least 2 tokens long"
         )
-    return Windows(length, _chained(starts), _chained(first), _chained(last))
+    return Windows(length, _concatenate(starts), _concatenate(first), _concatenate(last))
 
 
-def take(
-    ids: NDArray[Any], windows: Windows, which: NDArray[Any] | slice = slice(None)
+def gather_windows(
+    ids: NDArray[Any], windows: Windows, indices: NDArray[Any] | slice = slice(None)
 ) -> tuple[Ints, NDArray[np.bool_]]:
     """Tokens (N, length + 1), padded with 0 past the end, and the mask (N, length) of targets that count."""
     place = np.arange(windows.length + 1)
-    last = windows.last[which][:, None]
-    at = windows.starts[which][:, None] + np.minimum(place, last)
-    tokens = np.where(place <= last, ids[at], PAD).astype(np.int64)
-    return tokens, (place[:-1] >= windows.first[which][:, None]) & (place[:-1] < last)
+    last = windows.scored_end[indices][:, None]
+    at = windows.starts[indices][:, None] + np.minimum(place, last)
+    tokens = np.where(place <= last, ids[at], PAD_ID).astype(np.int64)
+    return tokens, (place[:-1] >= windows.scored_start[indices][:, None]) & (place[:-1] < last)
 
 
-def segments(sequences: Sequence[NDArray[Any]], length: int) -> tuple[Ints, Ints]:
+def pad_sequences(sequences: Sequence[NDArray[Any]], length: int) -> tuple[Ints, Ints]:
     """Report B's samples: each sequence padded with 0 or cut to `length`, and how many of its ids were kept."""
     kept = np.array([min(len(one), length) for one in sequences], dtype=np.int64)
-    rows = np.full((len(sequences), length), PAD, dtype=np.int64)
+    rows = np.full((len(sequences), length), PAD_ID, dtype=np.int64)
     for row, one, n in zip(rows, sequences, kept, strict=True):
         row[:n] = one[:n]
     return rows, kept
 
 
-def _chained(parts: Iterable[Ints]) -> Ints:
+def _concatenate(parts: Iterable[Ints]) -> Ints:
     return np.concatenate(list(parts))

@@ -24,33 +24,38 @@ from multiprocessing.synchronize import Event as SharedFlag
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from seedbed.engines.ahead import LOOK, Ahead, Piece
-from seedbed.engines.memory import keep_freed_memory
-from seedbed.records import Event, Stepped
+from seedbed.engines.malloc import keep_freed_heap
+from seedbed.engines.precompile import POLL_INTERVAL_SECONDS, PrecompileJob, PrecompilePool
+from seedbed.records import Event, StepEvent
 
-TICK = 0.5  # seconds between progress events that cross a process border
-NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "[CUDA]: out of memory", "STATUS_ALLOC_FAILED")
-EXTRA = 3  # lanes besides, for tasks that something was done ahead for: the longest are among them
-MOST_TURNS = 8  # of a long task while the shortest beside it has one
+PROGRESS_INTERVAL_SECONDS = 0.5  # seconds between progress events that cross a process border
+OUT_OF_MEMORY_MESSAGES = (
+    "can't allocate memory",
+    "CUDA error: out of memory",
+    "[CUDA]: out of memory",
+    "STATUS_ALLOC_FAILED",
+)
+EXTRA_SLOTS = 3  # lanes besides, for tasks that something was done ahead for: the longest are among them
+MAX_TIME_SLICES = 8  # of a long task while the shortest beside it has one
 
 
 @dataclass(frozen=True)
-class Failed:
+class JobFailure:
     """A job that ended with an error of its own; `no_memory` where it did not fit, as far as that can be told."""
 
     cause: str
     trace: str = ""
-    no_memory: bool = False
+    out_of_memory: bool = False
 
 
-Stop: TypeAlias = Callable[[], bool]  # looked at between updates
+ShouldStop: TypeAlias = Callable[[], bool]  # looked at between updates
 Job: TypeAlias = Any  # what `prepare` makes and `work` takes; it must be picklable
-Work: TypeAlias = Callable[[Job, Stop], Iterator[Event]]
-OnEvent: TypeAlias = Callable[[int, Event | Failed], None]
+JobFunction: TypeAlias = Callable[[Job, ShouldStop], Iterator[Event]]
+EventHandler: TypeAlias = Callable[[int, Event | JobFailure], None]
 
 
 @dataclass(frozen=True)
-class Task:
+class QueuedJob:
     """A job to do, prepared just before it starts; `alone`: while nothing else is done on this machine.
 
     `ahead` makes its start short where it was done before in any process; it must be picklable. `length` is how many
@@ -58,9 +63,9 @@ class Task:
     """
 
     prepare: Callable[[], Job]
-    alone: bool = False
-    ahead: Piece | None = None
-    length: int | None = None
+    exclusive: bool = False
+    precompile: PrecompileJob | None = None
+    n_time_slices: int | None = None
 
 
 def n_cores() -> int:
@@ -68,7 +73,7 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def process_age() -> float:
+def process_age_seconds() -> float:
     """Seconds since this process was started, as the system tells it; 0 where it does not."""
     stat = Path("/proc/self/stat")
     if not stat.exists():
@@ -83,203 +88,215 @@ def find_device() -> str:
 
 
 def run_jobs(
-    tasks: list[Task],
-    work: Work,
-    on_event: OnEvent,
+    jobs: list[QueuedJob],
+    run_job: JobFunction,
+    on_event: EventHandler,
     n_workers: int,
-    stop: Stop,
-    n_lanes: int = 1,
-    apart: bool = False,
+    should_stop: ShouldStop,
+    n_slots: int = 1,
+    force_workers: bool = False,
 ) -> None:
     """Does all tasks: in worker processes (`apart`: in any case), or here, `n_lanes` of them in turn."""
-    if apart or (n_workers > 1 and len(tasks) > 1):
-        _run_in_workers(tasks, work, on_event, n_workers, stop)
+    if force_workers or (n_workers > 1 and len(jobs) > 1):
+        _run_in_workers(jobs, run_job, on_event, n_workers, should_stop)
     else:
-        _run_here(tasks, work, on_event, n_lanes, stop)
+        _run_in_process(jobs, run_job, on_event, n_slots, should_stop)
 
 
-class _Queue:
+class _JobQueue:
     """Which task starts next: in their order those that are ready, and those that must be alone after all others."""
 
-    def __init__(self, tasks: list[Task], is_ready: Callable[[int], bool] = lambda _: True) -> None:
-        self._tasks, self._is_ready = tasks, is_ready
+    def __init__(self, jobs: list[QueuedJob], is_ready: Callable[[int], bool] = lambda _: True) -> None:
+        self._jobs, self._is_ready = jobs, is_ready
         self._started: set[int] = set()
-        self.extra = EXTRA
+        self.extra_slots = EXTRA_SLOTS
 
-    def waiting(self) -> list[int]:
+    def pending(self) -> list[int]:
         """The tasks that have not been started."""
-        return [number for number in range(len(self._tasks)) if number not in self._started]
+        return [number for number in range(len(self._jobs)) if number not in self._started]
 
-    def take(self, busy: Collection[int], room: int = 1) -> int | None:
+    def pop_ready(self, running: Collection[int], free_slots: int = 1) -> int | None:
         """A task to start beside those that are being done; None where there is none yet, or none any more.
 
         Where there is no room, but not too little either, one whose start was made short may: it has waited already.
         """
-        if room <= -self.extra or any(self._tasks[number].alone for number in busy):
+        if free_slots <= -self.extra_slots or any(self._jobs[number].exclusive for number in running):
             return None
-        waiting = self.waiting()
-        shared = [number for number in waiting if not self._tasks[number].alone]
-        fit = [number for number in shared if self._is_ready(number)] if shared else [] if busy else waiting
-        if room <= 0:
-            fit = [number for number in fit if self._tasks[number].ahead is not None]
+        waiting = self.pending()
+        shared = [number for number in waiting if not self._jobs[number].exclusive]
+        fit = [number for number in shared if self._is_ready(number)] if shared else [] if running else waiting
+        if free_slots <= 0:
+            fit = [number for number in fit if self._jobs[number].precompile is not None]
         if not fit:
             return None
         self._started.add(fit[0])
         return fit[0]
 
 
-def _run_here(tasks: list[Task], work: Work, on_event: OnEvent, n_lanes: int, stop: Stop) -> None:
+def _run_in_process(
+    jobs: list[QueuedJob], run_job: JobFunction, on_event: EventHandler, n_slots: int, should_stop: ShouldStop
+) -> None:
     """Takes turns between lanes: each turn queues one update on the device, so lanes with own streams overlap there.
 
     Where one did not fit into memory beside others, there are no more lanes from then on than those others have.
     """
     lanes: dict[int, Iterator[Event]] = {}
-    with Ahead(_pieces(tasks), most=max(1, n_cores() // 4)) as ahead:
-        queue = _Queue(tasks, ahead.is_ready)
-        if n_lanes == 1:
-            queue.extra = 0  # there is no room for two
+    with PrecompilePool(_precompile_jobs(jobs), max_processes=max(1, n_cores() // 4)) as ahead:
+        queue = _JobQueue(jobs, ahead.is_ready)
+        if n_slots == 1:
+            queue.extra_slots = 0  # there is no room for two
         while True:
-            ahead.go_on()
-            while not stop() and (number := queue.take(lanes, n_lanes - len(lanes))) is not None:
-                lanes[number] = work(tasks[number].prepare(), stop)
+            ahead.poll()
+            while not should_stop() and (number := queue.pop_ready(lanes, n_slots - len(lanes))) is not None:
+                lanes[number] = run_job(jobs[number].prepare(), should_stop)
             if not lanes:
-                if not queue.waiting() or stop():
+                if not queue.pending() or should_stop():
                     return
-                time.sleep(LOOK)  # until what is done ahead has ended
-            for number in _turns(tasks, lanes):
-                if number in lanes and _lacks_memory(_give_turn(lanes, number, on_event)) and lanes:
-                    n_lanes, queue.extra = min(n_lanes, len(lanes)), 0
+                time.sleep(POLL_INTERVAL_SECONDS)  # until what is done ahead has ended
+            for number in _next_time_slices(jobs, lanes):
+                if number in lanes and _failed_for_memory(_run_time_slice(lanes, number, on_event)) and lanes:
+                    n_slots, queue.extra_slots = min(n_slots, len(lanes)), 0
 
 
-def _turns(tasks: Sequence[Task], lanes: Collection[int]) -> list[int]:
+def _next_time_slices(jobs: Sequence[QueuedJob], running: Collection[int]) -> list[int]:
     """Whose turns are next: each one's once, or as many times as a task is longer than the shortest of them."""
-    lengths = {number: length for number in lanes if (length := tasks[number].length) is not None}
+    lengths = {number: length for number in running if (length := jobs[number].n_time_slices) is not None}
     least = max(1, min(lengths.values(), default=1))
-    shares = {number: min(MOST_TURNS, round(lengths.get(number, least) / least)) for number in lanes}
+    shares = {number: min(MAX_TIME_SLICES, round(lengths.get(number, least) / least)) for number in running}
     return [number for number, share in shares.items() for _ in range(max(1, share))]
 
 
-def _pieces(tasks: Sequence[Task]) -> dict[int, Piece]:
+def _precompile_jobs(jobs: Sequence[QueuedJob]) -> dict[int, PrecompileJob]:
     """What is done ahead, by task; where all that share the lanes need it, the first does it itself at once."""
-    shared = [number for number, task in enumerate(tasks) if not task.alone]
-    due = {number: piece for number in shared if (piece := tasks[number].ahead) is not None}
+    shared = [number for number, task in enumerate(jobs) if not task.exclusive]
+    due = {number: piece for number in shared if (piece := jobs[number].precompile) is not None}
     if len(due) == len(shared):
         due.pop(next(iter(due), -1), None)
     return due
 
 
-def _give_turn(lanes: dict[int, Iterator[Event]], number: int, on_event: OnEvent) -> Event | Failed | None:
-    event: Event | Failed | None
+def _run_time_slice(
+    running: dict[int, Iterator[Event]], job_index: int, on_event: EventHandler
+) -> Event | JobFailure | None:
+    event: Event | JobFailure | None
     try:
-        event = next(lanes[number], None)
+        event = next(running[job_index], None)
     except Exception as error:  # what training raised; what on_event raises is not caught
-        event = failure(error)
-    if event is None or isinstance(event, Failed):
-        del lanes[number]
-    if _lacks_memory(event):
-        _give_back()
+        event = make_failure(error)
+    if event is None or isinstance(event, JobFailure):
+        del running[job_index]
+    if _failed_for_memory(event):
+        _release_memory()
     if event is not None:
-        on_event(number, event)
+        on_event(job_index, event)
     return event
 
 
-def _give_back() -> None:
+def _release_memory() -> None:
     """Frees what a job held of the device, also for libraries that do not ask torch, before the next one asks."""
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 
 
-def _lacks_memory(event: Event | Failed | None) -> bool:
-    return isinstance(event, Failed) and event.no_memory
+def _failed_for_memory(event: Event | JobFailure | None) -> bool:
+    return isinstance(event, JobFailure) and event.out_of_memory
 
 
-def _run_in_workers(tasks: list[Task], work: Work, on_event: OnEvent, n_workers: int, stop: Stop) -> None:
+def _run_in_workers(
+    jobs: list[QueuedJob], run_job: JobFunction, on_event: EventHandler, n_workers: int, should_stop: ShouldStop
+) -> None:
     context = mp.get_context("spawn")  # fresh interpreters: a fork would copy threads and open stores
     flag = context.Event()
-    queue, workers = _Queue(tasks), list[_Worker]()
+    queue, workers = _JobQueue(jobs), list[_Worker]()
     try:
         while True:
-            while not stop() and _start_next(queue, tasks, workers, n_workers, lambda: _Worker(context, work, flag)):
+            while not should_stop() and _start_next_job(
+                queue, jobs, workers, n_workers, lambda: _Worker(context, run_job, flag)
+            ):
                 pass
-            busy = [worker for worker in workers if worker.number is not None]
+            busy = [worker for worker in workers if worker.job_index is not None]
             if not busy:
                 return
-            ready = wait([worker.pipe for worker in busy], timeout=TICK)
-            if stop():
+            ready = wait([worker.pipe for worker in busy], timeout=PROGRESS_INTERVAL_SECONDS)
+            if should_stop():
                 flag.set()
             for worker in busy:
                 if worker.pipe in ready:
-                    worker.deliver(on_event)
+                    worker.forward_message(on_event)
     finally:
         for worker in workers:
-            worker.end()
+            worker.terminate()
 
 
-def _start_next(
-    queue: _Queue, tasks: list[Task], workers: list[_Worker], n_workers: int, hire: Callable[[], _Worker]
+def _start_next_job(
+    queue: _JobQueue, jobs: list[QueuedJob], workers: list[_Worker], n_workers: int, make_worker: Callable[[], _Worker]
 ) -> bool:
     """Gives one more task to an idle or a new worker; says whether there was one to give."""
-    idle = [worker for worker in workers if worker.number is None]
-    busy = [worker.number for worker in workers if worker.number is not None]
-    number = queue.take(busy) if idle or len(workers) < n_workers else None
+    idle = [worker for worker in workers if worker.job_index is None]
+    busy = [worker.job_index for worker in workers if worker.job_index is not None]
+    number = queue.pop_ready(busy) if idle or len(workers) < n_workers else None
     if number is None:
         return False
     if not idle:
-        workers.append(hire())
-    (idle or workers)[-1].start(number, tasks[number].prepare)
+        workers.append(make_worker())
+    (idle or workers)[-1].start(number, jobs[number].prepare)
     return True
 
 
 class _Worker:
     """One process and the job it is busy with."""
 
-    def __init__(self, context: Any, work: Work, stop: SharedFlag) -> None:
-        self.number: int | None = None
-        self._context, self._work, self._stop = context, work, stop
-        self._open()
+    def __init__(self, context: Any, run_job: JobFunction, stop_flag: SharedFlag) -> None:
+        self.job_index: int | None = None
+        self._context, self._run_job, self._stop_flag = context, run_job, stop_flag
+        self._spawn_process()
 
-    def _open(self) -> None:
+    def _spawn_process(self) -> None:
         self.pipe, theirs = self._context.Pipe()
-        self._process = self._context.Process(target=_serve, args=(theirs, self._work, self._stop), daemon=True)
+        self._process = self._context.Process(
+            target=_worker_main, args=(theirs, self._run_job, self._stop_flag), daemon=True
+        )
         self._process.start()
         theirs.close()
 
-    def start(self, number: int, prepare: Callable[[], Job]) -> None:
+    def start(self, job_index: int, prepare: Callable[[], Job]) -> None:
         self.pipe.send(prepare())
-        self.number = number
+        self.job_index = job_index
 
-    def deliver(self, on_event: OnEvent) -> None:
+    def forward_message(self, on_event: EventHandler) -> None:
         """Hands on one message; the worker is free again after the last one of its job."""
-        number = self.number
+        number = self.job_index
         assert number is not None
         try:
             message = self.pipe.recv()
         except (EOFError, OSError):
             self._process.join()
             killed = self._process.exitcode == -signal.SIGKILL
-            message = Failed(f"its worker process died ({_ending(self._process.exitcode)})", no_memory=killed)
-            self._open()
-        if message is None or isinstance(message, Failed):
-            self.number = None
+            message = JobFailure(
+                f"its worker process died ({_format_exit_code(self._process.exitcode)})", out_of_memory=killed
+            )
+            self._spawn_process()
+        if message is None or isinstance(message, JobFailure):
+            self.job_index = None
         if message is not None:
             on_event(number, message)
 
-    def end(self) -> None:
+    def terminate(self) -> None:
         self.pipe.close()
         self._process.terminate()
         self._process.join()
 
 
-def _serve(pipe: Connection, work: Work, stop: SharedFlag) -> None:
+def _worker_main(pipe: Connection, run_job: JobFunction, stop_flag: SharedFlag) -> None:
     """The worker's life: take a job, send its events, send None; ends when the pipe does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    keep_freed_memory()
+    keep_freed_heap()
     while True:
         try:
             job = pipe.recv()
-            _send_events(pipe, work(job, stop.is_set))
+            _send_events(pipe, run_job(job, stop_flag.is_set))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
 
@@ -288,25 +305,25 @@ def _send_events(pipe: Connection, events: Iterator[Event]) -> None:
     last_tick = 0.0
     try:
         for event in events:
-            if isinstance(event, Stepped):
-                if time.monotonic() - last_tick < TICK:
+            if isinstance(event, StepEvent):
+                if time.monotonic() - last_tick < PROGRESS_INTERVAL_SECONDS:
                     continue
                 last_tick = time.monotonic()
             pipe.send(event)
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception as error:
-        pipe.send(failure(error))
+        pipe.send(make_failure(error))
         return
     pipe.send(None)
 
 
-def failure(error: Exception) -> Failed:
+def make_failure(error: Exception) -> JobFailure:
     """What a job raised, as it is told; to be called while the error is being handled."""
-    return Failed(_in_one_line(error), traceback.format_exc(), _is_no_memory(error))
+    return JobFailure(_format_error(error), traceback.format_exc(), _is_memory_error(error))
 
 
-def _is_no_memory(error: BaseException | None) -> bool:
+def _is_memory_error(error: BaseException | None) -> bool:
     """A refusal of memory, or what one led to; torch's class is known by its name, since torch is not imported here.
 
     Libraries on a GPU that find none left say so in their own words.
@@ -314,15 +331,17 @@ def _is_no_memory(error: BaseException | None) -> bool:
     if error is None:
         return False
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    refused = bool(kinds & {"MemoryError", "OutOfMemoryError"}) or any(said in str(error) for said in NO_MEMORY)
-    return refused or _is_no_memory(error.__cause__ or error.__context__)
+    refused = bool(kinds & {"MemoryError", "OutOfMemoryError"}) or any(
+        said in str(error) for said in OUT_OF_MEMORY_MESSAGES
+    )
+    return refused or _is_memory_error(error.__cause__ or error.__context__)
 
 
-def _in_one_line(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def _ending(code: int | None) -> str:
+def _format_exit_code(code: int | None) -> str:
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         return f"{name}, perhaps out of memory" if name == "SIGKILL" else name

@@ -11,15 +11,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seedbed.engines.graphics import graphics, graphics_memory
-from seedbed.engines.local import EXTRA, find_device, n_cores
+from seedbed.engines.local import EXTRA_SLOTS, find_device, n_cores
+from seedbed.engines.nvml import gpu_memory_bytes, gpu_name
 from seedbed.records import Pack, Placement
-from seedbed.study.pack import Room, ShapeKey
+from seedbed.study.pack import Capacity, ShapeKey
 
-CPU_PACK = 24 * 2**20  # bytes; beyond the cache, stacking on a CPU gains nothing (docs/log.md)
-GPU_PACK = 6 * 2**30  # with all lanes full of such packs 72 GiB, besides those that are compiled ahead meanwhile
-GPU_LANES = 12  # packs that share a GPU at a time, each on its own stream
-USABLE = 0.8  # of a GPU's memory; the rest is the driver's, the libraries', and what predictions miss
+MAX_CPU_PACK_BYTES = 24 * 2**20  # bytes; beyond the cache, stacking on a CPU gains nothing (docs/log.md)
+MAX_GPU_PACK_BYTES = (
+    6 * 2**30
+)  # with all lanes full of such packs 72 GiB, besides those that are compiled ahead meanwhile
+MAX_GPU_SLOTS = 12  # packs that share a GPU at a time, each on its own stream
+USABLE_GPU_MEMORY_FRACTION = (
+    0.8  # of a GPU's memory; the rest is the driver's, the libraries', and what predictions miss
+)
 
 
 @dataclass(frozen=True)
@@ -28,64 +32,69 @@ class Machine:
 
     device: str
     n_workers: int
-    engine: str | None = None  # None: chosen for each pack
-    workers_asked: bool = True  # else what packs started with counts when they go on
-    memory: int | None = None  # bytes of a GPU that packs may hold together; None: not known, taken for plenty
-    lanes: int = GPU_LANES
+    mode: str | None = None  # None: chosen for each pack
+    workers_requested: bool = True  # else what packs started with counts when they go on
+    memory_bytes: int | None = None  # bytes of a GPU that packs may hold together; None: not known, taken for plenty
+    max_slots: int = MAX_GPU_SLOTS
 
     @classmethod
-    def here(cls, device: str | None = None, n_workers: int | None = None, engine: str | None = None) -> Machine:
+    def detect(cls, device: str | None = None, n_workers: int | None = None, mode: str | None = None) -> Machine:
         """This machine, as found or as asked for; a GPU has one worker, a CPU one for each core."""
         device = device or find_device()
         found = n_workers or (n_cores() if device == "cpu" else 1)
-        memory = None if device == "cpu" else graphics_memory()
-        usable = None if memory is None else int(USABLE * memory)
-        return cls(device, found, engine, workers_asked=n_workers is not None, memory=usable)
+        memory = None if device == "cpu" else gpu_memory_bytes()
+        usable = None if memory is None else int(USABLE_GPU_MEMORY_FRACTION * memory)
+        return cls(device, found, mode, workers_requested=n_workers is not None, memory_bytes=usable)
 
-    def fitted(self, packs: Iterable[Pack]) -> Machine:
+    def fit_slots(self, packs: Iterable[Pack]) -> Machine:
         """This machine with as many lanes as have room for the largest of these packs side by side."""
-        if self.memory is None:
+        if self.memory_bytes is None:
             return self
-        sizes = sorted((pack.bytes for pack in packs if not pack.runs[0].settings.train.alone), reverse=True)
-        fits = (n for n in range(self.lanes, 1, -1) if sum(sizes[: n + EXTRA]) <= self.memory)
-        return replace(self, lanes=next(fits, 1))
+        sizes = sorted((pack.bytes for pack in packs if not pack.runs[0].settings.train.exclusive), reverse=True)
+        fits = (n for n in range(self.max_slots, 1, -1) if sum(sizes[: n + EXTRA_SLOTS]) <= self.memory_bytes)
+        return replace(self, max_slots=next(fits, 1))
 
     @property
-    def n_lanes(self) -> int:
+    def n_slots(self) -> int:
         """Packs that one process trains in turn."""
-        return 1 if self.device == "cpu" else self.lanes
+        return 1 if self.device == "cpu" else self.max_slots
 
     @property
-    def n_side_by_side(self) -> int:
+    def n_concurrent_packs(self) -> int:
         """Packs that train at a time, in all processes together."""
-        return self.n_workers * self.n_lanes
+        return self.n_workers * self.n_slots
 
-    def room(self, stacked: Mapping[ShapeKey, int] | None = None) -> Room:
+    def capacity(self, max_runs_by_shape: Mapping[ShapeKey, int] | None = None) -> Capacity:
         """Limits of packs; `stacked` are those of shapes for which it was measured how many runs pay."""
         if self.device == "cpu":
-            return Room(max_bytes=CPU_PACK, max_runs=64, min_packs=self.n_workers, stacked=stacked or {})
-        largest = GPU_PACK if self.memory is None else min(GPU_PACK, self.memory // 2)
-        return Room(max_bytes=largest, max_runs=512, min_packs=1)
+            return Capacity(
+                max_bytes=MAX_CPU_PACK_BYTES,
+                max_runs=64,
+                min_packs=self.n_workers,
+                measured_max_runs=max_runs_by_shape or {},
+            )
+        largest = MAX_GPU_PACK_BYTES if self.memory_bytes is None else min(MAX_GPU_PACK_BYTES, self.memory_bytes // 2)
+        return Capacity(max_bytes=largest, max_runs=512, min_packs=1)
 
-    def placement(self, pack: Pack, n_packs: int) -> Placement:
+    def default_placement(self, pack: Pack, n_packs: int) -> Placement:
         """Single-threaded workers when there are packs for all of them; else a pack may use the idle cores.
 
         On a GPU the whole update is one graph; `choice.py` knows where compiling it first pays.
         """
-        alone = pack.runs[0].settings.train.alone
-        side_by_side = 1 if alone else min(self.n_side_by_side, max(1, n_packs))
+        alone = pack.runs[0].settings.train.exclusive
+        side_by_side = 1 if alone else min(self.n_concurrent_packs, max(1, n_packs))
         threads = max(1, n_cores() // side_by_side) if self.device == "cpu" else 1
-        engine = self.engine or ("plain" if self.device == "cpu" else "graph")
-        return Placement(self.device, threads, engine, workers=side_by_side, alone=alone)
+        engine = self.mode or ("plain" if self.device == "cpu" else "graph")
+        return Placement(self.device, threads, engine, workers=side_by_side, exclusive=alone)
 
 
 def machine_name(device: str) -> str:
     """The processor with its cores, and the GPU where that is used: rates of one are not those of another."""
-    name = f"{processor()} × {n_cores()}"
-    return name if device == "cpu" else f"{graphics()}, {name}"
+    name = f"{processor_name()} × {n_cores()}"
+    return name if device == "cpu" else f"{gpu_name()}, {name}"
 
 
-def processor() -> str:
+def processor_name() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())

@@ -16,48 +16,54 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from seedbed.draws import device_keys, halves
-from seedbed.models.constants import keeps_constants, triangle, unit_rows
-from seedbed.models.maps import lowers, map_runs
-from seedbed.models.products import map_rows, suits
+from seedbed.models.batched_linear import batched_linear, use_bf16_copy
+from seedbed.models.cached_masks import cached_causal_mask, cached_identity, should_cache
+from seedbed.models.onednn_linear import onednn_linear, should_use_onednn
+from seedbed.rng import device_keys, random_int16
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 Positions: TypeAlias = slice | Int[Tensor, "R B K"] | None  # which positions are wanted; None: all
 
-SHORT = 16  # up to this many source positions, multiply-and-sum beats a fused attention kernel (docs/log.md)
-FEW = 256  # up to this many rows, picking by a matrix product beats gathering on a GPU, whose gradient needs atomics
+SHORT_ATTENTION_POSITIONS = (
+    16  # up to this many source positions, multiply-and-sum beats a fused attention kernel (docs/log.md)
+)
+MAX_ONE_HOT_ROWS = (
+    256  # up to this many rows, picking by a matrix product beats gathering on a GPU, whose gradient needs atomics
+)
 HAS_TRITON = find_spec("triton") is not None  # it comes with torch where torch is made for GPUs
 
 
-def parameter(*shape: int) -> nn.Parameter:
+def meta_parameter(*shape: int) -> nn.Parameter:
     """A parameter of one run; it has no storage until a Bank gives it some."""
     return nn.Parameter(torch.empty(1, *shape, device="meta"))
 
 
-def _add_table(module: nn.Module, n: int, dim: int, frozen: bool) -> None:
+def _register_table(module: nn.Module, n: int, dim: int, frozen: bool) -> None:
     if frozen:
         module.register_buffer("weight", torch.empty(1, n, dim, device="meta"), persistent=False)
     else:
-        module.register_parameter("weight", parameter(n, dim))
+        module.register_parameter("weight", meta_parameter(n, dim))
 
 
 def linear(
     x: Float[Tensor, "R *n D"],
     weight: Float[Tensor, "R E D"],
     bias: Float[Tensor, "R E"] | None,
-    low: Float[Tensor, "R E D"] | None = None,
+    bf16_weight: Float[Tensor, "R E D"] | None = None,
 ) -> Tensor:
     """Each run's own affine map of the last axis; `low` are the same weights in 16 bits, for where those are used."""
-    if low is not None and lowers(x, weight, bias):
-        mapped = map_runs(x.reshape(len(weight), -1, x.shape[-1]).to(low.dtype), weight, low).view(*x.shape[:-1], -1)
+    if bf16_weight is not None and use_bf16_copy(x, weight, bias):
+        mapped = batched_linear(
+            x.reshape(len(weight), -1, x.shape[-1]).to(bf16_weight.dtype), weight, bf16_weight
+        ).view(*x.shape[:-1], -1)
         return mapped if bias is None else mapped + bias.view(len(bias), *[1] * (x.ndim - 2), -1)
     if len(weight) == 1:
         own = weight.squeeze(0), None if bias is None else bias.squeeze(0)  # indexing would copy the whole gradient
-        return map_rows(x, *own) if suits(x, own[0]) else F.linear(x, *own)
+        return onednn_linear(x, *own) if should_use_onednn(x, own[0]) else F.linear(x, *own)
     flat = x.reshape(len(weight), -1, x.shape[-1])
     if x.is_cuda:
         kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
-        mapped = map_runs(flat.to(kind), weight.to(kind))
+        mapped = batched_linear(flat.to(kind), weight.to(kind))
         mapped = mapped if bias is None else mapped + bias[:, None]  # it would first be copied over the whole output
     elif bias is None:
         mapped = flat @ weight.mT
@@ -69,29 +75,29 @@ def linear(
 class Linear(nn.Module):
     """An affine map, or several of one input side by side (`parts`: queries, keys and values; the gates of a cell)."""
 
-    def __init__(self, d_in: int, d_out: int, bias: bool = True, parts: int = 1) -> None:
+    def __init__(self, d_in: int, d_out: int, bias: bool = True, n_parts: int = 1) -> None:
         super().__init__()
-        self.d_in, self.parts = d_in, parts
-        self.weight = parameter(d_out, d_in)
-        self.bias = parameter(d_out) if bias else None
-        self.low: Tensor | None = None  # the weight in 16 bits, where a bank keeps it (`Bank.lower`)
+        self.d_in, self.n_parts = d_in, n_parts
+        self.weight = meta_parameter(d_out, d_in)
+        self.bias = meta_parameter(d_out) if bias else None
+        self.bf16_weight: Tensor | None = None  # the weight in 16 bits, where a bank keeps it (`Bank.lower`)
 
     def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
         """The map, or only the given rows of its output."""
         if rows is None:
-            return linear(x, self.weight, self.bias, self.low)
-        own = (None if held is None else held[:, rows] for held in (self.bias, self.low))
+            return linear(x, self.weight, self.bias, self.bf16_weight)
+        own = (None if held is None else held[:, rows] for held in (self.bias, self.bf16_weight))
         return linear(x, self.weight[:, rows], *own)
 
-    def each(self, inputs: Sequence[Tensor], rows: Sequence[int]) -> list[Tensor]:
+    def forward_split(self, inputs: Sequence[Tensor], split_sizes: Sequence[int]) -> list[Tensor]:
         """Of every input its own rows of the output, as many as are given for it: in order, and all there are."""
-        held = (self.weight, self.bias, self.low)
-        parts = ([None] * len(rows) if one is None else one.split(list(rows), dim=1) for one in held)
+        held = (self.weight, self.bias, self.bf16_weight)
+        parts = ([None] * len(split_sizes) if one is None else one.split(list(split_sizes), dim=1) for one in held)
         return [linear(x, *own) for x, *own in zip(inputs, *parts, strict=True)]
 
-    def product(self, x: Tensor) -> Tensor:
+    def forward_without_bias(self, x: Tensor) -> Tensor:
         """The map without its bias."""
-        return linear(x, self.weight, None, self.low)
+        return linear(x, self.weight, None, self.bf16_weight)
 
 
 class Embedding(nn.Module):
@@ -102,31 +108,31 @@ class Embedding(nn.Module):
 
     weight: Tensor
 
-    def __init__(self, n: int, dim: int, padding: int | None = None, frozen: bool = False) -> None:
+    def __init__(self, n: int, dim: int, padding_idx: int | None = None, frozen: bool = False) -> None:
         super().__init__()
-        _add_table(self, n, dim, frozen)
-        self.padding = padding
+        _register_table(self, n, dim, frozen)
+        self.padding_idx = padding_idx
 
     def forward(self, tokens: Int[Tensor, "R B T"]) -> Float[Tensor, "R B T D"]:
         n_runs, n, _ = self.weight.shape
-        if tokens.is_cuda and n <= FEW:
-            return graft(self.weight, one_hot(tokens.flatten(1), n, self.weight.dtype)).view(*tokens.shape, -1)
+        if tokens.is_cuda and n <= MAX_ONE_HOT_ROWS:
+            return gather_rows(self.weight, one_hot(tokens.flatten(1), n, self.weight.dtype)).view(*tokens.shape, -1)
         first_row = torch.arange(n_runs, device=tokens.device)[:, None, None] * n
         return F.embedding(tokens + first_row, self.weight.reshape(n_runs * n, -1))
 
 
-class Output(nn.Module):
+class OutputLayer(nn.Module):
     """The map to logits, with its own matrix or with the token table's (tied)."""
 
-    def __init__(self, dim: int, vocabulary: int, bias: bool, table: Embedding | None = None) -> None:
+    def __init__(self, dim: int, vocabulary: int, bias: bool, tied_embedding: Embedding | None = None) -> None:
         super().__init__()
         self.d_in = dim
-        self.weight = parameter(vocabulary, dim) if table is None else None
-        self.bias = parameter(vocabulary) if bias else None
-        self._table = (table,)  # in a tuple, so that the table is not a part of this module too
+        self.weight = meta_parameter(vocabulary, dim) if tied_embedding is None else None
+        self.bias = meta_parameter(vocabulary) if bias else None
+        self._tied_embedding = (tied_embedding,)  # in a tuple, so that the table is not a part of this module too
 
     def forward(self, x: Tensor) -> Tensor:
-        (table,) = self._table
+        (table,) = self._tied_embedding
         weight = self.weight if table is None else table.weight
         assert weight is not None
         if self.bias is None or len(weight) == len(self.bias):
@@ -134,14 +140,14 @@ class Output(nn.Module):
         return linear(x, weight, None) + self.bias[:, None, None]  # a frozen table is one for all runs, a bias is not
 
 
-class PositionTable(nn.Module):
+class PositionEmbedding(nn.Module):
     """A vector for each position, learned or frozen."""
 
     weight: Tensor
 
     def __init__(self, n: int, dim: int, frozen: bool = False) -> None:
         super().__init__()
-        _add_table(self, n, dim, frozen)
+        _register_table(self, n, dim, frozen)
 
     def forward(self, x: Float[Tensor, "R B T D"], start: int = 0) -> Float[Tensor, "R B T D"]:
         return x + self.weight[:, None, start : start + x.shape[2]]
@@ -152,7 +158,7 @@ class LayerNorm(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.weight, self.bias = parameter(dim), parameter(dim)
+        self.weight, self.bias = meta_parameter(dim), meta_parameter(dim)
 
     def forward(self, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T D"]:
         dim = x.shape[-1]
@@ -174,10 +180,10 @@ class BatchNorm(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.weight, self.bias = parameter(dim), parameter(dim)
+        self.weight, self.bias = meta_parameter(dim), meta_parameter(dim)
         self.dim = dim
 
-    def prepare(self, n_runs: int, device: torch.device, dtype: torch.dtype) -> None:
+    def init_running_stats(self, n_runs: int, device: torch.device, dtype: torch.dtype) -> None:
         """Gives every run its own statistics."""
         self.register_buffer("mean", torch.zeros(n_runs, self.dim, device=device, dtype=dtype))
         self.register_buffer("variance", torch.ones(n_runs, self.dim, device=device, dtype=dtype))
@@ -200,7 +206,7 @@ class BatchNorm(nn.Module):
         return mean, variance
 
 
-def statistics(model: nn.Module) -> dict[str, Float[Tensor, "R *n"]]:
+def running_stats(model: nn.Module) -> dict[str, Float[Tensor, "R *n"]]:
     """What a pack's layers learn without gradients, by name: BatchNorm's running means and variances."""
     found = [(name, module) for name, module in model.named_modules() if isinstance(module, BatchNorm)]
     return {f"{name}.{leaf}": held for name, module in found for leaf, held in module.named_buffers()}
@@ -215,15 +221,15 @@ class Dropout(nn.Module):
 
     thresholds: Int[Tensor, "R 1"] | None = None  # of the 16-bit numbers; None: no run drops anything
 
-    def __init__(self, dial: str = "dropout") -> None:
+    def __init__(self, setting: str = "dropout") -> None:
         super().__init__()
-        self.dial = dial
+        self.setting = setting
 
     @property
-    def drops(self) -> bool:
+    def is_active(self) -> bool:
         return self.training and self.thresholds is not None
 
-    def prepare(self, rates: Sequence[float], seeds: Sequence[int], stream: str, step: Int[Tensor, "1"]) -> None:
+    def configure(self, rates: Sequence[float], seeds: Sequence[int], stream: str, step: Int[Tensor, "1"]) -> None:
         """Binds the pack's rates and streams; `step` is the trainer's counter, read anew at each draw."""
         if not any(rates):
             self.thresholds = None
@@ -237,62 +243,62 @@ class Dropout(nn.Module):
         """The entries that stay, scaled; in an update they are numbered from `n_before` on (from the next even one)."""
         if self.thresholds is None or not self.training:
             return x
-        kept = halves(self.keys, self.step, x[0].numel(), -(-n_before // 2)) >= self.thresholds
+        kept = random_int16(self.keys, self.step, x[0].numel(), -(-n_before // 2)) >= self.thresholds
         return x * kept.to(x.dtype).mul_(self.scales).view_as(x)
 
 
 def one_hot(index: Int[Tensor, "R B"], n: int, dtype: torch.dtype) -> Float[Tensor, "R B n"]:
     """Which of n rows each sample picks; on a GPU with empty columns up to a multiple of 8, as fast products need."""
     columns = -(-n // 8) * 8 if index.is_cuda else n
-    if keeps_constants(index.device) and columns <= FEW:
-        return F.embedding(index, unit_rows(columns, index.device)).to(dtype)
+    if should_cache(index.device) and columns <= MAX_ONE_HOT_ROWS:
+        return F.embedding(index, cached_identity(columns, index.device)).to(dtype)
     return (index[..., None] == torch.arange(columns, device=index.device)).to(dtype)
 
 
-def graft(values: Float[Tensor, "R U *n"], rows: Float[Tensor, "R B U"]) -> Float[Tensor, "R B *n"]:
+def gather_rows(values: Float[Tensor, "R U *n"], one_hot_rows: Float[Tensor, "R B U"]) -> Float[Tensor, "R B *n"]:
     """The row that each sample picks, as a matrix product: exact, and its gradient is one too, without atomics."""
     table = values.flatten(2)
-    if table.shape[1] < rows.shape[2]:
-        table = F.pad(table, (0, 0, 0, rows.shape[2] - table.shape[1]))
-    picked = rows @ table
-    return picked.view(*rows.shape[:2], *values.shape[2:])
+    if table.shape[1] < one_hot_rows.shape[2]:
+        table = F.pad(table, (0, 0, 0, one_hot_rows.shape[2] - table.shape[1]))
+    picked = one_hot_rows @ table
+    return picked.view(*one_hot_rows.shape[:2], *values.shape[2:])
 
 
-def take(x: Float[Tensor, "R B T D"], at: Positions) -> Float[Tensor, "R B K D"]:
+def select_positions(x: Float[Tensor, "R B T D"], positions: Positions) -> Float[Tensor, "R B K D"]:
     """The wanted positions of a sequence."""
-    if at is None:
+    if positions is None:
         return x
-    if isinstance(at, slice):
-        return x[:, :, at]
-    return x.gather(2, at[..., None].expand(*at.shape, x.shape[-1]))
+    if isinstance(positions, slice):
+        return x[:, :, positions]
+    return x.gather(2, positions[..., None].expand(*positions.shape, x.shape[-1]))
 
 
-def visible(at: Positions, n: int, device: torch.device, n_past: int = 0) -> Bool[Tensor, "... K S"]:
+def causal_mask(positions: Positions, n: int, device: torch.device, n_past: int = 0) -> Bool[Tensor, "... K S"]:
     """Which source positions each wanted one of n may look at: itself, those before, and all n_past remembered ones."""
-    if n_past + n <= SHORT and not isinstance(at, Tensor) and keeps_constants(device):
-        return triangle(range(n)[at or slice(None)], n, n_past, device)
+    if n_past + n <= SHORT_ATTENTION_POSITIONS and not isinstance(positions, Tensor) and should_cache(device):
+        return cached_causal_mask(range(n)[positions or slice(None)], n, n_past, device)
     source = torch.arange(-n_past, n, device=device)
     new = source[n_past:]
-    where = new if at is None else new[at] if isinstance(at, slice) else at
+    where = new if positions is None else new[positions] if isinstance(positions, slice) else positions
     return where[..., None] >= source
 
 
-def places(at: Positions, n: int, device: torch.device, n_past: int = 0) -> Int[Tensor, "... K"]:
+def absolute_positions(positions: Positions, n: int, device: torch.device, n_past: int = 0) -> Int[Tensor, "... K"]:
     """Where each wanted one of n positions stands, counted from the first remembered one."""
     new = torch.arange(n_past, n_past + n, device=device)
-    return new if at is None else new[at] if isinstance(at, slice) else at + n_past
+    return new if positions is None else new[positions] if isinstance(positions, slice) else positions + n_past
 
 
-def join(past: Float[Tensor, "R B S *n"] | None, new: Float[Tensor, "R B T *n"]) -> Tensor:
+def append_past(past: Float[Tensor, "R B S *n"] | None, new: Float[Tensor, "R B T *n"]) -> Tensor:
     """What is remembered, then what is new, along time."""
     return new if past is None else torch.cat([past.to(new.dtype), new], dim=2)
 
 
-def attend(
+def attention(
     query: Float[Tensor, "R B T H K"],
     key: Float[Tensor, "R B S H K"],
     value: Float[Tensor, "R B S H K"],
-    seen: Bool[Tensor, "... T S"],
+    mask: Bool[Tensor, "... T S"],
     bias: Float[Tensor, "... T S H"] | None = None,
     causal: bool | None = None,
 ) -> Float[Tensor, "R B T H K"]:
@@ -301,57 +307,57 @@ def attend(
     `causal` tells what is seen in a word, so that a kernel that has it built in need not read it: all positions up to
     one's own (True) or all there are (False); None: as `seen` says.
     """
-    if key.shape[2] <= SHORT:
-        if bias is None and _fuses_tiny(query, key, value):
-            from seedbed.models.kernels.tiny import tiny_attention
+    if key.shape[2] <= SHORT_ATTENTION_POSITIONS:
+        if bias is None and _can_use_tiny_attention(query, key, value):
+            from seedbed.models.kernels.tiny_attention import tiny_attention
 
-            return tiny_attention(query, key, value, seen)
-        return mix(attention_pattern(query, key, seen, bias), value)
+            return tiny_attention(query, key, value, mask)
+        return apply_elementwise_weights(elementwise_attention_weights(query, key, mask, bias), value)
     q, k, v = (x.flatten(0, 1).transpose(1, 2) for x in (query, key, value))
     if causal is not None and bias is None:
         out = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
     else:
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=_score_mask(seen, bias))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=_sdpa_mask(mask, bias))
     return out.transpose(1, 2).unflatten(0, query.shape[:2])
 
 
-def _fuses_tiny(query: Tensor, key: Tensor, value: Tensor) -> bool:
+def _can_use_tiny_attention(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether a kernel of our own takes these few positions: on a GPU."""
     if not (HAS_TRITON and query.is_cuda and query.dtype == key.dtype == value.dtype != torch.float64):
         return False
-    from seedbed.models.kernels.tiny import fits
+    from seedbed.models.kernels.tiny_attention import is_supported_shape
 
-    return fits(key.shape[2], key.shape[4])
+    return is_supported_shape(key.shape[2], key.shape[4])
 
 
-def _score_mask(seen: Bool[Tensor, "... T S"], bias: Float[Tensor, "... T S H"] | None) -> Tensor:
+def _sdpa_mask(mask: Bool[Tensor, "... T S"], bias: Float[Tensor, "... T S H"] | None) -> Tensor:
     """What is seen, and the bias of what is, as a fused kernel takes them."""
-    mask = seen if seen.ndim == 2 else seen.flatten(0, 1)[:, None]
+    mask = mask if mask.ndim == 2 else mask.flatten(0, 1)[:, None]
     if bias is None:
         return mask
     by_head = bias.movedim(-1, -3)[None] if bias.ndim == 3 else bias.movedim(-1, -3).flatten(0, 1)
     return by_head.masked_fill(~mask, float("-inf"))
 
 
-def attention_pattern(
-    query: Tensor, key: Tensor, seen: Tensor, bias: Tensor | None = None
+def elementwise_attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor, bias: Tensor | None = None
 ) -> Float[Tensor, "R B T S H"]:
     """The attention weights; each row over S sums to 1."""
     scores = (query[:, :, :, None] * key[:, :, None]).sum(-1) * query.shape[-1] ** -0.5
     scores = scores if bias is None else scores + bias
-    return scores.masked_fill(~seen[..., None], float("-inf")).softmax(3)
+    return scores.masked_fill(~mask[..., None], float("-inf")).softmax(3)
 
 
-def mix(pattern_RBTSH: Tensor, value: Float[Tensor, "R B S H K"]) -> Float[Tensor, "R B T H K"]:
+def apply_elementwise_weights(pattern_RBTSH: Tensor, value: Float[Tensor, "R B S H K"]) -> Float[Tensor, "R B T H K"]:
     """Values averaged by the attention weights."""
     return (pattern_RBTSH[..., None] * value[:, :, None]).sum(3)
 
 
-def attend_through(
+def attention_with_dropout(
     query: Float[Tensor, "R B T H K"],
     key: Float[Tensor, "R B S H K"],
     value: Float[Tensor, "R B S H K"],
-    seen: Bool[Tensor, "... T S"],
+    mask: Bool[Tensor, "... T S"],
     bias: Float[Tensor, "... T S H"] | None,
     causal: bool | None,
     dropout: Dropout,
@@ -360,31 +366,31 @@ def attend_through(
 
     Where each position sees those up to its own, the first half of them is done by itself, without the other half.
     """
-    half = query.shape[2] // 2 if causal and query.shape[2] > SHORT else 0
+    half = query.shape[2] // 2 if causal and query.shape[2] > SHORT_ATTENTION_POSITIONS else 0
     if half == 0:
-        return mix_by_weights(dropout(attention_weights(query, key, seen, bias)), value)
+        return apply_attention_weights(dropout(attention_weights(query, key, mask, bias)), value)
     early, late = query.split([half, query.shape[2] - half], dim=2)
     biases = (None, None) if bias is None else (bias[:half, :half], bias[half:])
-    above = attention_weights(early, key[:, :, :half], seen[:half, :half], biases[0])
-    below = attention_weights(late, key, seen[half:], biases[1])
-    mixed = mix_by_weights(dropout(above), value[:, :, :half])
-    return torch.cat([mixed, mix_by_weights(dropout(below, above[0].numel()), value)], dim=2)
+    above = attention_weights(early, key[:, :, :half], mask[:half, :half], biases[0])
+    below = attention_weights(late, key, mask[half:], biases[1])
+    mixed = apply_attention_weights(dropout(above), value[:, :, :half])
+    return torch.cat([mixed, apply_attention_weights(dropout(below, above[0].numel()), value)], dim=2)
 
 
 def attention_weights(
     query: Float[Tensor, "R B T H K"],
     key: Float[Tensor, "R B S H K"],
-    seen: Bool[Tensor, "... T S"],
+    mask: Bool[Tensor, "... T S"],
     bias: Float[Tensor, "... T S H"] | None,
 ) -> Float[Tensor, "R B H T S"]:
     """The weights of `attention_pattern` by matrix products, head by head, as a reader wants them."""
     scores = (query * query.shape[-1] ** -0.5).transpose(2, 3) @ key.transpose(2, 3).mT
-    hidden = ~seen if seen.ndim == 2 else ~seen[:, :, None]
+    hidden = ~mask if mask.ndim == 2 else ~mask[:, :, None]
     added = torch.zeros(hidden.shape, device=scores.device) if bias is None else bias.movedim(-1, -3)
     scores += added.to(scores.dtype).masked_fill(hidden, float("-inf"))  # a small table, added once and in place
     return scores.softmax(-1)
 
 
-def mix_by_weights(weights: Float[Tensor, "R B H T S"], value: Float[Tensor, "R B S H K"]) -> Tensor:
+def apply_attention_weights(weights: Float[Tensor, "R B H T S"], value: Float[Tensor, "R B S H K"]) -> Tensor:
     """Values averaged by the attention weights of each head."""
     return (weights @ value.transpose(2, 3)).transpose(2, 3)

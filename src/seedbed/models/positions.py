@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-def sinusoidal(n: int, dim: int, exponent: str) -> Float[Tensor, "T D"]:
+def sinusoidal_embedding(n: int, dim: int, exponent: str) -> Float[Tensor, "T D"]:
     """Sine in the even and cosine in the odd dimensions of n positions.
 
     The angle of position t in dimensions 2k and 2k+1 is t / 10000^e: with e = k/d as the course's hand-out has it, or
@@ -31,26 +31,28 @@ def alibi_slopes(n_heads: int) -> Float[Tensor, "H"]:
     return torch.tensor((slopes + between)[:n_heads], dtype=torch.float64)
 
 
-def alibi(slopes: Float[Tensor, "H"], where: Int[Tensor, "... T"], n_source: int) -> Float[Tensor, "... T S H"]:
+def alibi_bias(
+    slopes: Float[Tensor, "H"], positions: Int[Tensor, "... T"], n_source: int
+) -> Float[Tensor, "... T S H"]:
     """−slope · |i − j|: what is farther away counts less, at any length."""
-    source = torch.arange(n_source, device=where.device)
-    return -(where[..., None] - source).abs()[..., None] * slopes
+    source = torch.arange(n_source, device=positions.device)
+    return -(positions[..., None] - source).abs()[..., None] * slopes
 
 
-def rotary_frequencies(width: int) -> Float[Tensor, "K/2"]:
+def rotary_frequencies(head_dim: int) -> Float[Tensor, "K/2"]:
     """Angle per position of each pair of dimensions, 10000^(−2k/K) (Su et al. 2021, section 3.2.2)."""
-    return 10_000 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return 10_000 ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
 
 
-def rotate(
-    x: Float[Tensor, "... T H K"], where: Int[Tensor, "... T"], frequencies: Float[Tensor, "K/2"]
+def apply_rotary(
+    x: Float[Tensor, "... T H K"], positions: Int[Tensor, "... T"], frequencies: Float[Tensor, "K/2"]
 ) -> Float[Tensor, "... T H K"]:
     """Each head's vector turned by its position; dimension k is paired with k + K/2, as GPT-NeoX and LLaMA do."""
-    angle = (where[..., None] * frequencies)[..., None, :]
-    return turn(x, angle.cos().to(x.dtype), angle.sin().to(x.dtype))
+    angle = (positions[..., None] * frequencies)[..., None, :]
+    return rotate_pairs(x, angle.cos().to(x.dtype), angle.sin().to(x.dtype))
 
 
-def turn(x: Float[Tensor, "... K"], cos: Float[Tensor, "... K/2"], sin: Float[Tensor, "... K/2"]) -> Tensor:
+def rotate_pairs(x: Float[Tensor, "... K"], cos: Float[Tensor, "... K/2"], sin: Float[Tensor, "... K/2"]) -> Tensor:
     """Vectors turned by angles that are known."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)

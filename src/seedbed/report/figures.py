@@ -14,23 +14,23 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from seedbed.charts.axes import chosen, is_number, values_of
-from seedbed.charts.catalogue import CATALOGUE
-from seedbed.charts.specs import spec_of, still
-from seedbed.charts.theme import LOOKS
+from seedbed.charts.chart_kinds import CHART_KINDS
+from seedbed.charts.run_selection import distinct_values, is_number, select_runs
+from seedbed.charts.theme import THEMES
+from seedbed.charts.vega_lite import to_vega_lite, without_interaction
 from seedbed.errors import MissingData, UsageError
-from seedbed.measures.catalogue import Metric, table_order
-from seedbed.measures.curves import direction
-from seedbed.measures.summary import RunCurves
-from seedbed.settings import Value, all_dials, check_value
-from seedbed.shown import Figure
-from seedbed.study.shows import Declared
+from seedbed.settings import Value, all_settings, check_value
+from seedbed.specs import FigureSpec
+from seedbed.stats.curve_statistics import metric_direction
+from seedbed.stats.metric_registry import MetricName, metric_sort_key
+from seedbed.stats.summary import RunCurves
+from seedbed.study.declarations import Declarations
 
 TEXT_METRICS: Final = ("train/loss", "val/loss", "train/perplexity", "val/perplexity")
 
 
 @dataclass(frozen=True)
-class Shown:
+class RenderedFigure:
     """One figure: its words, the command that makes it, and its spec without a look; None where nothing is to see."""
 
     title: str
@@ -40,113 +40,124 @@ class Shown:
     spec: dict[str, Any] | None
 
     @property
-    def paper(self) -> dict[str, Any]:
+    def static_spec(self) -> dict[str, Any]:
         """The spec for pictures that nobody points at."""
-        return still(self.spec or {})
+        return without_interaction(self.spec or {})
 
 
-def show_figure(figure: Figure, runs: Sequence[RunCurves], study: str) -> Shown:
+def render_figure(figure: FigureSpec, runs: Sequence[RunCurves], study: str) -> RenderedFigure:
     """The figure drawn from these runs, or why it is empty."""
-    kind = CATALOGUE[figure.kind]
-    command = attend_command(figure, runs) if figure.kind == "attention" else command_of(figure, study)
+    kind = CHART_KINDS[figure.kind]
+    command = attend_command(figure, runs) if figure.kind == "attention" else plot_command(figure, study)
     try:
         gathered = kind.gather(figure, runs)
     except UsageError as error:  # a dial of another study: said in its place, the rest of the report goes on
-        return Shown(figure.title or f"A figure of kind {figure.kind}", figure.report, (str(error),), command, None)
+        return RenderedFigure(
+            figure.title or f"A figure of kind {figure.kind}", figure.report, (str(error),), command, None
+        )
     if gathered.empty:
-        return Shown(gathered.title, figure.report, (f"{_nothing(figure)}.", *gathered.notes), command, None)
-    return Shown(gathered.title, figure.report, gathered.notes, command, spec_of(kind.draw(gathered)))
+        return RenderedFigure(
+            gathered.title, figure.report, (f"{_empty_reason(figure)}.", *gathered.notes), command, None
+        )
+    return RenderedFigure(gathered.title, figure.report, gathered.notes, command, to_vega_lite(kind.draw(gathered)))
 
 
-def _nothing(figure: Figure) -> str:
+def _empty_reason(figure: FigureSpec) -> str:
     """Why a figure is empty."""
-    if figure.kind in ("attention", "circle"):
+    if figure.kind in ("attention", "fourier"):
         return (
             "Nothing to draw: no run has maps of this text" if figure.text else "Nothing to draw: no number on circles"
         )
     return f"Nothing to draw: no run has a finite record of {', '.join(figure.metrics)} yet"
 
 
-def with_stopping(declared: Declared) -> tuple[Figure, ...]:
+def figures_with_stopping(declared: Declarations) -> tuple[FigureSpec, ...]:
     """The study's figures; curves of a metric that a `stopping` question is about have its advice marked on them."""
     asked = [question.metric for question in declared.questions if question.ask == "stopping"]
-    return tuple(_marked(figure, asked) for figure in declared.figures)
+    return tuple(_with_stopping_metric(figure, asked) for figure in declared.figures)
 
 
-def _marked(figure: Figure, asked: Sequence[str]) -> Figure:
-    metric = next((name for name in figure.metrics if name in asked), None)
+def _with_stopping_metric(figure: FigureSpec, stopping_metrics: Sequence[str]) -> FigureSpec:
+    metric = next((name for name in figure.metrics if name in stopping_metrics), None)
     if figure.kind != "curves" or figure.value == "gap" or figure.stopping or metric is None:
         return figure
     return figure.model_copy(update={"stopping": metric})
 
 
-def command_of(figure: Figure, study: str) -> str:
+def plot_command(figure: FigureSpec, study: str) -> str:
     """The `seedbed plot` command of a figure."""
     options = figure.model_dump(exclude_defaults=True, exclude={"report", "only", "title"})
-    words = ["seedbed", "plot", study, *(f"{name}={filter_word(name, value)}" for name, value in figure.only.items())]
+    words = [
+        "seedbed",
+        "plot",
+        study,
+        *(f"{name}={format_filter_value(name, value)}" for name, value in figure.only.items()),
+    ]
     for name, value in options.items():
-        words += [f"--{name.replace('_', '-')}", _word(value)]
+        words += [f"--{name.replace('_', '-')}", _format_option(value)]
     return shlex.join(words)
 
 
-def attend_command(figure: Figure, runs: Sequence[RunCurves]) -> str:
+def attend_command(figure: FigureSpec, runs: Sequence[RunCurves]) -> str:
     """The `seedbed attend` command of a figure of attention, of the first run that it shows."""
-    run = next((run.run.id for run in chosen(runs, figure) if run.looks), "RUN")
+    run = next((run.run.id for run in select_runs(runs, figure) if run.analyses), "RUN")
     words = ["seedbed", "attend", run, figure.text]
     for name, value in (("--layer", figure.layers), ("--head", figure.heads)):
-        words += [name, _word(value)] if value else []
+        words += [name, _format_option(value)] if value else []
     return shlex.join([*words, *(["--by", figure.by] if figure.by != "token" else []), "--out", "attention.svg"])
 
 
-def filter_word(name: str, value: Value) -> str:
+def format_filter_value(name: str, value: Value) -> str:
     """The values that a run may have, with commas; a list that is one value (`task.orders`) in brackets."""
-    one = isinstance(value, tuple) and name in all_dials() and check_value(name, value) is None
-    return f"[{_word(value)}]" if one else _word(value)
+    one = isinstance(value, tuple) and name in all_settings() and check_value(name, value) is None
+    return f"[{_format_option(value)}]" if one else _format_option(value)
 
 
-def _word(value: Value) -> str:
+def _format_option(value: Value) -> str:
     if isinstance(value, tuple | list):
-        return ",".join(map(_word, value))
+        return ",".join(map(_format_option, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def default_figures(runs: Sequence[RunCurves]) -> tuple[Figure, ...]:
+def default_figures(runs: Sequence[RunCurves]) -> tuple[FigureSpec, ...]:
     """What a study without figures of its own shows: its curves, and its best values against each number it varies."""
-    metrics = _metrics(runs)
+    metrics = _default_metrics(runs)
     if not metrics:
-        return (Figure(),)
-    names = dict.fromkeys(name for run in runs for name in run.point)
-    varied = {name: values for name in names if len(values := values_of(runs, name)) > 1}
+        return (FigureSpec(),)
+    names = dict.fromkeys(name for run in runs for name in run.config)
+    varied = {name: values for name in names if len(values := distinct_values(runs, name)) > 1}
     column = "model.kind" if "model.kind" in varied else None
     numbers = [name for name, values in varied.items() if all(map(is_number, values))]
     others = [name for name in varied if name != column]
     colour = numbers[0] if numbers else others[0] if others else None
     figures = [
-        Figure(metrics=metrics, column=column, colour=colour, colour_scale=scale_of(varied.get(colour or "", [])))
+        FigureSpec(
+            metrics=metrics, column=column, colour=colour, colour_scale=default_scale(varied.get(colour or "", []))
+        )
     ]
-    best = tuple(metric for metric in metrics if direction(metric))
+    best = tuple(metric for metric in metrics if metric_direction(metric))
     for name in numbers if best else ():
         colour = next((other for other in others if other != name), None)
-        scale = scale_of(varied[name])
-        figures.append(Figure(kind="against", x=name, metrics=best, column=column, colour=colour, x_scale=scale))
+        scale = default_scale(varied[name])
+        figures.append(FigureSpec(kind="sweep", x=name, metrics=best, column=column, colour=colour, x_scale=scale))
     if len(varied) > 2 and best:
-        figures.append(Figure(kind="parallel", metrics=best[-1:]))
+        figures.append(FigureSpec(kind="parallel", metrics=best[-1:]))
     return tuple(figures)
 
 
-def _metrics(runs: Iterable[RunCurves]) -> tuple[str, ...]:
+def _default_metrics(runs: Iterable[RunCurves]) -> tuple[str, ...]:
     """Readings over all samples, and those that are best somewhere before the others; at most four.
 
     Of text that is held out for validation, these are loss and perplexity, as report C shows it.
     """
-    found = sorted({name for run in runs for name in run.curves}, key=table_order)
-    plain = [name for name in found if not Metric.parse(name).group]
+    found = sorted({name for run in runs for name in run.curves}, key=metric_sort_key)
+    plain = [name for name in found if not MetricName.parse(name).group]
     if set(TEXT_METRICS) <= set(plain):
         return TEXT_METRICS
-    return tuple(sorted(plain, key=lambda name: direction(name) is None)[:4])
+    return tuple(sorted(plain, key=lambda name: metric_direction(name) is None)[:4])
 
 
-def scale_of(values: Sequence[Value]) -> Any:
+def default_scale(values: Sequence[Value]) -> Any:
     """log₂ for powers of two, log for what spans orders of magnitude."""
     if not values or not all(is_number(value) and value > 0 for value in values):
         return "linear"
@@ -158,9 +169,9 @@ def scale_of(values: Sequence[Value]) -> Any:
 # ---- one figure from the command line ----
 
 
-def asked_figure(
-    options: Mapping[str, Any], runs: Sequence[RunCurves], declared: Sequence[Figure], number: int | None
-) -> Figure:
+def requested_figure(
+    options: Mapping[str, Any], runs: Sequence[RunCurves], declared: Sequence[FigureSpec], number: int | None
+) -> FigureSpec:
     """The figure of some options; with none, the study's own of this number, or what suits the runs."""
     if number is not None:
         if not 1 <= number <= len(declared):
@@ -170,7 +181,7 @@ def asked_figure(
     if not given:
         return default_figures(runs)[0]
     try:
-        return Figure.model_validate(given)
+        return FigureSpec.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(
@@ -178,28 +189,28 @@ def asked_figure(
         ) from None
 
 
-def write_figure(figure: Figure, runs: Sequence[RunCurves], out: Path, look: str = "light") -> None:
+def write_figure(figure: FigureSpec, runs: Sequence[RunCurves], out: Path, theme: str = "light") -> None:
     """One picture, of the form that the file's ending names: svg, png, pdf or the Vega-Lite json."""
-    from seedbed.charts.render import picture
+    from seedbed.charts.render import render
 
-    if look not in LOOKS:
-        raise UsageError(f"--look {look}: expected {' or '.join(LOOKS)}")
+    if theme not in THEMES:
+        raise UsageError(f"--look {theme}: expected {' or '.join(THEMES)}")
     if out.suffix not in (".svg", ".png", ".pdf", ".json"):
         raise UsageError(f"--out {out}: expected a name that ends in .svg, .png, .pdf or .json")
-    gathered = CATALOGUE[figure.kind].gather(figure, runs)
+    gathered = CHART_KINDS[figure.kind].gather(figure, runs)
     if gathered.empty:
-        raise MissingData("; ".join([_nothing(figure), *gathered.notes]))
-    spec = still(spec_of(CATALOGUE[figure.kind].draw(gathered), LOOKS[look]))
+        raise MissingData("; ".join([_empty_reason(figure), *gathered.notes]))
+    spec = without_interaction(to_vega_lite(CHART_KINDS[figure.kind].draw(gathered), THEMES[theme]))
     form = out.suffix.removeprefix(".")
-    content = json.dumps(spec, ensure_ascii=False).encode() if form == "json" else picture(spec, form)
+    content = json.dumps(spec, ensure_ascii=False).encode() if form == "json" else render(spec, form)
     try:
         out.write_bytes(content)
     except OSError as error:
         raise UsageError(f"{out} cannot be written ({error.strerror}); name another place") from None
 
 
-def preview_figure(figure: Figure, runs: Sequence[RunCurves]) -> str:
+def preview_figure(figure: FigureSpec, runs: Sequence[RunCurves]) -> str:
     """The figure as text for a terminal."""
-    from seedbed.charts.preview import preview
+    from seedbed.charts.terminal_preview import preview_chart
 
-    return preview(CATALOGUE[figure.kind].gather(figure, runs))
+    return preview_chart(CHART_KINDS[figure.kind].gather(figure, runs))

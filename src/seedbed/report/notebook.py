@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seedbed.charts.attention import draw_attention, gather_attention
+from seedbed.charts.attention_maps import draw_attention, gather_attention
 from seedbed.charts.render import to_svg
-from seedbed.charts.specs import spec_of
-from seedbed.charts.theme import LIGHT
+from seedbed.charts.theme import LIGHT_THEME
+from seedbed.charts.vega_lite import to_vega_lite
 
 if TYPE_CHECKING:
-    from seedbed.generate.load import Given, Loaded
+    from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
 
 
-def attention_html(loaded: Loaded, given: Given) -> str:
+def attention_html(loaded: LoadedRun, given: TextOrIds) -> str:
     """The chart of all layers and heads, on paper of its own so that both themes can show it."""
-    from seedbed.inside.attention import attention_of
+    from seedbed.interp.attention_extraction import compute_attention
 
-    svg = to_svg(spec_of(draw_attention(gather_attention([attention_of(loaded, given)])), LIGHT))
+    svg = to_svg(to_vega_lite(draw_attention(gather_attention([compute_attention(loaded, given)])), LIGHT_THEME))
     return f'<div style="background: #fff; display: inline-block; padding: 8px; overflow-x: auto">{svg}</div>'

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from seedbed.data.facts import facts_of
+from seedbed.data.dataset_info import get_dataset_info
 from seedbed.errors import SeedbedError
-from seedbed.measures.curves import direction, extremum
-from seedbed.records import Basis, Curve, Estimate, Pack, Plan, Run, StoredRun, StoredStudy
-from seedbed.report.gather import points_of
+from seedbed.records import Curve, EstimateBasis, Pack, Plan, Run, StoredRun, StoredStudy, StudyEstimate
+from seedbed.report.study_runs import run_configs
 from seedbed.report.tables import Table
 from seedbed.settings import Settings, Value
+from seedbed.stats.curve_statistics import find_extremum, metric_direction
 from seedbed.store.store import Store
 
-BASES: Mapping[Basis, str] = {
+BASIS_DESCRIPTIONS: Mapping[EstimateBasis, str] = {
     "measured": "such packs were timed on this machine",
     "similar": "from packs of the same shape that were timed on this machine",
     "model": "from packs of other shapes that were timed on this machine",
@@ -25,19 +25,19 @@ BASES: Mapping[Basis, str] = {
 
 
 def plan_as_json(
-    plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str], price: Estimate | None = None
+    plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str], estimate: StudyEstimate | None = None
 ) -> dict[str, Any]:
     """`plan --json`; packs are those that hold runs of this plan, and the price is that of all that was asked for."""
-    prices = {} if price is None else {name: asdict(one) for name, one in price.packs.items()}
-    costs = {} if price is None else {"seconds": price.seconds, "basis": price.basis}
+    prices = {} if estimate is None else {name: asdict(one) for name, one in estimate.packs.items()}
+    costs = {} if estimate is None else {"seconds": estimate.seconds, "basis": estimate.basis}
     pack_of = {run.id: pack.id for pack in packs for run in pack.runs}
     wanted = {run.id for run in plan.runs}
     return {
         "study": plan.study,
         "runs": [
             {
-                "id": run.id, "seed": run.seed, "point": run.point, "settings": _tree(run.settings),
-                "pack": pack_of[run.id], "parameters": _parameters(run), "steps": run.settings.n_steps(run.facts),
+                "id": run.id, "seed": run.seed, "point": run.config, "settings": _settings_as_dict(run.settings),
+                "pack": pack_of[run.id], "parameters": _parameter_counts(run), "steps": run.settings.n_steps(run.dataset_info),
                 "status": statuses.get(run.id, "planned"),
             }
             for run in plan.runs
@@ -56,50 +56,52 @@ def plan_tables(
     packs: Sequence[Pack],
     statuses: Mapping[str, str],
     device: str,
-    price: Estimate | None = None,
+    estimate: StudyEstimate | None = None,
 ) -> list[Table]:
     """The points of plans with their sizes, and the packs they would train in together with their price."""
-    return [*(_points_table(plan, statuses) for plan in plans), _packs_table(packs, device, price)]
+    return [*(_configs_table(plan, statuses) for plan in plans), _packs_table(packs, device, estimate)]
 
 
-def _points_table(plan: Plan, statuses: Mapping[str, str]) -> Table:
+def _configs_table(plan: Plan, statuses: Mapping[str, str]) -> Table:
     points: dict[str, list[Run]] = {}
     for run in plan.runs:
-        points.setdefault(point_in_words(run.point) or run.settings.model.kind, []).append(run)
+        points.setdefault(format_config(run.config) or run.settings.model.kind, []).append(run)
     rows = []
     for name, runs in points.items():
         states = Counter(statuses.get(run.id, "planned") for run in runs)
         sizes = runs[0].parameters
-        size = (f"{runs[0].settings.n_steps(runs[0].facts):,}", f"{sizes.total:,}", f"{sizes.non_embedding:,}")
+        size = (f"{runs[0].settings.n_steps(runs[0].dataset_info):,}", f"{sizes.total:,}", f"{sizes.non_embedding:,}")
         rows.append((name, str(len(runs)), *size, ", ".join(f"{n} {state}" for state, n in states.items())))
     seeds = sorted({run.seed for run in plan.runs})
     columns = ("point", "seeds", "steps", "parameters", "non-embedding", "state")
-    title = f"{plan.study}: {len(points)} points, {len(plan.runs)} runs, seeds {_some(map(str, seeds))}"
+    title = f"{plan.study}: {len(points)} points, {len(plan.runs)} runs, seeds {_format_some(map(str, seeds))}"
     return Table(title, columns, tuple(rows))
 
 
-def _packs_table(packs: Sequence[Pack], device: str, price: Estimate | None) -> Table:
+def _packs_table(packs: Sequence[Pack], device: str, estimate: StudyEstimate | None) -> Table:
     shown = packs[:20]
     notes = (f"and {len(packs) - 20} more",) if len(packs) > 20 else ()
     title = f"{len(packs)} {'pack' if len(packs) == 1 else 'packs'} on {device}"
-    if price is None:
+    if estimate is None:
         plain = tuple((pack.id, str(len(pack.runs)), f"{pack.bytes / 2**20:,.0f} MiB") for pack in shown)
         return Table(title, ("pack", "runs", "predicted memory"), plain, notes)
-    costs = [(pack, price.packs[pack.id]) for pack in shown]
+    costs = [(pack, estimate.packs[pack.id]) for pack in shown]
     rows = tuple(
-        (pack.id, str(len(pack.runs)), f"{cost.bytes / 2**20:,.0f} MiB", time_in_words(cost.seconds), cost.basis)
+        (pack.id, str(len(pack.runs)), f"{cost.bytes / 2**20:,.0f} MiB", format_duration(cost.seconds), cost.basis)
         for pack, cost in costs
     )
-    return Table(title, ("pack", "runs", "memory", "time", "known from"), rows, (*notes, _price_in_words(price)))
+    return Table(title, ("pack", "runs", "memory", "time", "known from"), rows, (*notes, _estimate_sentence(estimate)))
 
 
-def _price_in_words(price: Estimate) -> str:
-    if not price.seconds:
+def _estimate_sentence(estimate: StudyEstimate) -> str:
+    if not estimate.seconds:
         return "Everything is done already."
-    return f"`run` would take about {time_in_words(price.seconds)} from here ({BASES[price.basis]})."
+    return (
+        f"`run` would take about {format_duration(estimate.seconds)} from here ({BASIS_DESCRIPTIONS[estimate.basis]})."
+    )
 
 
-def time_in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A span with two digits or two units.
 
     >>> [time_in_words(span) for span in (0.42, 7.3, 95, 4000, 200_000)]
@@ -127,20 +129,20 @@ def studies_table(studies: Sequence[StoredStudy]) -> Table:
     return Table("studies", ("study", "runs", "state", "varies"), rows)
 
 
-def steps_asked(run: StoredRun) -> int | None:
+def planned_steps(run: StoredRun) -> int | None:
     """Of how many steps a run is to be, where that is known: a budget of seconds has no number of steps, and one of
     epochs or tokens is known from the data alone, which may be elsewhere."""
     train = run.settings.train
     try:
-        facts = None if train.epochs is train.tokens is None else facts_of(run.settings.task)
+        facts = None if train.epochs is train.max_tokens is None else get_dataset_info(run.settings.task)
     except SeedbedError:
         return None
     return None if train.seconds else run.settings.n_steps(facts)
 
 
-def _progress(run: StoredRun) -> str:
+def _format_progress(run: StoredRun) -> str:
     """The step a run is at, and of how many."""
-    asked = steps_asked(run)
+    asked = planned_steps(run)
     return f"{run.step:,}" + ("" if asked is None else f" of {asked:,}")
 
 
@@ -148,10 +150,10 @@ def runs_table(store: Store, study: str, runs: Sequence[StoredRun]) -> Table:
     """One line a run: where it stands and its last readings."""
     curves = store.curves([run.id for run in runs])
     rows = []
-    for run, point in zip(runs, points_of(store, study, runs), strict=True):
-        last = last_readings(curves.get(run.id, {}))
+    for run, point in zip(runs, run_configs(store, study, runs), strict=True):
+        last = last_metrics(curves.get(run.id, {}))
         seen = ", ".join(f"{name} {last[name]:.4g}" for name in ("val/loss", "val/accuracy") if name in last)
-        rows.append((run.id, point_in_words(point), str(run.seed), run.status, _progress(run), run.cause or seen))
+        rows.append((run.id, format_config(point), str(run.seed), run.status, _format_progress(run), run.cause or seen))
     return Table(study, ("run", "point", "seed", "status", "step", "last"), tuple(rows))
 
 
@@ -160,10 +162,10 @@ def runs_as_json(store: Store, studies: Mapping[str, Sequence[StoredRun]]) -> di
     found = []
     for study, runs in studies.items():
         curves = store.curves([run.id for run in runs])
-        for run, point in zip(runs, points_of(store, study, runs), strict=True):
+        for run, point in zip(runs, run_configs(store, study, runs), strict=True):
             entry = {
                 "id": run.id, "study": study, "seed": run.seed, "point": point, "status": run.status, "step": run.step,
-                "last": last_readings(curves.get(run.id, {})),
+                "last": last_metrics(curves.get(run.id, {})),
             }  # fmt: skip
             found.append(entry | ({"cause": run.cause} if run.cause else {}))
     return {"runs": found}
@@ -172,8 +174,8 @@ def runs_as_json(store: Store, studies: Mapping[str, Sequence[StoredRun]]) -> di
 def run_as_json(store: Store, run: StoredRun) -> dict[str, Any]:
     """`show RUN --json`: everything the store knows of one run, curves included."""
     return {
-        "id": run.id, "seed": run.seed, "settings": _tree(run.settings), "parameters": _parameters(run),
-        "status": run.status, "step": run.step, "cause": run.cause, "best": run.best,
+        "id": run.id, "seed": run.seed, "settings": _settings_as_dict(run.settings), "parameters": _parameter_counts(run),
+        "status": run.status, "step": run.step, "cause": run.cause, "best": run.best_step,
         "checkpoints": [
             {"step": one.step, "bytes": one.bytes, "digest": one.digest} for one in store.checkpoints(run.id)
         ],
@@ -187,16 +189,16 @@ def run_as_json(store: Store, run: StoredRun) -> dict[str, Any]:
 def run_tables(store: Store, run: StoredRun) -> list[Table]:
     """One run: its settings, its readings and its checkpoints."""
     curves = store.curves([run.id]).get(run.id, {})
-    dials = tuple((name, _spelled(value)) for name, value in run.settings.dials().items())
+    dials = tuple((name, _format_value(value)) for name, value in run.settings.flat().items())
     readings = []
     for name, curve in curves.items():
-        kind = direction(name)
-        best = extremum(curve, kind) if kind else None
+        kind = metric_direction(name)
+        best = find_extremum(curve, kind) if kind else None
         said = ("", "") if best is None else (f"{best.value:.6g}", f"{best.step:,.0f}")
         readings.append((name, f"{curve.values[-1]:.6g}", *said))
     saved = ", ".join(f"{one.step:,}" for one in store.checkpoints(run.id)) or "none"
-    title = f"run {run.id}: {run.status} at step {_progress(run)}"
-    notes = (f"checkpoints: {saved}", *((f"best: {run.best:,}",) if run.best is not None else ()))
+    title = f"run {run.id}: {run.status} at step {_format_progress(run)}"
+    notes = (f"checkpoints: {saved}", *((f"best: {run.best_step:,}",) if run.best_step is not None else ()))
     cause = (f"cause: {run.cause}",) if run.cause else ()
     return [
         Table(title, ("reading", "last", "best", "at step"), tuple(readings), notes + cause),
@@ -204,31 +206,33 @@ def run_tables(store: Store, run: StoredRun) -> list[Table]:
     ]
 
 
-def last_readings(curves: Mapping[str, Curve]) -> dict[str, float]:
+def last_metrics(curves: Mapping[str, Curve]) -> dict[str, float]:
     return {name: float(curve.values[-1]) for name, curve in curves.items() if len(curve.values)}
 
 
-def point_in_words(point: Mapping[str, Value]) -> str:
+def format_config(config: Mapping[str, Value]) -> str:
     """`lstm train_fraction=0.3`: the kind first, then the dials by their last names."""
-    words = [str(point["model.kind"])] if "model.kind" in point else []
-    words += [f"{name.rpartition('.')[2]}={_spelled(value)}" for name, value in point.items() if name != "model.kind"]
+    words = [str(config["model.kind"])] if "model.kind" in config else []
+    words += [
+        f"{name.rpartition('.')[2]}={_format_value(value)}" for name, value in config.items() if name != "model.kind"
+    ]
     return " ".join(words)
 
 
-def _spelled(value: Value) -> str:
+def _format_value(value: Value) -> str:
     if isinstance(value, tuple | list):
-        return "[" + ",".join(map(_spelled, value)) + "]"
+        return "[" + ",".join(map(_format_value, value)) + "]"
     return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _some(words: Iterable[str], most: int = 8) -> str:
-    every = list(words)
-    return ", ".join(every[:most]) + (f" … {every[-1]}" if len(every) > most else "")
+def _format_some(items: Iterable[str], max_items: int = 8) -> str:
+    every = list(items)
+    return ", ".join(every[:max_items]) + (f" … {every[-1]}" if len(every) > max_items else "")
 
 
-def _tree(settings: Settings) -> dict[str, Any]:
+def _settings_as_dict(settings: Settings) -> dict[str, Any]:
     return settings.model_dump()
 
 
-def _parameters(run: Run | StoredRun) -> dict[str, int]:
+def _parameter_counts(run: Run | StoredRun) -> dict[str, int]:
     return {"total": run.parameters.total, "non_embedding": run.parameters.non_embedding}

@@ -29,12 +29,12 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from seedbed.errors import Busy, MissingData, SeedbedError, StoreError
-from seedbed.store.files import explained, locked, make_folder, refusal, sync_folder
-from seedbed.store.schema import APPLICATION_ID, SCHEMA, AnyRow, meta, tables
+from seedbed.store.durable_files import file_lock, fsync_folder, make_folder, translate_os_errors, write_error
+from seedbed.store.schema import APPLICATION_ID, SCHEMA_VERSION, AnyRow, meta, metadata
 
-BUSY_SECONDS = 30
-_WRITER = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "mmap_size = 0")
-_KEPT = "everything committed before"
+BUSY_TIMEOUT_SECONDS = 30
+_WRITER_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "mmap_size = 0")
+_PRESERVED_ON_FAILURE = "everything committed before"
 
 
 class Database:
@@ -43,43 +43,43 @@ class Database:
     def __init__(self, path: Path, writable: bool) -> None:
         self.path = path
         self._writable = writable
-        self._process = os.getpid()
+        self._owner_pid = os.getpid()
         pool = QueuePool if writable else NullPool
         self._engine = create_engine("sqlite://", creator=self._connect, poolclass=pool)
-        event.listen(self._engine, "begin", _begin)
+        event.listen(self._engine, "begin", _emit_begin)
 
     @classmethod
     def create_or_open(cls, home: Path) -> Database:
         """The store of a home, made when there is none."""
         path = home.absolute() / "store.db"
-        with explained(path, "nothing was changed"):
+        with translate_os_errors(path, "nothing was changed"):
             make_folder(path.parent / "locks")
             make_folder(path.parent / "checkpoints")
             if not path.exists():
-                with locked(path.parent / "locks" / "store.lock", "the new store", wait=True):
-                    _create(path)
-        return cls._recognised(path, writable=True)
+                with file_lock(path.parent / "locks" / "store.lock", "the new store", wait=True):
+                    _create_store_file(path)
+        return cls._open_verified(path, writable=True)
 
     @classmethod
-    def open_for_reading(cls, home: Path) -> Database:
+    def open_read_only(cls, home: Path) -> Database:
         """The store of a home, never changed."""
         path = home.absolute() / "store.db"
         if not path.exists():
             raise MissingData(f"there is no store in {home}; name another home with --home, or run a study first")
-        return cls._recognised(path, writable=False)
+        return cls._open_verified(path, writable=False)
 
     @classmethod
-    def _recognised(cls, path: Path, writable: bool) -> Database:
+    def _open_verified(cls, path: Path, writable: bool) -> Database:
         _check_header(path)
         database = cls(path, writable)
         try:
             found = int(database.fetch(select(meta.c.value).where(meta.c.key == "schema"))[0].value)
-            if found > SCHEMA:
+            if found > SCHEMA_VERSION:
                 raise StoreError(
-                    f"{path} has schema {found}, written by a newer seedbed; this one knows schema {SCHEMA}; "
+                    f"{path} has schema {found}, written by a newer seedbed; this one knows schema {SCHEMA_VERSION}; "
                     "nothing was changed; upgrade seedbed to use this store"
                 )
-            if writable and found < SCHEMA:
+            if writable and found < SCHEMA_VERSION:
                 database._upgrade()
         except BaseException:
             database.close()
@@ -88,25 +88,25 @@ class Database:
 
     def _upgrade(self) -> None:
         """Add the tables that an older seedbed did not have; those that are there stay as they are."""
-        with self.write() as connection:
-            tables.create_all(connection)
-            connection.execute(update(meta).where(meta.c.key == "schema").values(value=str(SCHEMA)))
+        with self.transaction() as connection:
+            metadata.create_all(connection)
+            connection.execute(update(meta).where(meta.c.key == "schema").values(value=str(SCHEMA_VERSION)))
 
-    def has(self, wanted: Table) -> bool:
+    def has_table(self, wanted: Table) -> bool:
         """Whether the file has this table."""
         known = table("sqlite_master", column("name"))
         return bool(self.fetch(select(known.c.name).where(known.c.name == wanted.name)))
 
     def close(self) -> None:
         """Give up the connections."""
-        if os.getpid() == self._process:
+        if os.getpid() == self._owner_pid:
             self._engine.dispose()
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[Connection]:
         """One transaction that holds the writer's place from its start, so that it cannot fail half-way for a rival."""
         self._check_process()
-        with _explained(self.path), self._engine.connect() as connection:
+        with _translate_database_errors(self.path), self._engine.connect() as connection:
             connection = connection.execution_options(immediate=True)
             with connection.begin():
                 yield connection
@@ -115,62 +115,66 @@ class Database:
         """All rows of one query, as of one moment."""
         self._check_process()
         while True:
-            before = self._quiet_state()
+            before = self._file_stamp()
             try:
-                with _explained(self.path), self._engine.connect() as connection:
+                with _translate_database_errors(self.path), self._engine.connect() as connection:
                     rows = connection.execute(statement).all()
             except StoreError:
-                if before == self._quiet_state():
+                if before == self._file_stamp():
                     raise
             else:
-                if before is None or before == self._quiet_state():
+                if before is None or before == self._file_stamp():
                     return rows
 
-    def _quiet_state(self) -> tuple[int, int] | None:
+    def _file_stamp(self) -> tuple[int, int] | None:
         """What would change if a writer came while a reader believes that there is none; None when one may be there."""
-        if self._writable or self._log.exists():
+        if self._writable or self._wal_path.exists():
             return None
         found = self.path.stat() if self.path.exists() else None
         return (found.st_mtime_ns, found.st_size) if found else (0, 0)
 
     @property
-    def _log(self) -> Path:
+    def _wal_path(self) -> Path:
         return self.path.with_name(self.path.name + "-wal")
 
     def _connect(self) -> sqlite3.Connection:
         if self._writable:
-            connection = _open(self.path, "mode=rw")  # never creates: a store deleted under us must not come back empty
-            for setting in _WRITER:
+            connection = _connect_sqlite(
+                self.path, "mode=rw"
+            )  # never creates: a store deleted under us must not come back empty
+            for setting in _WRITER_PRAGMAS:
                 connection.execute(f"PRAGMA {setting}")
             return connection
         # Without a log nobody is writing. A plain read-only connection would then create one and leave it behind, owned
         # by the reader; an immutable one does not, and `fetch` asks again if a writer came in between.
-        return _open(self.path, "mode=ro" if self._log.exists() else "mode=ro&immutable=1")
+        return _connect_sqlite(self.path, "mode=ro" if self._wal_path.exists() else "mode=ro&immutable=1")
 
     def _check_process(self) -> None:
-        if os.getpid() != self._process:
+        if os.getpid() != self._owner_pid:
             raise StoreError(
-                f"this store was opened by process {self._process} and cannot be used by its child {os.getpid()}; "
+                f"this store was opened by process {self._owner_pid} and cannot be used by its child {os.getpid()}; "
                 "open it again in the child"
             )
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _translate_database_errors(path: Path) -> Iterator[None]:
     """Turn the database's refusal into one of our errors."""
     try:
         yield
     except DBAPIError as error:
-        raise _explain(path, error) from error
+        raise _to_seedbed_error(path, error) from error
 
 
-def _explain(path: Path, error: DBAPIError) -> SeedbedError | DBAPIError:
+def _to_seedbed_error(path: Path, error: DBAPIError) -> SeedbedError | DBAPIError:
     """Our error for a database error that a user can mend; the same error when it is a bug."""
     kind, reason = getattr(error.orig, "sqlite_errorname", ""), str(error.orig)
     if kind.startswith(("SQLITE_FULL", "SQLITE_IOERR")) or "disk is full" in reason:
-        return refusal(path, reason, no_room=True, kept=_KEPT)
+        return write_error(path, reason, out_of_space=True, preserved=_PRESERVED_ON_FAILURE)
     if kind.startswith("SQLITE_BUSY"):
-        return Busy(f"{path}: another process has been writing for {BUSY_SECONDS} s; run the same command again later")
+        return Busy(
+            f"{path}: another process has been writing for {BUSY_TIMEOUT_SECONDS} s; run the same command again later"
+        )
     if kind.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "no such table" in reason:
         return StoreError(
             f"{path} is damaged ({reason}); nothing was changed; restore it from a copy or use another home"
@@ -180,19 +184,19 @@ def _explain(path: Path, error: DBAPIError) -> SeedbedError | DBAPIError:
     return error
 
 
-def _begin(connection: Connection) -> None:
+def _emit_begin(connection: Connection) -> None:
     # A deferred transaction that reads and then writes fails at once under contention, whatever the busy timeout.
     immediate = connection.get_execution_options().get("immediate", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
 
-def _open(path: Path, mode: str) -> sqlite3.Connection:
+def _connect_sqlite(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(
-        f"{path.as_uri()}?{mode}", uri=True, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False
+        f"{path.as_uri()}?{mode}", uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_SECONDS, check_same_thread=False
     )
 
 
-def _create(path: Path) -> None:
+def _create_store_file(path: Path) -> None:
     """Build a store beside its place and rename it, so that `store.db` is complete whenever it is there."""
     if path.exists():
         return
@@ -204,21 +208,21 @@ def _create(path: Path) -> None:
     for leftover in path.parent.glob("store.db.new*"):
         leftover.unlink()
     new = path.with_name("store.db.new")
-    engine = create_engine("sqlite://", creator=lambda: _open(new, "mode=rwc"), poolclass=NullPool)
-    event.listen(engine, "begin", _begin)
-    with _explained(path), engine.begin() as connection:
+    engine = create_engine("sqlite://", creator=lambda: _connect_sqlite(new, "mode=rwc"), poolclass=NullPool)
+    event.listen(engine, "begin", _emit_begin)
+    with _translate_database_errors(path), engine.begin() as connection:
         connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
-        tables.create_all(connection)
-        connection.execute(insert(meta).values(key="schema", value=str(SCHEMA)))
-    with closing(_open(new, "mode=rw")) as plain:
+        metadata.create_all(connection)
+        connection.execute(insert(meta).values(key="schema", value=str(SCHEMA_VERSION)))
+    with closing(_connect_sqlite(new, "mode=rw")) as plain:
         plain.execute("PRAGMA journal_mode = WAL")
     os.replace(new, path)
-    sync_folder(path.parent)
+    fsync_folder(path.parent)
 
 
 def _check_header(path: Path) -> None:
     """Refuse what is not our database before SQLite could touch it; an empty file would pass for a valid one."""
-    with explained(path, "nothing was changed"), path.open("rb") as file:
+    with translate_os_errors(path, "nothing was changed"), path.open("rb") as file:
         header = file.read(100)
     if not header:
         fault = "is empty (0 bytes)"

@@ -14,21 +14,21 @@ from pydantic import ValidationError
 from sqlalchemy import JSON, Boolean, Column, ForeignKey, Integer, LargeBinary, MetaData, String, Table, Text
 
 from seedbed.errors import StoreError
-from seedbed.records import Cost, Parameters, Placement, StoredPack, StoredRun
+from seedbed.records import Cost, ParameterCounts, Placement, StoredPack, StoredRun
 from seedbed.settings import Settings
 
-SCHEMA = 3  # raised whenever an older program could no longer write correctly; 2: samples; 3: costs
+SCHEMA_VERSION = 3  # raised whenever an older program could no longer write correctly; 2: samples; 3: costs
 APPLICATION_ID = int.from_bytes(b"seed", "big")  # bytes 68–71 of the file, so that a foreign database is recognised
 
 AnyRow: TypeAlias = Any  # sqlalchemy.Row; its type parameters differ between versions 2.0 and 2.1
 
-tables = MetaData()
+metadata = MetaData()
 
-meta = Table("meta", tables, Column("key", String, primary_key=True), Column("value", String, nullable=False))
+meta = Table("meta", metadata, Column("key", String, primary_key=True), Column("value", String, nullable=False))
 
 studies = Table(
     "studies",
-    tables,
+    metadata,
     Column("name", String, primary_key=True),
     Column("text", Text, nullable=False),
     Column("axes", JSON, nullable=False),
@@ -37,7 +37,7 @@ studies = Table(
 
 packs = Table(
     "packs",
-    tables,
+    metadata,
     Column("id", String, primary_key=True),
     Column("members", JSON, nullable=False),  # run ids by slot; a run taken out of the pack keeps its slot
     Column("placement", JSON, nullable=False),
@@ -50,7 +50,7 @@ packs = Table(
 
 runs = Table(
     "runs",
-    tables,
+    metadata,
     Column("id", String, primary_key=True),
     Column("seed", Integer, nullable=False),
     Column("settings", JSON, nullable=False),
@@ -65,22 +65,22 @@ runs = Table(
 
 study_runs = Table(
     "study_runs",
-    tables,
+    metadata,
     Column("study", ForeignKey("studies.name", ondelete="CASCADE"), primary_key=True),
     Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True, index=True),
     Column("position", Integer, nullable=False),
 )
 
-names = Table(
+metric_names = Table(
     "names",
-    tables,
+    metadata,
     Column("id", Integer, primary_key=True),
     Column("names", Text, nullable=False, unique=True),  # a JSON list, as text so that it can be unique anywhere
 )
 
-readings = Table(
+evaluations = Table(
     "readings",
-    tables,
+    metadata,
     Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("step", Integer, primary_key=True),
     Column("names", ForeignKey("names.id"), nullable=False),
@@ -90,7 +90,7 @@ readings = Table(
 
 checkpoints = Table(
     "checkpoints",
-    tables,
+    metadata,
     Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("step", Integer, primary_key=True),
     Column("digest", String, nullable=False),
@@ -99,7 +99,7 @@ checkpoints = Table(
 
 costs = Table(  # besides the seconds in `packs`
     "costs",
-    tables,
+    metadata,
     Column("pack", ForeignKey("packs.id", ondelete="CASCADE"), primary_key=True),
     Column("predicted", Integer),  # bytes
     Column("counts", JSON, nullable=False, default=dict),
@@ -109,7 +109,7 @@ costs = Table(  # besides the seconds in `packs`
 
 samples = Table(
     "samples",
-    tables,
+    metadata,
     Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("step", Integer, primary_key=True),
     Column("number", Integer, primary_key=True),
@@ -122,20 +122,20 @@ samples = Table(
 )
 
 
-def run_of(row: AnyRow) -> StoredRun:
+def run_from_row(row: AnyRow) -> StoredRun:
     """The run in a row of `runs`."""
     try:
-        settings = Settings.of(row.settings)
+        settings = Settings.from_flat(row.settings)
     except (ValidationError, KeyError) as error:
         raise StoreError(
             f"run {row.id} has settings that this version does not know ({', '.join(row.settings)}); "
             "it was stored by a newer seedbed: upgrade seedbed to read it"
         ) from error
-    parameters = Parameters(**row.parameters)
+    parameters = ParameterCounts(**row.parameters)
     return StoredRun(row.id, row.seed, settings, parameters, row.status, row.step, row.pack, row.cause, row.best)
 
 
-def pack_of(row: AnyRow, cost: AnyRow | None = None) -> StoredPack:
+def pack_from_row(row: AnyRow, cost: AnyRow | None = None) -> StoredPack:
     """The pack in a row of `packs`, with what is known of its cost from a row of `costs`."""
     placement, environment = Placement(**row.placement), tuple(row.environment)
     spent = Cost(row.seconds) if cost is None else Cost(row.seconds, cost.counts, cost.steady, cost.peak)

@@ -16,70 +16,70 @@ from functools import cache
 from typing import Any, Final
 
 from seedbed.errors import Problem, StudyError
-from seedbed.settings import Value, all_dials, check_value
-from seedbed.study.spell import did_you_mean, shortened, shown
+from seedbed.settings import Value, all_settings, check_value
+from seedbed.study.toml_format import did_you_mean, preview_toml, truncate_text
 
-MAX_LENGTH: Final = 500
-ACCEPTED: Final = "comparisons of settings, joined by and, or, not"
-CONSTANTS: Final = {"true": True, "false": False}  # as TOML spells them
+MAX_RULE_CHARACTERS: Final = 500
+RULE_SYNTAX: Final = "comparisons of settings, joined by and, or, not"
+TOML_BOOLEANS: Final = {"true": True, "false": False}  # as TOML spells them
 
-_COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
-    ast.Eq: lambda left, right: _same(left, right),
-    ast.NotEq: lambda left, right: not _same(left, right),
+_COMPARISON_OPERATORS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
+    ast.Eq: lambda left, right: _equals(left, right),
+    ast.NotEq: lambda left, right: not _equals(left, right),
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.In: lambda left, right: any(_same(left, item) for item in right),
-    ast.NotIn: lambda left, right: not any(_same(left, item) for item in right),
+    ast.In: lambda left, right: any(_equals(left, item) for item in right),
+    ast.NotIn: lambda left, right: not any(_equals(left, item) for item in right),
 }
 
 
-class BadRule(ValueError):
+class InvalidRule(ValueError):
     """An expression that cannot be used, with the reason in words."""
 
 
 @dataclass(frozen=True)
-class Rule:
+class ExcludeRule:
     """One expression; points for which it holds are left out."""
 
     text: str
     where: str
     tree: ast.expr
 
-    def excludes(self, dials: Mapping[str, Value]) -> bool:
+    def excludes(self, settings: Mapping[str, Value]) -> bool:
         try:
-            return bool(_evaluate(self.tree, dials))
+            return bool(_evaluate(self.tree, settings))
         except TypeError as error:
-            what = f"exclude = {shown(self.text)} compares what cannot be compared ({error})"
+            what = f"exclude = {preview_toml(self.text)} compares what cannot be compared ({error})"
             raise StudyError([Problem(self.where, what)]) from None
 
 
-def parse_rule(text: str, where: str) -> Rule:
+def parse_exclude_rule(text: str, where: str) -> ExcludeRule:
     """The rule that a text means; BadRule when it means none."""
-    if len(text) > MAX_LENGTH:
-        raise BadRule(f"{len(text):,} characters; at most {MAX_LENGTH} are accepted")
+    if len(text) > MAX_RULE_CHARACTERS:
+        raise InvalidRule(f"{len(text):,} characters; at most {MAX_RULE_CHARACTERS} are accepted")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python comments on odd spellings such as `1is 1`
             tree = ast.parse(text.strip(), mode="eval").body
-        for node in _walk(tree):
-            _check(node)
+        for node in _walk_expressions(tree):
+            _check_node(node)
     except (SyntaxError, RecursionError, MemoryError, UnicodeError) as error:
-        raise BadRule(f"expected {ACCEPTED} ({getattr(error, 'msg', 'nested too deeply')})") from None
-    return Rule(text, where, tree)
+        raise InvalidRule(f"expected {RULE_SYNTAX} ({getattr(error, 'msg', 'nested too deeply')})") from None
+    return ExcludeRule(text, where, tree)
 
 
-def _walk(tree: ast.expr) -> Iterator[ast.expr]:
+def _walk_expressions(tree: ast.expr) -> Iterator[ast.expr]:
     """The expressions of a tree; a dotted name is one of them, whole."""
     yield tree
     if not isinstance(tree, ast.Attribute):
         for child in ast.iter_child_nodes(tree):
             if isinstance(child, ast.expr):
-                yield from _walk(child)
+                yield from _walk_expressions(child)
 
 
-def _check(node: ast.expr) -> None:
+def _check_node(node: ast.expr) -> None:
     match node:
         case ast.BoolOp() | ast.UnaryOp(op=ast.Not()) | ast.List() | ast.Tuple():
             pass
@@ -88,26 +88,26 @@ def _check(node: ast.expr) -> None:
         case ast.Constant(value=bool() | int() | float() | str()):
             pass
         case ast.Name() | ast.Attribute():
-            _dial_named(_dotted(node))
-        case ast.Compare() if all(type(sign) in _COMPARE for sign in node.ops):
-            _check_constants(node)
+            _resolve_setting_name(_dotted_name(node))
+        case ast.Compare() if all(type(sign) in _COMPARISON_OPERATORS for sign in node.ops):
+            _check_compared_values(node)
         case _:
-            raise BadRule(f"expected {ACCEPTED}; found {shortened(ast.unparse(node))}")
+            raise InvalidRule(f"expected {RULE_SYNTAX}; found {truncate_text(ast.unparse(node))}")
 
 
-def _check_constants(node: ast.Compare) -> None:
+def _check_compared_values(node: ast.Compare) -> None:
     """A dial set against a value that it can never have is a slip of the pen."""
-    name = _dial_named(_dotted(node.left)) if isinstance(node.left, ast.Name | ast.Attribute) else None
+    name = _resolve_setting_name(_dotted_name(node.left)) if isinstance(node.left, ast.Name | ast.Attribute) else None
     for sign, right in zip(node.ops, node.comparators, strict=True):
         if isinstance(sign, ast.In | ast.NotIn) and not isinstance(right, ast.List | ast.Tuple):
-            raise BadRule(f"expected a list after in; found {shortened(ast.unparse(right))}")
-        if name in all_dials() and not isinstance(sign, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
-            for value in _constants(right, isinstance(sign, ast.In | ast.NotIn)):
+            raise InvalidRule(f"expected a list after in; found {truncate_text(ast.unparse(right))}")
+        if name in all_settings() and not isinstance(sign, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+            for value in _literal_values(right, isinstance(sign, ast.In | ast.NotIn)):
                 if accepted := check_value(str(name), value):
-                    raise BadRule(f"{name} = {shown(value)}: expected {accepted}")
+                    raise InvalidRule(f"{name} = {preview_toml(value)}: expected {accepted}")
 
 
-def _constants(node: ast.expr, is_list: bool) -> Iterator[Value]:
+def _literal_values(node: ast.expr, is_list: bool) -> Iterator[Value]:
     """The value, or the values of the list, as far as they are written out."""
     items = node.elts if is_list and isinstance(node, ast.List | ast.Tuple) else [node]
     for item in items:
@@ -115,57 +115,57 @@ def _constants(node: ast.expr, is_list: bool) -> Iterator[Value]:
             yield ast.literal_eval(item)
 
 
-def _evaluate(node: ast.expr, dials: Mapping[str, Value]) -> Value:
+def _evaluate(node: ast.expr, settings: Mapping[str, Value]) -> Value:
     match node:
         case ast.BoolOp(op=ast.And()):
-            return all(_evaluate(part, dials) for part in node.values)
+            return all(_evaluate(part, settings) for part in node.values)
         case ast.BoolOp():
-            return any(_evaluate(part, dials) for part in node.values)
+            return any(_evaluate(part, settings) for part in node.values)
         case ast.UnaryOp(op=ast.Not()):
-            return not _evaluate(node.operand, dials)
+            return not _evaluate(node.operand, settings)
         case ast.UnaryOp():
-            return -_evaluate(node.operand, dials)
+            return -_evaluate(node.operand, settings)
         case ast.Constant():
             return node.value
         case ast.List() | ast.Tuple():
-            return tuple(_evaluate(part, dials) for part in node.elts)
+            return tuple(_evaluate(part, settings) for part in node.elts)
         case ast.Compare():
-            return _compare(node, dials)
-    name = _dial_named(_dotted(node))
-    return CONSTANTS[name] if name in CONSTANTS else dials.get(name)
+            return _evaluate_comparison(node, settings)
+    name = _resolve_setting_name(_dotted_name(node))
+    return TOML_BOOLEANS[name] if name in TOML_BOOLEANS else settings.get(name)
 
 
-def _compare(node: ast.Compare, dials: Mapping[str, Value]) -> bool:
-    values = [_evaluate(part, dials) for part in (node.left, *node.comparators)]
+def _evaluate_comparison(node: ast.Compare, settings: Mapping[str, Value]) -> bool:
+    values = [_evaluate(part, settings) for part in (node.left, *node.comparators)]
     if any(value is None for value in values):
         return False
     pairs = zip(node.ops, values, values[1:], strict=False)
-    return all(_COMPARE[type(sign)](left, right) for sign, left, right in pairs)
+    return all(_COMPARISON_OPERATORS[type(sign)](left, right) for sign, left, right in pairs)
 
 
-def _dotted(node: ast.expr) -> str:
+def _dotted_name(node: ast.expr) -> str:
     match node:
         case ast.Name():
             return node.id
         case ast.Attribute():
-            return f"{_dotted(node.value)}.{node.attr}"
-    raise BadRule(f"expected {ACCEPTED}; found {shortened(ast.unparse(node))}")
+            return f"{_dotted_name(node.value)}.{node.attr}"
+    raise InvalidRule(f"expected {RULE_SYNTAX}; found {truncate_text(ast.unparse(node))}")
 
 
-def _same(left: Value, right: Value) -> bool:
+def _equals(left: Value, right: Value) -> bool:
     """Equal, where `orders == 2` means `orders == [2]`."""
     return bool(left == right or left == (right,))
 
 
 @cache
-def _dial_named(text: str) -> str:
+def _resolve_setting_name(text: str) -> str:
     """The dial or constant of this name, which may be its last part alone."""
-    known = all_dials()
-    if text in known or text in CONSTANTS:
+    known = all_settings()
+    if text in known or text in TOML_BOOLEANS:
         return text
     found = [name for name in known if name.endswith(f".{text}")]
     if len(found) == 1:
         return found[0]
     if found:
-        raise BadRule(f"{text} could be {' or '.join(found)}")
-    raise BadRule(f"{shortened(text)} is not a setting{did_you_mean(text, known)}")
+        raise InvalidRule(f"{text} could be {' or '.join(found)}")
+    raise InvalidRule(f"{truncate_text(text)} is not a setting{did_you_mean(text, known)}")

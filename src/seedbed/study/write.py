@@ -6,51 +6,55 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
 from seedbed.settings import Settings, Value
+from seedbed.study.declarations import Declarations, format_declarations
+from seedbed.study.definition import SETTING_GROUPS
 from seedbed.study.expand import has_effect
-from seedbed.study.parts import PARTS
-from seedbed.study.shows import Declared, write_shown
-from seedbed.study.spell import toml_value
+from seedbed.study.toml_format import format_toml_value
 
 
-def write_example() -> str:
+def load_example_study() -> str:
     """A study file with comments, for someone about to write their own."""
     return (resources.files("seedbed.study") / "example.toml").read_text(encoding="utf-8")
 
 
-def write_study(
+def format_study(
     name: str,
     question: str,
     seeds: Sequence[int],
-    points: Sequence[Settings],
+    configs: Sequence[Settings],
     axes: Iterable[str],
-    declared: Declared,
+    declared: Declarations,
 ) -> str:
     """The study with every dial written out: once in [base] where all points agree, else point by point."""
-    dials = [_written_dials(settings) for settings in points]
+    dials = [_effective_settings(settings) for settings in configs]
     common = {name: value for name, value in dials[0].items() if all(one.get(name) == value for one in dials)}
     head = {"name": name} | ({"question": question} if question else {}) | {"seeds": list(seeds)}
-    lines = _pairs(head)
-    if len(points) > 1:
-        lines += ["points = [", *(f"  {_table(_rest(one, common, axes))}," for one in dials), "]"]
-    for part in PARTS:
+    lines = _format_pairs(head)
+    if len(configs) > 1:
+        lines += [
+            "configs = [",
+            *(f"  {_format_inline_table(_config_settings(one, common, axes))}," for one in dials),
+            "]",
+        ]
+    for part in SETTING_GROUPS:
         inside = {name.removeprefix(f"{part}."): value for name, value in common.items() if name.startswith(f"{part}.")}
-        lines += ["", f"[base.{part}]", *_pairs(inside)]
-    return "\n".join(lines + write_shown(declared)) + "\n"
+        lines += ["", f"[base.{part}]", *_format_pairs(inside)]
+    return "\n".join(lines + format_declarations(declared)) + "\n"
 
 
-def _written_dials(settings: Settings) -> dict[str, Value]:
+def _effective_settings(settings: Settings) -> dict[str, Value]:
     """The dials that do something in these settings; TOML has no word for an unset one, so it is left out."""
-    return {name: value for name, value in settings.dials().items() if value is not None and has_effect(name, settings)}
+    return {name: value for name, value in settings.flat().items() if value is not None and has_effect(name, settings)}
 
 
-def _rest(dials: Mapping[str, Value], common: Mapping[str, Value], axes: Iterable[str]) -> dict[str, Value]:
+def _config_settings(values: Mapping[str, Value], common: Mapping[str, Value], axes: Iterable[str]) -> dict[str, Value]:
     """What a point adds to the base, the axes first and in their order."""
-    return {name: dials[name] for name in (*axes, *dials) if name in dials and name not in common}
+    return {name: values[name] for name in (*axes, *values) if name in values and name not in common}
 
 
-def _table(dials: Mapping[str, Value]) -> str:
-    return "{ " + ", ".join(_pairs(dials)) + " }"
+def _format_inline_table(values: Mapping[str, Value]) -> str:
+    return "{ " + ", ".join(_format_pairs(values)) + " }"
 
 
-def _pairs(values: Mapping[str, Value]) -> list[str]:
-    return [f"{name} = {toml_value(value)}" for name, value in values.items()]
+def _format_pairs(values: Mapping[str, Value]) -> list[str]:
+    return [f"{name} = {format_toml_value(value)}" for name, value in values.items()]

@@ -18,23 +18,23 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from seedbed.errors import SeedbedError
-from seedbed.web import assets, downloads, live, model_views
-from seedbed.web.aside import Aside
-from seedbed.web.control import Control
+from seedbed.web import assets, downloads, live, model_routes
 from seedbed.web.guard import Guard
-from seedbed.web.lab import Lab
-from seedbed.web.live import Live
-from seedbed.web.models import Models
-from seedbed.web.pages import said, status_of
-from seedbed.web.views import compare, inside, playground, run, start, studies, study
+from seedbed.web.job_manager import JobManager
+from seedbed.web.live import LiveProgress
+from seedbed.web.model_client import ModelClient
+from seedbed.web.process_pool import ProcessPool
+from seedbed.web.responses import error_response, http_status
+from seedbed.web.store_cache import StoreCache
+from seedbed.web.views import compare_page, interp_page, playground_page, run_page, start_page, studies_page, study_page
 
 ROUTERS: Final[tuple[APIRouter, ...]] = (
-    assets.router, live.router, studies.router, study.router, run.router, model_views.router, inside.router,
-    playground.router, compare.router, start.router, downloads.router,
+    assets.router, live.router, studies_page.router, study_page.router, run_page.router, model_routes.router, interp_page.router,
+    playground_page.router, compare_page.router, start_page.router, downloads.router,
 )  # fmt: skip
 
 
-class Page(FastAPI):
+class SeedbedApp(FastAPI):
     """The application; its guard stands before everything else, error handling included."""
 
     guard: Guard
@@ -43,18 +43,18 @@ class Page(FastAPI):
         return self.guard.wrap(super().build_middleware_stack())
 
 
-def make_app(lab: Lab, guard: Guard) -> Page:
+def make_app(lab: StoreCache, guard: Guard) -> SeedbedApp:
     """The page over this home; no documentation routes, since those ask other addresses for their scripts."""
-    app = Page(openapi_url=None, docs_url=None, redoc_url=None, lifespan=_lifespan, redirect_slashes=False)
+    app = SeedbedApp(openapi_url=None, docs_url=None, redoc_url=None, lifespan=_lifespan, redirect_slashes=False)
     app.guard = guard
-    app.state.lab, app.state.live, app.state.models = lab, Live(lab), Models(lab.home)
-    app.state.control, app.state.aside = Control(lab.home), Aside()
+    app.state.lab, app.state.live, app.state.models = lab, LiveProgress(lab), ModelClient(lab.home)
+    app.state.control, app.state.aside = JobManager(lab.home), ProcessPool()
     for router in ROUTERS:
         app.include_router(router)
-    app.exception_handler(SeedbedError)(_say_ours)
-    app.exception_handler(HTTPException)(_say_refusal)
-    app.exception_handler(RequestValidationError)(_say_invalid)
-    app.exception_handler(Exception)(_say_bug)
+    app.exception_handler(SeedbedError)(_handle_seedbed_error)
+    app.exception_handler(HTTPException)(_handle_http_error)
+    app.exception_handler(RequestValidationError)(_handle_validation_error)
+    app.exception_handler(Exception)(_handle_internal_error)
     return app
 
 
@@ -66,22 +66,22 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.aside.close()
 
 
-def _say_ours(request: Request, error: SeedbedError) -> Response:
-    return said(request, str(error), status_of(error))
+def _handle_seedbed_error(request: Request, error: SeedbedError) -> Response:
+    return error_response(request, str(error), http_status(error))
 
 
-def _say_refusal(request: Request, error: HTTPException) -> Response:
+def _handle_http_error(request: Request, error: HTTPException) -> Response:
     sentence = f"there is nothing at {request.url.path}" if error.detail == "Not Found" else str(error.detail)
-    response = said(request, sentence, error.status_code)
+    response = error_response(request, sentence, error.status_code)
     response.headers.update(error.headers or {})
     return response
 
 
-def _say_invalid(request: Request, error: RequestValidationError) -> Response:
+def _handle_validation_error(request: Request, error: RequestValidationError) -> Response:
     found = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg'].lower()}" for one in error.errors()[:5]]
-    return said(request, "; ".join(found), 400)
+    return error_response(request, "; ".join(found), 400)
 
 
-def _say_bug(request: Request, error: Exception) -> Response:
+def _handle_internal_error(request: Request, error: Exception) -> Response:
     traceback.print_exception(error, file=sys.stderr)
-    return said(request, "something in seedbed broke; the terminal of `seedbed serve` shows where", 500)
+    return error_response(request, "something in seedbed broke; the terminal of `seedbed serve` shows where", 500)

@@ -17,47 +17,47 @@ from typing import Final
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
 
-from seedbed.charts.render import script
-from seedbed.charts.theme import LOOKS, config_of
+from seedbed.charts.render import vega_javascript
+from seedbed.charts.theme import THEMES, vega_config
 
-_FOLDER: Final = Path(__file__).parent / "static"
-_KINDS: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-VEGA: Final = f"/static/vega.js?v={version('vl-convert-python')}"
+_STATIC_DIR: Final = Path(__file__).parent / "static"
+_MEDIA_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+VEGA_URL: Final = f"/static/vega.js?v={version('vl-convert-python')}"
 
 router = APIRouter(prefix="/static")
 
 
 @router.get("/vega.js")
-def vega() -> Response:
+def serve_vega() -> Response:
     """Vega, Vega-Lite and Vega-Embed as vl-convert carries them; kept by the browser for good."""
     return Response(
-        _vega(), media_type="text/javascript", headers={"cache-control": "private, max-age=31536000, immutable"}
+        _load_vega(), media_type="text/javascript", headers={"cache-control": "private, max-age=31536000, immutable"}
     )
 
 
 @cache
-def _vega() -> bytes:
-    return script().encode()
+def _load_vega() -> bytes:
+    return vega_javascript().encode()
 
 
 @router.get("/looks.js")
-def looks(request: Request) -> Response:
+def serve_themes(request: Request) -> Response:
     """Both themes of charts, and where their program lies, as a module."""
-    themes = {look.name: config_of(look) for look in LOOKS.values()}
-    text = f"export const looks = {json.dumps(themes)};\nexport const vega = {json.dumps(VEGA)};\n"
-    return _checked(request, text.encode(), "text/javascript")
+    themes = {look.name: vega_config(look) for look in THEMES.values()}
+    text = f"export const looks = {json.dumps(themes)};\nexport const vega = {json.dumps(VEGA_URL)};\n"
+    return _etag_response(request, text.encode(), "text/javascript")
 
 
 @router.get("/{name}")
-def static(request: Request, name: str) -> Response:
+def serve_static(request: Request, name: str) -> Response:
     """A file of ours."""
-    found = {path.name: path for path in _FOLDER.iterdir() if path.suffix in _KINDS}.get(name)
+    found = {path.name: path for path in _STATIC_DIR.iterdir() if path.suffix in _MEDIA_TYPES}.get(name)
     if found is None:
         raise HTTPException(404, f"there is no file {name!r}")
-    return _checked(request, found.read_bytes(), _KINDS[found.suffix])
+    return _etag_response(request, found.read_bytes(), _MEDIA_TYPES[found.suffix])
 
 
-def _checked(request: Request, content: bytes, kind: str) -> Response:
+def _etag_response(request: Request, content: bytes, kind: str) -> Response:
     """The content, or word that the browser's copy is still good."""
     tag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
     headers = {"etag": tag, "cache-control": "private, no-cache"}

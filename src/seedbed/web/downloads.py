@@ -18,88 +18,96 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from seedbed.charts.render import picture
-from seedbed.charts.theme import LOOKS, config_of
+from seedbed.charts.render import render
+from seedbed.charts.theme import THEMES, vega_config
 from seedbed.errors import MissingData
-from seedbed.report.figures import Shown
+from seedbed.report.figures import RenderedFigure
 from seedbed.report.tables import Table, to_csv, to_latex, to_markdown
-from seedbed.web.aside import Aside, TheAside
-from seedbed.web.chosen import chosen_in, figure, tables
-from seedbed.web.comparing import Comparing, compare_asked
-from seedbed.web.lab import TheLab
+from seedbed.web.compare_query import CompareQuery, compute_comparison
+from seedbed.web.process_pool import ProcessPool, ProcessPoolDep
+from seedbed.web.store_cache import StoreCacheDep
+from seedbed.web.view_params import get_figure, get_tables, parse_view_params
 
-Picture = Literal["svg", "pdf", "png"]
-Sheet = Literal["csv", "tex", "md"]
-Look = Literal["light", "dark"]
-Part = Literal["differences", "curves", "parallel", "means", "pairs"]
-KINDS: Final = {
+ImageFormat = Literal["svg", "pdf", "png"]
+TableFormat = Literal["csv", "tex", "md"]
+ThemeName = Literal["light", "dark"]
+ComparisonPart = Literal["differences", "curves", "parallel", "means", "pairs"]
+MEDIA_TYPES: Final = {
     "svg": "image/svg+xml", "pdf": "application/pdf", "png": "image/png", "csv": "text/csv; charset=utf-8",
     "tex": "text/x-tex; charset=utf-8", "md": "text/markdown; charset=utf-8",
 }  # fmt: skip
-SHEETS: Final[dict[str, Callable[[Table], str]]] = {"csv": to_csv, "tex": to_latex, "md": to_markdown}
-MOST_NAME: Final = 120
+TABLE_WRITERS: Final[dict[str, Callable[[Table], str]]] = {"csv": to_csv, "tex": to_latex, "md": to_markdown}
+MAX_FILENAME_CHARACTERS: Final = 120
 
 router = APIRouter(prefix="/download")
 
 
 @router.get("/study/{name:path}/figure/{number}.{form}")
-def study_figure(
-    request: Request, lab: TheLab, aside: TheAside, name: str, number: int, form: Picture, look: Look = "light"
+def download_figure(
+    request: Request,
+    lab: StoreCacheDep,
+    aside: ProcessPoolDep,
+    name: str,
+    number: int,
+    form: ImageFormat,
+    look: ThemeName = "light",
 ) -> Response:
     """A figure of a study, as the query has it."""
-    shown = figure(lab, name, chosen_in(request.query_params), number)
-    return _picture(aside, shown, form, look, f"{name} figure {number}")
+    shown = get_figure(lab, name, parse_view_params(request.query_params), number)
+    return _image_response(aside, shown, form, look, f"{name} figure {number}")
 
 
 @router.get("/study/{name:path}/table/{number}.{form}")
-def study_table(request: Request, lab: TheLab, name: str, number: int, form: Sheet) -> Response:
+def download_table(request: Request, lab: StoreCacheDep, name: str, number: int, form: TableFormat) -> Response:
     """A table of a study, as the query has it."""
-    known = tables(lab, name, chosen_in(request.query_params))
+    known = get_tables(lab, name, parse_view_params(request.query_params))
     if not 1 <= number <= len(known):
         raise MissingData(f"study {name} has tables 1 to {len(known)}, and no table {number}")
-    return _sheet(known[number - 1], form, f"{name} table {number}")
+    return _table_response(known[number - 1], form, f"{name} table {number}")
 
 
 @router.get("/compare/{what}.{form}")
-def compared(
-    request: Request, lab: TheLab, aside: TheAside, what: Part, form: Picture | Sheet, look: Look = "light"
+def download_comparison(
+    request: Request, lab: StoreCacheDep, aside: ProcessPoolDep, what: ComparisonPart, form: ImageFormat | TableFormat, look: ThemeName = "light"
 ) -> Response:  # fmt: skip
     """A chart or a table of a comparison."""
-    found = compare_asked(lab, Comparing.of(request.query_params))
+    found = compute_comparison(lab, CompareQuery.from_query(request.query_params))
     name = f"{' against '.join(found.groups)} {what}"
-    if form in SHEETS and what in ("means", "pairs"):
+    if form in TABLE_WRITERS and what in ("means", "pairs"):
         named = dict(zip(("means", "pairs"), found.tables(), strict=False))
         if what not in named:
-            raise MissingData(found.found.sentence)
-        return _sheet(named[what], form, name)
-    if form in SHEETS or what in ("means", "pairs"):
+            raise MissingData(found.result.sentence)
+        return _table_response(named[what], form, name)
+    if form in TABLE_WRITERS or what in ("means", "pairs"):
         raise MissingData(f"{what} cannot be had as {form}; charts are svg, pdf or png, tables csv, tex or md")
-    return _picture(aside, found.figures()[what], form, look, name)
+    return _image_response(aside, found.figures()[what], form, look, name)
 
 
-def _picture(aside: Aside, shown: Shown, form: str, look: str, name: str) -> Response:
+def _image_response(aside: ProcessPool, shown: RenderedFigure, form: str, look: str, name: str) -> Response:
     if shown.spec is None:
         raise MissingData(" ".join(shown.notes))
-    spec: dict[str, Any] = shown.paper | {"config": config_of(LOOKS[look])}
-    return _file(aside.ask(picture, spec, form), form, name)
+    spec: dict[str, Any] = shown.static_spec | {"config": vega_config(THEMES[look])}
+    return _file_response(aside.run(render, spec, form), form, name)
 
 
-def _sheet(table: Table, form: str, name: str) -> Response:
-    return _file(SHEETS[form](table).encode(), form, name)
+def _table_response(table: Table, form: str, name: str) -> Response:
+    return _file_response(TABLE_WRITERS[form](table).encode(), form, name)
 
 
-def _file(content: bytes, form: str, name: str) -> Response:
+def _file_response(content: bytes, form: str, name: str) -> Response:
     """The content as a file to be kept, never to be opened in the page's place."""
-    return Response(content, media_type=KINDS[form], headers={"content-disposition": disposition(name, form)})
+    return Response(
+        content, media_type=MEDIA_TYPES[form], headers={"content-disposition": content_disposition(name, form)}
+    )
 
 
-def disposition(name: str, form: str) -> str:
+def content_disposition(name: str, form: str) -> str:
     r"""A name that is safe as a file's, in letters that every browser takes and in its own (RFC 6266).
 
     >>> disposition('a/../b "c"', "csv")
     'attachment; filename="a-b-c.csv"; filename*=UTF-8\'\'a-b-c.csv'
     """
     own = re.sub(r"[^\w.+=-]+", "-", name)
-    own = re.sub(r"-*\.*-+|\.{2,}", "-", own).strip("-._")[:MOST_NAME] or "seedbed"
+    own = re.sub(r"-*\.*-+|\.{2,}", "-", own).strip("-._")[:MAX_FILENAME_CHARACTERS] or "seedbed"
     plain = re.sub(r"[^A-Za-z0-9.+=_-]+", "-", own).strip("-._") or "seedbed"
     return f"attachment; filename=\"{plain}.{form}\"; filename*=UTF-8''{quote(own)}.{form}"

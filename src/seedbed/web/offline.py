@@ -10,12 +10,12 @@ from functools import cache
 
 
 @cache
-def outer_environment() -> dict[str, str]:
+def original_environment() -> dict[str, str]:
     """The environment that `seedbed serve` was started in, for programs that it starts."""
     return dict(os.environ)
 
 
 def forbid_network() -> None:
     """From here on this process fetches no corpus."""
-    outer_environment()
+    original_environment()
     os.environ["SEEDBED_OFFLINE"] = "1"

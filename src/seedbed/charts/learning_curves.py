@@ -1,0 +1,173 @@
+"""Readings against steps, epochs, tokens or seconds: one line a point, the mean over seeds with a band of ± std.
+
+A point whose seeds have different steps is drawn run by run: a mean over some of them would be another
+number. A run that diverged or failed is in no mean; it has its own line to where it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from math import isnan, nan
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from seedbed.charts.labels import capitalize_first, metric_label, metric_quantity, setting_label, value_label
+from seedbed.charts.line_data import (
+    Axis,
+    FloatArray,
+    Line,
+    LineChart,
+    downsample_indices,
+    max_points_per_line,
+    seed_count_note,
+    status_notes,
+)
+from seedbed.charts.panel_layout import (
+    PanelSpec,
+    build_panel,
+    colour_axis,
+    config_label,
+    dash_title,
+    dash_value,
+    n_panel_columns,
+    panel_specs,
+    split_and_group,
+)
+from seedbed.charts.run_selection import (
+    check_setting_names,
+    group_by_config,
+    measured_clock_units_per_step,
+    metric_curve,
+    select_runs,
+    setting_value,
+)
+from seedbed.charts.stopping_marks import stopping_marks, stopping_note
+from seedbed.records import Curve
+from seedbed.specs import FigureSpec
+from seedbed.stats.summary import RunCurves
+
+if TYPE_CHECKING:
+    import altair as alt
+
+
+def gather_learning_curves(figure: FigureSpec, runs: Sequence[RunCurves]) -> LineChart:
+    """The lines of a figure of kind `curves`."""
+    check_setting_names(runs, (figure.colour, figure.dash, figure.row, figure.column))
+    figure, drawn = _with_gap_metrics(figure), select_runs(runs, figure)
+    cells = list(panel_specs(figure, drawn))
+    lines = [line for place, cell in enumerate(cells) for line in _lines_in_panel(figure, place, cell, drawn)]
+    shown = [_downsample(line, max_points_per_line(len(lines))) for line in lines]
+    stops = tuple(stop for place, cell in enumerate(cells) for stop in stopping_marks(figure, place, cell, drawn))
+    return LineChart(
+        title=figure.title or _title(figure),
+        panels=tuple(build_panel(figure, cell) for cell in cells),
+        n_columns=n_panel_columns(figure, drawn),
+        lines=tuple(shown),
+        x=Axis(setting_label(figure.x), figure.x_scale),
+        colour=colour_axis(figure, drawn),
+        dash_title=dash_title(figure),
+        notes=tuple(filter(None, (*_notes(figure, drawn, shown), stopping_note(stops, figure)))),
+        stopping_marks=stops,
+    )
+
+
+def draw_learning_curves(lines: LineChart) -> alt.ConcatChart:
+    """The gathered lines as panels of lines with bands."""
+    from seedbed.charts.line_chart import draw_lines
+
+    return draw_lines(lines)
+
+
+def _with_gap_metrics(figure: FigureSpec) -> FigureSpec:
+    """With `value = "gap"` the curves are how far validation lags behind training."""
+    if figure.value != "gap":
+        return figure
+    gaps = dict.fromkeys(f"gap/{metric.rpartition('/')[2]}" for metric in figure.metrics)
+    return figure.model_copy(update={"metrics": tuple(gaps)})
+
+
+# ---- lines ----
+
+
+def _lines_in_panel(figure: FigureSpec, panel: int, cell: PanelSpec, runs: Sequence[RunCurves]) -> Iterator[Line]:
+    for members, metric in product(group_by_config(cell.select(figure, runs)), cell.metrics):
+        for group in _runs_to_average(members, metric):
+            if line := _line(figure, panel, metric, group, len(members)):
+                yield line
+
+
+def _runs_to_average(seed_runs: Sequence[RunCurves], metric: str) -> Iterator[list[RunCurves]]:
+    """Runs that make one mean, if all have the same steps; the others one by one."""
+    counted = [run for run in seed_runs if run.is_included]
+    steps = [metric_curve(run, metric).steps for run in counted]
+    if all(np.array_equal(steps[0], other) for other in steps[1:]):
+        yield counted
+    else:
+        yield from ([run] for run in counted)
+    yield from ([run] for run in seed_runs if not run.is_included)
+
+
+def _line(figure: FigureSpec, panel: int, metric: str, runs: Sequence[RunCurves], n_runs: int) -> Line | None:
+    curves = [metric_curve(run, metric) for run in runs]
+    worth = float(np.mean([measured_clock_units_per_step(figure.x, run) for run in runs])) if runs else nan
+    if not curves or not curves[0].steps.size or isnan(worth):
+        return None
+    first = runs[0]
+    mean, std = _mean_and_std(curves)
+    split, _ = split_and_group(metric)
+    n = len(runs)
+    name = f"{config_label(first)} {metric_label(metric)}".strip()
+    return Line(
+        panel=panel,
+        name=name if n > 1 else f"{name}, seed {first.run.seed}",
+        colour=setting_value(first, figure.colour) if figure.colour else split,
+        dash=value_label(setting_value(first, figure.dash)) if figure.dash else dash_value(figure, metric),
+        x=tuple(np.asarray(curves[0].steps * worth, dtype=np.float64)),
+        y=mean,
+        low=mean - std,
+        high=mean + std,
+        n=n,
+        n_runs=n_runs,
+        diverged=not first.is_included,
+    )
+
+
+def _mean_and_std(curves: Sequence[Curve]) -> tuple[FloatArray, FloatArray]:
+    """Mean and population std at each step; one NaN makes both NaN, and the line has a gap."""
+    values = np.stack([curve.values for curve in curves])
+    values = np.where(np.isfinite(values), values, np.nan)
+    return values.mean(axis=0), values.std(axis=0)
+
+
+def _downsample(line: Line, max_points: int) -> Line:
+    kept = downsample_indices(line.y, max_points)
+    return replace(line, x=tuple(line.x[i] for i in kept), y=line.y[kept], low=line.low[kept], high=line.high[kept])
+
+
+# ---- words ----
+
+
+def _title(figure: FigureSpec) -> str:
+    metrics = list(dict.fromkeys(metric_quantity(metric) for metric in figure.metrics))
+    over = f" for each {setting_label(figure.colour)}" if figure.colour else ""
+    return capitalize_first(f"{' and '.join(metrics)} against {setting_label(figure.x)}{over}")
+
+
+def _notes(figure: FigureSpec, runs: Sequence[RunCurves], lines: Sequence[Line]) -> tuple[str, ...]:
+    said = {
+        "Bands are ± std over seeds (population).": any(line.n > 1 for line in lines),
+        "Where seeds have different steps there is no mean: each run has its line.": _has_single_run_lines(lines),
+        "Gaps are records that are not finite.": any(np.isnan(line.y).any() for line in lines),
+        "Compute time is spread evenly over a run's steps.": figure.x == "time",
+        "What is not positive has no place on a log axis.": {figure.x_scale, figure.y_scale} != {"linear"},
+        "Epochs of these runs are not known here.": figure.x == "epoch" and not lines,
+    }
+    notes = (seed_count_note(lines), *(note for note, holds in said.items() if holds), *status_notes(runs))
+    return tuple(note for note in notes if note)
+
+
+def _has_single_run_lines(lines: Sequence[Line]) -> bool:
+    return any(line.n == 1 and line.n_runs > 1 and not line.diverged for line in lines)

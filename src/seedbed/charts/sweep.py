@@ -1,0 +1,178 @@
+"""One number of each run (best, t_f, gap, …) against a dial, parameters or α: means over seeds with ± std.
+
+Runs that differ in anything but the seed and x are on lines of their own, so no mean mixes points. With α as x or
+colour, each run is taken as if stopped at αT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import product
+from math import nan
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from seedbed.charts.labels import capitalize_first, metric_quantity, setting_label, value_label
+from seedbed.charts.line_data import Axis, Line, LineChart, seed_count_note, status_notes
+from seedbed.charts.panel_layout import (
+    PanelSpec,
+    build_panel,
+    colour_axis,
+    config_label,
+    dash_title,
+    dash_value,
+    n_panel_columns,
+    panel_specs,
+    scale_for_values,
+    split_and_group,
+)
+from seedbed.charts.run_selection import (
+    check_setting_names,
+    distinct_values,
+    group_by_config,
+    is_number,
+    select_runs,
+    setting_value,
+)
+from seedbed.settings import Value
+from seedbed.specs import FigureSpec
+from seedbed.stats.comparison import SeedSummary, summarise_seeds
+from seedbed.stats.curve_statistics import metric_direction
+from seedbed.stats.metric_registry import STATISTICS
+from seedbed.stats.run_statistics import compute_statistic, replay_at_alpha
+from seedbed.stats.summary import RunCurves
+
+if TYPE_CHECKING:
+    import altair as alt
+
+DEFAULT_ALPHAS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+UNIT_BY_STATISTIC: Final = {"t_f": "steps", "delta_t": "steps", "seconds": "s", "memory": "MiB"}
+
+
+def gather_sweep(figure: FigureSpec, runs: Sequence[RunCurves]) -> LineChart:
+    """The lines of a figure of kind `against`."""
+    check_setting_names(runs, (figure.x, figure.colour, figure.dash, figure.row, figure.column))
+    drawn = truncate_at_alphas(figure, select_runs(runs, figure))
+    cells = list(panel_specs(figure, drawn))
+    lines = [line for place, cell in enumerate(cells) for line in _lines_in_panel(figure, place, cell, drawn)]
+    return LineChart(
+        title=figure.title or _title(figure),
+        panels=tuple(
+            build_panel(figure, cell, axis_title_template(figure, cell), UNIT_BY_STATISTIC.get(figure.value))
+            for cell in cells
+        ),
+        n_columns=n_panel_columns(figure, drawn),
+        lines=tuple(lines),
+        x=Axis(setting_label(figure.x), scale_for_values(distinct_values(drawn, figure.x), figure.x_scale)),
+        colour=colour_axis(figure, drawn),
+        dash_title=dash_title(figure),
+        notes=_notes(figure, runs, lines),
+        mark_type="point",
+    )
+
+
+def draw_sweep(lines: LineChart) -> alt.ConcatChart:
+    """The gathered means as points with error bars, joined by lines where x is a number."""
+    from seedbed.charts.line_chart import draw_lines
+
+    return draw_lines(lines)
+
+
+def truncate_at_alphas(figure: FigureSpec, runs: Sequence[RunCurves]) -> list[RunCurves]:
+    """The runs, or each of them as if stopped at every α, where the figure asks for α."""
+    if "alpha" not in (figure.x, figure.colour, figure.dash, figure.row, figure.column):
+        return list(runs)
+    return [replay_at_alpha(run, alpha) for run in runs for alpha in figure.alphas or DEFAULT_ALPHAS]
+
+
+def _lines_in_panel(figure: FigureSpec, panel: int, cell: PanelSpec, runs: Sequence[RunCurves]) -> Iterator[Line]:
+    joined: dict[Hashable, list[list[RunCurves]]] = {}
+    for members in group_by_config(cell.select(figure, runs)):
+        joined.setdefault(_line_key(figure, members[0]), []).append(members)
+    for points, metric in product(joined.values(), cell.metrics):
+        yield _line(figure, panel, metric, points)
+
+
+def _line_key(figure: FigureSpec, run: RunCurves) -> Hashable:
+    """What the points of one line have in common: everything but x; for parameters only what is told apart."""
+    told = tuple(setting_value(run, name) for name in (figure.colour, figure.dash) if name)
+    if figure.x == "parameters":
+        return told
+    alpha = None if figure.x == "alpha" else run.config.get("alpha")
+    others = tuple((name, value) for name, value in run.run.settings.flat().items() if name != figure.x)
+    return told, alpha, others
+
+
+def _line(figure: FigureSpec, panel: int, metric: str, configs: Sequence[Sequence[RunCurves]]) -> Line:
+    ordered = sorted(configs, key=lambda members: _sort_key(setting_value(members[0], figure.x)))
+    spreads = [spread_over_seeds(members, metric, figure) for members in ordered]
+    means = np.array([spread.mean for spread in spreads])
+    means = np.where(np.isfinite(means), means, nan)
+    stds = np.array([spread.std for spread in spreads])
+    first = ordered[0][0]
+    where, _ = split_and_group(metric)
+    return Line(
+        panel=panel,
+        name=config_label(first) if figure.colour else f"{config_label(first)} {where}".strip(),
+        colour=setting_value(first, figure.colour) if figure.colour else where,
+        dash=value_label(setting_value(first, figure.dash)) if figure.dash else dash_value(figure, metric),
+        x=tuple(setting_value(members[0], figure.x) for members in ordered),
+        y=means,
+        low=means - stds,
+        high=means + stds,
+        n=max(spread.n for spread in spreads),
+        n_runs=max(len(members) for members in ordered),
+    )
+
+
+def _sort_key(value: Value) -> tuple[int, Value]:
+    """Sorts numbers by size and before words, which keep their order."""
+    return (0, value) if is_number(value) else (1, 0)
+
+
+def spread_over_seeds(seed_runs: Sequence[RunCurves], metric: str, figure: FigureSpec) -> SeedSummary:
+    """The figure's value of a point's runs over seeds; runs that diverged or failed stay out."""
+    return summarise_seeds(
+        {run.run.seed: compute_statistic(run, metric, figure.value) for run in seed_runs if run.is_included}
+    )
+
+
+# ---- words ----
+
+
+def axis_title_template(figure: FigureSpec, cell: PanelSpec) -> str:
+    """What the figure's value makes of a metric's name, with `{}` in its place."""
+    kind = metric_direction(cell.metrics[0])
+    best = {"min": "lowest {}", "max": "highest {}", None: "last {}"}[kind]
+    words = {
+        "best": best,
+        "t_f": "t_f of the {}",
+        "last": "last {}",
+        "gap": "gap of the {}",
+        "delta_t": "Δt of the {}",
+        "seconds": "compute time",
+        "memory": "memory while training",
+    }
+    return words[figure.value]
+
+
+def _title(figure: FigureSpec) -> str:
+    quantities = " and ".join(dict.fromkeys(map(metric_quantity, figure.metrics)))
+    words = {"best": f"best {quantities}", "t_f": f"t_f of {quantities}", "seconds": "compute time"}
+    words |= {"gap": f"gap between training and validation {quantities}", "memory": "memory while training"}
+    words |= {"delta_t": f"delay of validation behind training {quantities}", "last": f"last {quantities}"}
+    return capitalize_first(f"{words[figure.value]} against {setting_label(figure.x)}")
+
+
+def _notes(figure: FigureSpec, runs: Sequence[RunCurves], lines: Sequence[Line]) -> tuple[str, ...]:
+    entry = STATISTICS.get(figure.value)
+    said = {
+        f"{entry.symbol}: {entry.meaning}." if entry else "": entry is not None,
+        seed_count_note(lines): True,
+        "Error bars are ± std over seeds (population).": any(line.n > 1 for line in lines),
+        "α: as if each run had been stopped at αT.": "alpha" in (figure.x, figure.colour),
+        "Points without a finite mean are left out.": any(np.isnan(line.y).any() for line in lines),
+    }
+    notes = (*(note for note, holds in said.items() if holds), *status_notes(select_runs(runs, figure)))
+    return tuple(note for note in notes if note)

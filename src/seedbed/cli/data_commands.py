@@ -1,0 +1,215 @@
+"""`seedbed data ls|get|show|baseline`: the corpora by name, where they are and what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from seedbed.cli.common import JsonOption, handle_errors, print_json
+
+if TYPE_CHECKING:
+    from seedbed.data.catalogue import CorpusEntry, StoredFile
+    from seedbed.data.corpora import ProgressCallback
+
+data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora: list, fetch and look at them.")
+CorpusArgument = Annotated[str, typer.Argument(help="a named corpus, or a file or folder of your own")]
+
+
+@data_app.command(epilog="Example: seedbed data ls --json")
+@handle_errors
+def ls(as_json: JsonOption = False) -> None:
+    """List the named corpora: size, licence, and whether they are here."""
+    from seedbed.data.catalogue import CATALOGUE
+
+    if as_json:
+        print_json([_corpus_as_json(named) for named in CATALOGUE.values()])
+        return
+    rows = tuple(
+        (one.name, _format_size(one.n_bytes), _describe_location(one), one.description, one.licence)
+        for one in CATALOGUE.values()
+    )
+    _print_table(("corpus", "size", "where", "what", "licence"), rows)
+
+
+@data_app.command(epilog="Example: seedbed data get shakespeare speeches")
+@handle_errors
+def get(names: Annotated[list[str], typer.Argument(help="named corpora")], as_json: JsonOption = False) -> None:
+    """Fetch named corpora into the cache, verified; what is here already is only verified."""
+    from seedbed.data.corpora import ensure_local_file, get_corpus_entry
+
+    wanted = [get_corpus_entry(name) for name in names]
+    places: dict[str, list[str]] = {}
+    with _progress_bar() as progress:
+        for named in wanted:
+            places[named.name] = [str(ensure_local_file(named, file, progress)) for file in _corpus_files(named)]
+    if as_json:
+        print_json(places)
+        return
+    for name, paths in places.items():
+        typer.echo(f"{name}: {', '.join(paths) or 'comes with Python'}")
+
+
+@data_app.command(epilog="Example: seedbed data baseline shakespeare --orders 1,2,5")
+@handle_errors
+def baseline(
+    name: CorpusArgument,
+    tokenizer: Annotated[str, typer.Option(help="characters, words, bytes or bpe")] = "characters",
+    val_fraction: Annotated[float, typer.Option(help="share held out, unless the corpus has its own")] = 0.1,
+    orders: Annotated[str, typer.Option(help="orders of the n-grams; 1 is the unigram")] = "1,2,3,5",
+    as_json: JsonOption = False,
+) -> None:
+    """Tell how well n-grams do on the held-out parts: what a model must beat to have learned anything."""
+    import numpy as np
+
+    from seedbed.data.datasets import load_text_dataset
+    from seedbed.data.ngram import evaluate_ngram as told
+    from seedbed.errors import UsageError
+    from seedbed.settings import Settings, TextSettings, check_value
+
+    dials = {"task.kind": "text", "task.corpus": name, "task.tokenizer": tokenizer, "task.val_fraction": val_fraction}
+    wrong = [
+        f"{dial} = {value}: expected {said}" for dial, value in dials.items() if (said := check_value(dial, value))
+    ]
+    if wrong or not all(order.isdigit() for order in orders.split(",")):
+        raise UsageError("; ".join(wrong) or f"--orders {orders}: expected whole numbers such as 1,2,5")
+    prepared = load_text_dataset(cast(TextSettings, Settings.from_flat(dials).task))
+    ids = {part: np.concatenate(held.span_ids()) for part, held in prepared.splits.items()}
+    train = ids.pop("train")
+    rows = [
+        (part, told(train, held, prepared.tokenizer, int(order)))
+        for part, held in ids.items()
+        for order in orders.split(",")
+    ]
+    if as_json:
+        print_json([{"part": part} | vars(one) for part, one in rows])
+        return
+    cells = tuple(
+        (part, str(one.order), f"{one.perplexity:.2f}", f"{one.bits_per_character:.3f}", f"{one.bits_per_byte:.3f}")
+        for part, one in rows
+    )
+    _print_table(("part", "order", "perplexity", "bits per character", "bits per byte"), cells)
+
+
+@data_app.command(epilog="Example: seedbed data show python-docs")
+@handle_errors
+def show(
+    name: CorpusArgument, part: Annotated[str | None, typer.Option(help="one part; default: all of them")] = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Show a corpus: licence, origin, sizes, first lines and characters; fetches nothing."""
+    from seedbed.data.catalogue import CATALOGUE
+    from seedbed.data.corpora import get_corpus_part
+
+    named = CATALOGUE.get(name)
+    parts = [part or "train"] if named is None else [one.name for one in named.parts if part in (None, one.name)]
+    if named is not None and part is not None:
+        get_corpus_part(name, part)  # names the parts when there is none of this name
+    document = (_corpus_as_json(named) if named else {"name": name}) | {
+        "parts": {one: _part_as_json(name, one) for one in parts}
+    }
+    if as_json:
+        print_json(document)
+    else:
+        _print_corpus(document)
+
+
+def _corpus_as_json(named: CorpusEntry) -> dict[str, Any]:
+    return {
+        "name": named.name, "about": named.description, "licence": named.licence, "bytes": named.n_bytes,
+        "repository": named.repository, "commit": named.commit, "where": _describe_location(named),
+        "files": [{"path": file.path, "origin": file.origin_path, "sha256": file.sha256, "bytes": file.n_bytes}
+                  for file in _corpus_files(named)],
+    }  # fmt: skip
+
+
+def _corpus_files(named: CorpusEntry) -> list[StoredFile]:
+    return [file for part in named.parts for file in part.files]
+
+
+def _describe_location(named: CorpusEntry) -> str:
+    from seedbed.data.corpora import find_local_file
+
+    files = _corpus_files(named)
+    n_here = sum(find_local_file(file) is not None for file in files)
+    if n_here == len(files):
+        return "here"
+    return f"{n_here} of {len(files)} files here" if n_here else "not here"
+
+
+def _part_as_json(name: str, part: str) -> dict[str, Any]:
+    """What one part holds, as plain values; only a note when it is not here."""
+    from dataclasses import asdict
+
+    from seedbed.data.catalogue import CATALOGUE
+    from seedbed.data.corpora import find_local_file, get_corpus_part, load_gpt1_tokenizer, open_corpus, open_token_ids
+    from seedbed.data.corpus_stats import compute_corpus_stats
+
+    found = get_corpus_part(name, part) if name in CATALOGUE else None
+    if found and not all(find_local_file(file) for file in found.files):
+        return {"notes": [f"not here; fetch it with: seedbed data get {name}"]}
+    if found and found.kind == "ids":
+        encoded = open_token_ids(name, part)
+        return {"tokens": len(encoded.ids), "lines": len(encoded.lengths), "distinct": len(set(encoded.ids.tolist()))}
+    if found and found.kind == "vocabulary":
+        return {"tokens": load_gpt1_tokenizer().size - 1}
+    return asdict(compute_corpus_stats(open_corpus(name, part)))
+
+
+def _print_corpus(document: dict[str, Any]) -> None:
+    parts = document["parts"]
+    for key in ("name", "about", "licence", "repository", "commit", "where"):
+        if document.get(key):
+            typer.echo(f"{key:<11} {document[key]}")
+    for part, seen in parts.items():
+        typer.echo(f"\n{part}")
+        for key, value in seen.items():
+            for line in _format_lines(key, value):
+                typer.echo(f"  {_replace_unprintable(line)}")
+
+
+def _format_lines(key: str, value: Any) -> list[str]:
+    if key == "commonest":
+        return [f"{'commonest':<11} " + "  ".join(f"{sign!r} {n:,}" for sign, n in value)]
+    if isinstance(value, list | tuple):
+        return [f"{key.replace('_', ' '):<11} {line}" for line in value]
+    return [f"{key:<11} {value:,}" if isinstance(value, int) else f"{key:<11} {value}"]
+
+
+def _replace_unprintable(line: str) -> str:
+    """Control signs of a corpus must not reach the terminal."""
+    return "".join(sign if sign.isprintable() else "\N{MIDDLE DOT}" for sign in line)
+
+
+def _format_size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:.2f} MB" if n_bytes else "–"
+
+
+def _print_table(columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> None:
+    from rich.console import Console
+
+    from seedbed.report.tables import Table, to_rich
+
+    console = Console(highlight=False)
+    (console if console.is_terminal else Console(highlight=False, width=160)).print(to_rich(Table("", columns, rows)))
+
+
+@contextmanager
+def _progress_bar() -> Iterator[ProgressCallback]:
+    """A progress bar on stderr, a line for each file that is fetched."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what)
+            bar.update(tasks[what], completed=done, total=total or None)
+
+        yield progress

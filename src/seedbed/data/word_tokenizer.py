@@ -1,0 +1,134 @@
+"""Words: English text cut into words and signs, and the vocabulary of a corpus; samples join words by one space.
+
+The rules, line by line (a line, or a sentence inside it, is where a full stop can stand):
+
+1. White space separates. Case is kept.
+2. Each of `; @ # $ % & ? ! *`, brackets and typographic quotes is a word; so are `--`, two or more dots, and backticks.
+   An em dash, a hyphen or a slash stays inside its word (`state-of-the-art`, `America—the`).
+3. A comma or colon is a word unless a digit follows (`1,200`, `9:30`).
+4. A straight double quote becomes ``` `` ``` where it opens (line start, after white space or a bracket), else `''`.
+5. `'s 'm 'd 'll 're 've` and `n't` at the end of a word are words (`do n't`); so is an apostrophe before white space,
+   and one before a single other letter (`Shi ' a`). Elsewhere an apostrophe stays (`'em`, `o'clock`).
+6. A full stop at the end of a sentence is a word, even if quotes or brackets close after it; after initials and the
+   ABBREVIATIONS it stays (`D.C.`, `Dr.`). A sentence ends with its line, and where white space and a capital follow
+   the stop and straight closing signs (a typographic closing quote there keeps the stop in its word, as in the
+   vocabulary that report B was counted with: `lot.`).
+7. `cannot`, `gonna`, `gotta`, `wanna`, `lemme`, `gimme` are two words.
+
+>>> cut_words('"We cannot wait," Dr. King said. They didn\\'t.')
+['``', 'We', 'can', 'not', 'wait', ',', "''", 'Dr.', 'King', 'said', '.', 'They', 'did', "n't", '.']
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from seedbed.data.documents import Corpus, Document, iter_line_chunks
+from seedbed.data.tokenizers import (
+    PAD_ID,
+    PAD_TOKEN,
+    UNKNOWN_ID,
+    UNKNOWN_TOKEN,
+    Counts,
+    StreamDecoder,
+    TokenIds,
+    WordStreamDecoder,
+    check_ids,
+    compute_vocabulary_digest,
+    smallest_id_dtype,
+    utf8_lengths,
+)
+
+ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "Jr", "Sr", "St", "Gen", "Sen", "Rep", "Gov", "Prof", "Rev", "Hon", "vs", "v")
+SPLIT_CONTRACTIONS = {"cannot": 3, "gonna": 3, "gotta": 3, "wanna": 3, "lemme": 3, "gimme": 3}  # where they part
+
+_PUNCTUATION = r"""[;@\#$%&?!*\[\](){}<>«»„“”‘’] | -- | \.{2,} | `+ | [:,](?!\d)"""
+_CLITIC = r"""(?<=[^\s'])(?: '(?:[smdSMD]|ll|LL|re|RE|ve|VE)(?!\w) | (?:n't|N'T)(?!\w) | '(?!\S) )"""
+_LONE_APOSTROPHE = r"""'(?=[^\W_mtsdnMTSDN]\b)"""
+_NOT_ABBREVIATION = r"(?<!\b[A-Z])" + "".join(rf"(?<!\b{word})" for word in ABBREVIATIONS)
+_SENTENCE_PERIOD = rf"""{_NOT_ABBREVIATION}(?<!\.)\.(?=[\])}}>"'»”’]*\s*$ | [\])}}>"']*\s+[“‘"'(\[]*[A-Z])"""
+_OPENING_QUOTE = r"""(?:^|(?<=[\s(\[{<]))(?:"|\'\')"""
+_WORD_PATTERN = re.compile(
+    rf"""(?P<opening>{_OPENING_QUOTE}) | (?P<closing>"|\'\') | {_PUNCTUATION} | {_CLITIC} | {_LONE_APOSTROPHE} | {_SENTENCE_PERIOD}
+       | (?: (?! \s | " | \'\' | {_PUNCTUATION} | {_CLITIC} | {_LONE_APOSTROPHE} | {_SENTENCE_PERIOD} ) . )+""",
+    re.VERBOSE,
+)
+
+
+def split_words(text: str) -> list[str]:
+    """The words and signs of a text."""
+    return [word for line in text.split("\n") for word in _split_line(line)]
+
+
+def _split_line(line: str) -> Iterator[str]:
+    for match in _WORD_PATTERN.finditer(line):
+        word = match.group()
+        if match.lastgroup:
+            yield "``" if match.lastgroup == "opening" else "''"
+        elif part := SPLIT_CONTRACTIONS.get(word.lower()):
+            yield from (word[:part], word[part:])
+        else:
+            yield word
+
+
+@dataclass(frozen=True)
+class WordTokenizer:
+    """One id per word: padding, unknown, then the sorted distinct words."""
+
+    texts: tuple[str, ...]
+    kind: str = "words"
+
+    @classmethod
+    def from_corpora(cls, *corpora: Corpus) -> WordTokenizer:
+        """Every word of these corpora; words of other texts are unknown."""
+        seen: set[str] = set()
+        for corpus in corpora:
+            for document in corpus.documents:
+                for lines in iter_line_chunks(document):
+                    seen.update(word for line in lines for word in _split_line(line))
+        return cls((PAD_TOKEN, UNKNOWN_TOKEN, *sorted(seen - {PAD_TOKEN, UNKNOWN_TOKEN})))
+
+    @property
+    def size(self) -> int:
+        return len(self.texts)
+
+    @cached_property
+    def digest(self) -> str:
+        return compute_vocabulary_digest(self.kind, self.texts)
+
+    @cached_property
+    def character_counts(self) -> Counts:
+        """A word and the space after it; exact but for other spacing."""
+        return np.array([0] + [len(text) + 1 for text in self.texts[1:]], dtype=np.int64)
+
+    @cached_property
+    def byte_counts(self) -> Counts:
+        """As for characters."""
+        lengths = utf8_lengths(self.texts)
+        lengths[PAD_ID + 1 :] += 1
+        return lengths
+
+    @cached_property
+    def _token_to_id(self) -> dict[str, int]:
+        return {text: i for i, text in enumerate(self.texts) if i > UNKNOWN_ID}
+
+    def encode(self, text: str) -> TokenIds:
+        return self._encode_lines(text.split("\n"))
+
+    def encode_document(self, document: Document) -> Iterator[TokenIds]:
+        return map(self._encode_lines, iter_line_chunks(document))
+
+    def _encode_lines(self, lines: Iterable[str]) -> TokenIds:
+        ids = [self._token_to_id.get(word, UNKNOWN_ID) for line in lines for word in _split_line(line)]
+        return np.array(ids, dtype=smallest_id_dtype(self.size))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return " ".join(self.texts[i] for i in check_ids(ids, self.size) if i != PAD_ID)
+
+    def decoder(self) -> StreamDecoder:
+        return WordStreamDecoder(self.decode)

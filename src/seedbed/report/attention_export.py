@@ -1,0 +1,79 @@
+"""Attention of texts by a stored run, at one kept step or over training: gathered, shown in a terminal or written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from seedbed.charts.attention_maps import draw_attention, gather_attention, preview_attention
+from seedbed.charts.theme import THEMES
+from seedbed.errors import UsageError
+from seedbed.interp.text_attention import TextAttention
+from seedbed.store.store import Store
+
+FILE_SUFFIXES = (".svg", ".png", ".pdf", ".json")
+
+
+def load_attention_maps(
+    home: Path, run: str, texts: Sequence[str], step: str = "last", layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None, by: str = "token",
+) -> list[TextAttention]:  # fmt: skip
+    """The maps of every text at every step asked for; layers and heads are counted from 0."""
+    from seedbed.interp.attention_extraction import compute_attention
+    from seedbed.sampling.loaded_run import LoadedRun
+
+    if by not in ("token", "word"):
+        raise UsageError(f"--by {by}: expected token or word")
+    with Store.open_read_only(home) as store:
+        found = store.run(run)
+        steps = _checkpoint_steps(store, found.id, step)
+        models = [LoadedRun(found, one, store.load_weights(found.id, one)) for one in steps]
+    maps = [compute_attention(model, text).select(layers, heads) for text in texts for model in models]
+    return [one.group_by_word() for one in maps] if by == "word" else maps
+
+
+def _checkpoint_steps(store: Store, run: str, steps: str) -> list[int]:
+    """The kept steps that `last`, `best`, `all` or numbers with commas name."""
+    if steps == "all":
+        return [kept.step for kept in store.checkpoints(run)]
+    return [store.find_checkpoint(run, parse_step(word)).step for word in steps.split(",")]
+
+
+def parse_step(text: str) -> int | Literal["last", "best"]:
+    """A step as the store knows it."""
+    if text in ("last", "best"):
+        return text  # type: ignore[return-value]
+    if not text.strip().isdecimal():
+        raise UsageError(f"--step {text}: expected last, best, all, or kept steps with commas between them")
+    return int(text)
+
+
+def preview_attention_maps(maps: Sequence[TextAttention]) -> str:
+    """The maps as text."""
+    return preview_attention(gather_attention(maps))
+
+
+def write_attention_maps(maps: Sequence[TextAttention], path: Path, theme: str = "light") -> None:
+    """The maps as a picture, or as numbers where the file ends in .json."""
+    if path.suffix not in FILE_SUFFIXES:
+        raise UsageError(f"--out {path}: expected a file that ends in {', '.join(FILE_SUFFIXES)}")
+    if theme not in THEMES:
+        raise UsageError(f"--look {theme}: expected {' or '.join(THEMES)}")
+    data = _maps_as_json(maps) if path.suffix == ".json" else _render_maps(maps, path.suffix, theme)
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}); name another place") from None
+
+
+def _maps_as_json(maps: Sequence[TextAttention]) -> bytes:
+    return json.dumps([one.as_json() for one in maps], ensure_ascii=False).encode()
+
+
+def _render_maps(maps: Sequence[TextAttention], suffix: str, theme: str) -> bytes:
+    from seedbed.charts.render import render
+    from seedbed.charts.vega_lite import to_vega_lite
+
+    return render(to_vega_lite(draw_attention(gather_attention(maps)), THEMES[theme]), suffix.removeprefix("."))

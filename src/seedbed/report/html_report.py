@@ -1,0 +1,188 @@
+"""A report on disk: one HTML file that needs nothing else, and beside it every figure, table and study as files.
+
+    write_report(home, ["quickstart"], [], out=None)      HOME/reports/quickstart/index.html
+
+The page works from a file, without a network and without scripts (pictures are in it as SVG); with scripts its charts
+answer to a pointer and follow the reader's theme. Equal stores give equal bytes, but for the date.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from seedbed import __version__
+from seedbed.charts.render import namespace_svg_ids, to_pdf, to_png, to_svg, vega_javascript
+from seedbed.charts.theme import DARK_THEME, LIGHT_THEME, vega_config
+from seedbed.errors import OutOfResources, UsageError
+from seedbed.report.figures import RenderedFigure
+from seedbed.report.sections import ReportSection, build_joint_section, build_study_section, study_file_name
+from seedbed.report.tables import to_csv, to_latex, to_markdown
+from seedbed.store.store import Store
+
+GENERATOR_TAG: Final = '<meta name="generator" content="seedbed'  # how a report of ours is told from other folders
+SUBFOLDERS: Final = ("figures", "tables", "studies")
+
+
+@dataclass(frozen=True)
+class _NumberedItem:
+    """A figure or table with its number in the report and the name of its files."""
+
+    number: int
+    file_name: str
+    item: Any
+    svg: str = ""
+
+
+def write_report(home: Path, studies: Sequence[str], overrides: Sequence[str], out: Path | None = None) -> Path:
+    """The page of these studies; the report that was there before stays until the new one is whole."""
+    with Store.open_read_only(home) as store:
+        names = list(dict.fromkeys(studies))
+        sections = [build_study_section(store, name, overrides) for name in names]
+        if len(names) > 1:
+            sections.insert(0, build_joint_section(store, names, overrides))
+    folder = out or home / "reports" / _folder_name(names)
+    _check_overwritable(folder)
+    with _staging_folder(folder) as fresh:
+        _write_files(fresh, sections)
+    return folder / "index.html"
+
+
+def _folder_name(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else "+".join(name.replace("/", "-") for name in names)
+
+
+def _check_overwritable(folder: Path) -> None:
+    """A folder with something else in it is never written over."""
+    page = folder / "index.html"
+    ours = page.is_file() and GENERATOR_TAG in page.read_text(encoding="utf-8", errors="replace")[:2000]
+    taken = [name for name in ("index.html", *SUBFOLDERS) if (folder / name).exists()]
+    if taken and not ours:
+        raise UsageError(f"{folder} holds {', '.join(taken)} that no report wrote; name another folder with --out")
+
+
+@contextmanager
+def _staging_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write in, whose contents are put in place when all of it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=".fresh-", dir=folder))
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written ({error.strerror}); name another place with --out") from None
+    try:
+        yield fresh
+        for part in SUBFOLDERS:
+            _replace_folder(fresh / part, folder / part)
+        (fresh / "index.html").replace(folder / "index.html")
+    except OSError as error:
+        raise OutOfResources(f"{folder}: {error.strerror}; the report that was there before is kept") from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _replace_folder(new: Path, old: Path) -> None:
+    """The new folder in the old one's place; the old one goes with the folder that the new one came from."""
+    if old.exists():
+        old.rename(new.with_name(f"{new.name}-before"))
+    new.rename(old)
+
+
+def _write_files(folder: Path, sections: Sequence[ReportSection]) -> None:
+    for part in SUBFOLDERS:
+        (folder / part).mkdir()
+    figures = list(_number_items("figure", [figure for section in sections for figure in section.figures]))
+    tables = list(_number_items("table", [table for section in sections for table in section.tables]))
+    drawn = [_write_figure(folder / "figures", figure) for figure in figures]
+    for table in tables:
+        _write_table(folder / "tables", table)
+    for section in sections:
+        if section.study_text:
+            (folder / study_file_name(section.name)).write_text(section.study_text, encoding="utf-8")
+    text = _render_page(sections, drawn, tables)
+    (folder / "index.html").write_text(text, encoding="utf-8")
+
+
+def _number_items(kind: str, items: Sequence[Any]) -> Iterator[_NumberedItem]:
+    for number, item in enumerate(items, 1):
+        yield _NumberedItem(number, f"{kind}-{number:02d}", item)
+
+
+def _write_figure(folder: Path, figure: _NumberedItem) -> _NumberedItem:
+    """The pictures of one figure; one pass through Vega, the other forms are made from its SVG."""
+    shown: RenderedFigure = figure.item
+    if shown.spec is None:
+        return figure
+    spec = shown.static_spec | {"config": vega_config(LIGHT_THEME)}
+    svg = to_svg(spec)
+    (folder / f"{figure.file_name}.svg").write_text(svg, encoding="utf-8")
+    (folder / f"{figure.file_name}.pdf").write_bytes(to_pdf(svg))
+    (folder / f"{figure.file_name}.png").write_bytes(to_png(svg))
+    (folder / f"{figure.file_name}.json").write_text(json.dumps(spec, ensure_ascii=False), encoding="utf-8")
+    return _NumberedItem(figure.number, figure.file_name, shown, namespace_svg_ids(svg, figure.file_name))
+
+
+def _write_table(folder: Path, table: _NumberedItem) -> None:
+    for ending, text in (("csv", to_csv), ("md", to_markdown), ("tex", to_latex)):
+        (folder / f"{table.file_name}.{ending}").write_text(text(table.item).rstrip("\n") + "\n", encoding="utf-8")
+
+
+# ---- the page ----
+
+
+def _render_page(
+    sections: Sequence[ReportSection], figures: Sequence[_NumberedItem], tables: Sequence[_NumberedItem]
+) -> str:
+    environment = Environment(
+        loader=PackageLoader("seedbed.report"), autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    remaining_figures, remaining_tables = iter(figures), iter(tables)
+    parts = [
+        {
+            "section": section,
+            "study": study_file_name(section.name) if section.study_text else None,
+            "figures": [_figure_context(next(remaining_figures)) for _ in section.figures],
+            "tables": [next(remaining_tables) for _ in section.tables],
+        }
+        for section in sections
+    ]
+    return environment.get_template("report.html").render(
+        title=" · ".join(section.name for section in sections[-1:] if len(sections) == 1) or sections[0].name,
+        parts=parts,
+        date=_report_date(),
+        version=__version__,
+        looks=_script_json({look.name: vega_config(look) for look in (LIGHT_THEME, DARK_THEME)}),
+        bundle=Markup(vega_javascript().replace("</script", "<\\/script")),  # our own file, never a user's words
+    )
+
+
+def _figure_context(figure: _NumberedItem) -> Mapping[str, Any]:
+    shown: RenderedFigure = figure.item
+    return {
+        "number": figure.number, "stem": figure.file_name, "shown": shown, "svg": Markup(figure.svg),
+        "spec": _script_json(shown.spec) if shown.spec else None,
+    }  # fmt: skip
+
+
+def _script_json(value: Any) -> Markup:
+    """JSON that cannot end the script element it stands in, whatever the names in it are."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _report_date() -> str:
+    """Now, or what SOURCE_DATE_EPOCH says, so that a report can be made again to the byte."""
+    given = os.environ.get("SOURCE_DATE_EPOCH", "")
+    moment = datetime.fromtimestamp(int(given), UTC) if given.isdigit() else datetime.now(UTC)
+    return moment.strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,111 @@
+"""A stored study's questions with their answers, and groups of runs named on the command line, ready to be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, cast, get_args
+
+from seedbed.errors import MissingData, UsageError
+from seedbed.report.study_runs import load_run_curves
+from seedbed.settings import all_settings
+from seedbed.stats.answers import Answer, answer_question, format_question
+from seedbed.stats.answers.comparison_text import MetricStatistic
+from seedbed.stats.answers.finding import Finding
+from seedbed.stats.format import format_setting
+from seedbed.stats.groups import group_by_setting
+from seedbed.stats.run_statistics import StatisticName
+from seedbed.stats.summary import RunCurves
+from seedbed.store.store import Store
+from seedbed.study.declarations import parse_declarations
+from seedbed.study.toml_format import did_you_mean
+
+
+def answer_study(store: Store, study: str, overrides: Sequence[str] = ()) -> list[Answer]:
+    """Every question of a study's file, in its order, answered from the runs that the words ask for."""
+    questions = parse_declarations(store.study(study).text).questions
+    runs = load_run_curves(store, study, overrides)
+    return [answer_question(question, runs) for question in questions]
+
+
+def answers_as_json(study: str, answers: Sequence[Answer]) -> dict[str, Any]:
+    """`answer --json`."""
+    return {
+        "study": study,
+        "answers": [
+            {
+                "question": format_question(found.question),
+                "asked": found.question.model_dump(exclude_defaults=True),
+                "sentence": found.sentence,
+                "warning": found.warning,
+                "n": found.n,
+                "numbers": found.numbers,
+            }
+            for found in answers
+        ],
+    }
+
+
+def comparison_as_json(groups: Mapping[str, Sequence[RunCurves]], comparison: Finding) -> dict[str, Any]:
+    """`compare --json`."""
+    return {"groups": {name: [run.run.id for run in runs] for name, runs in groups.items()}} | asdict(comparison)
+
+
+def parse_subject(metric: str, value: str) -> MetricStatistic:
+    """What `--metric` and `--value` name."""
+    known = get_args(StatisticName)
+    if value not in known:
+        raise UsageError(f"--value {value}: expected one of {', '.join(known)}{did_you_mean(value, known)}")
+    return MetricStatistic(metric, cast(StatisticName, value))
+
+
+# ---- groups of runs ----
+
+
+def load_groups(store: Store, arguments: Sequence[str]) -> dict[str, list[RunCurves]]:
+    """What the arguments of `compare` name: studies, runs, words or a dial of the study before them.
+
+    `STUDY model.kind=gpt model.kind=lstm`, `STUDY model.kind`, `STUDY "model.kind=gpt train.lr=1e-3" …`, `STUDY STUDY`
+    and `RUN RUN` all make groups; a study that nothing follows is a group itself.
+    """
+    studies = {study.name for study in store.studies()}
+    groups: dict[str, list[RunCurves]] = {}
+    study: str | None = None
+    is_used = True
+    for name in arguments:
+        if name in studies:
+            groups |= {} if is_used or study is None else {study: load_run_curves(store, study)}
+            study, is_used = name, False
+        elif "=" in name or name in all_settings():
+            groups |= _groups_within_study(store, study, name, len(studies & set(arguments)) > 1)
+            is_used = True
+        else:
+            groups[name] = [_load_run(store, name)]
+    groups |= {} if is_used or study is None else {study: load_run_curves(store, study)}
+    if len(groups) < 2:
+        raise UsageError(
+            f"{' '.join(arguments)}: names one group; expected two or more, such as STUDY model.kind=gpt model.kind=lstm"
+        )
+    return groups
+
+
+def _groups_within_study(
+    store: Store, study: str | None, argument: str, show_study: bool
+) -> dict[str, list[RunCurves]]:
+    if study is None:
+        raise UsageError(f"{argument}: name a stored study before the words that choose among its runs")
+    label = f"{study} " if show_study else ""
+    if "=" in argument:
+        return {f"{label}{argument}": load_run_curves(store, study, argument.split())}
+    return {
+        f"{label}{format_setting(argument, value)}": runs
+        for value, runs in group_by_setting(load_run_curves(store, study), argument).items()
+    }
+
+
+def _load_run(store: Store, prefix: str) -> RunCurves:
+    try:
+        run = store.run(prefix)
+    except MissingData:
+        raise MissingData(f"{prefix} is neither a stored study, a run, a setting nor key=value") from None
+    return RunCurves(run, {}, store.curves([run.id]).get(run.id, {}))

@@ -1,0 +1,216 @@
+"""Models read token by token: each step writes what later ones need into memory that was set aside before.
+
+    decoder = decoder_of(model, n_runs=1, n_samples=4, capacity=128)
+    decoder.begin(prompt)                 # (R, b, T): b is 1 where all samples share the prompt
+    logits = decoder.step(tokens)         # (R, B) → (R, B, V)
+
+What a step computes is what `model(tokens)` computes at the last position without dropout. One token is so little work
+that calling modules and looking up parameters would cost more than the arithmetic, so each decoder binds the weights
+once, as plain functions. Which token comes next is left to `sample.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from seedbed.errors import UsageError
+from seedbed.models.gpt import GPT, Attention, Block
+from seedbed.models.hooks import NO_HOOKS
+from seedbed.models.layers import LayerNorm, Linear
+from seedbed.models.lstm import LSTM, LSTMCell, LSTMState
+from seedbed.models.positions import rotate_pairs
+from seedbed.sampling.kv_cache import (
+    RotaryAngles,
+    alibi_last_query_bias,
+    allocate_zeros,
+    iter_blocks,
+    position_embeddings,
+    prefill_cache,
+    rotary_angles,
+)
+from seedbed.sampling.numpy_decoder import NumpyDecoder
+
+TensorFunction: TypeAlias = Callable[[Tensor], Tensor]
+CACHE_GROWTH_POSITIONS = 32  # places that a decoder's room grows by
+
+
+class Decoder(Protocol):
+    """The tokens read so far, as a model remembers them."""
+
+    def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
+        """Forgets everything and reads these tokens, which may be none."""
+        ...
+
+    def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
+        """Reads one more token of every sample; the logits of the token after it."""
+        ...
+
+
+def make_decoder(model: nn.Module, n_runs: int, n_samples: int, capacity: int) -> Decoder:
+    """A decoder that can hold `capacity` tokens of every sample of every run."""
+    if isinstance(model, GPT):
+        if n_runs == n_samples == 1 and model.embed.weight.device.type == "cpu":
+            return NumpyDecoder(model, capacity)
+        return GPTDecoder(model, n_runs, n_samples, capacity)
+    if isinstance(model, LSTM):
+        return LSTMDecoder(model, n_samples)
+    raise UsageError("this model tells labels and writes no text; sample from a gpt or an lstm")
+
+
+class GPTDecoder:
+    """Keys and values of all positions so far. Of one run, activations are (B, D); of several, (R, B, D).
+
+    Keys and values of a head lie side by side in memory, with room for a few places more: a step reads the room to its
+    end and hides what is not written yet, since gaps between heads would stop the processor from reading ahead (three
+    times slower, docs/log.md). When the room is full they move to a larger one.
+    """
+
+    def __init__(self, model: GPT, n_runs: int, n_samples: int, capacity: int) -> None:
+        self.model, self.n_cached, self.shape, self.capacity = model, 0, (n_runs, n_samples), capacity
+        self._layers = [_CachedBlock(block) for block in iter_blocks(model)]
+        self._position_embeddings = position_embeddings(model, capacity)
+        attention = next(iter_blocks(model)).attention
+        self._frequencies, self._heads = attention.frequencies, attention.heads
+        self._bias = _attention_bias(attention, capacity)
+        self._kv_cache = self._allocate_cache(0)
+
+    def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
+        self.n_cached = tokens.shape[-1]
+        self._kv_cache = self._allocate_cache(self.n_cached)
+        for held, memory in zip(self._kv_cache, prefill_cache(self.model, tokens), strict=False):
+            for kept, part in zip(held, memory, strict=True):
+                kept.view(*self.shape, *kept.shape[1:])[..., : self.n_cached, :] = part.transpose(2, 3)
+
+    def _allocate_cache(self, n: int) -> Float[Tensor, "L 2 RB H S K"]:
+        """Nothing yet, with room for n places and some more."""
+        size = min(self.capacity, -(-(n + 1) // CACHE_GROWTH_POSITIONS) * CACHE_GROWTH_POSITIONS)
+        attention, n_rows = next(iter_blocks(self.model)).attention, self.shape[0] * self.shape[1]
+        shape = (len(self._layers), 2, n_rows, self._heads, size, attention.dim // self._heads)
+        return allocate_zeros(shape, like=attention.qkv.weight)
+
+    def _grow_cache(self) -> None:
+        if self.n_cached == self._kv_cache.shape[-2]:
+            held = self._kv_cache
+            self._kv_cache = self._allocate_cache(self.n_cached)
+            self._kv_cache[..., : self.n_cached, :] = held
+
+    def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
+        self._grow_cache()
+        x = self.model.embed(tokens[..., None])[..., 0, :]
+        if self._position_embeddings is not None:
+            x = x + self._position_embeddings[:, self.n_cached, None]
+        if len(x) == 1:
+            x = x[0]
+        angles, bias = rotary_angles(self.n_cached, self._frequencies, x.dtype), self._current_bias()
+        for layer, held in zip(self._layers, self._kv_cache, strict=True):
+            x = layer.step(x, held, self.n_cached, bias, angles)
+        self.n_cached += 1
+        x = x.view(*self.shape, 1, -1)
+        if self.model.final_norm is not None:
+            x = self.model.final_norm(x)
+        return self.model.output(x)[..., 0, :]
+
+    def _current_bias(self) -> Float[Tensor, "RBH 1 S"]:
+        """What is added to the scores of a query at the next place."""
+        size, start = self._kv_cache.shape[-2], self.capacity - 1 - self.n_cached
+        return self._bias[:, start : start + size].repeat(self._kv_cache.shape[2], 1)[:, None]
+
+
+class _CachedBlock:
+    """One block, as a function of what is remembered before it."""
+
+    def __init__(self, block: Block) -> None:
+        attention, mlp = block.attention, block.mlp
+        self.heads, self.head_dim = attention.heads, attention.dim // attention.heads
+        self._norm_first, self._norm1, self._norm2 = (
+            block.norm_first,
+            _bind_layer_norm(block.norm1),
+            _bind_layer_norm(block.norm2),
+        )
+        self._qkv, self._out = _bind_linear(attention.qkv), _bind_linear(attention.out)
+        self._up, self._activation, self._down = _bind_linear(mlp.up), mlp.activation, _bind_linear(mlp.down)
+
+    def step(
+        self,
+        x: Float[Tensor, "*R B D"],
+        kv_cache: Float[Tensor, "2 RB H S K"],
+        position: int,
+        bias: Tensor,
+        angles: RotaryAngles | None,
+    ) -> Float[Tensor, "*R B D"]:
+        """The stream after this block; the token stands at place n, where its key and value are written."""
+        if self._norm_first:
+            x = x + self._attend(self._norm1(x), kv_cache, position, bias, angles)
+            return x + self._down(self._activation(self._up(self._norm2(x))))
+        x = self._norm1(x + self._attend(x, kv_cache, position, bias, angles))
+        return self._norm2(x + self._down(self._activation(self._up(x))))
+
+    def _attend(self, x: Tensor, kv_cache: Tensor, position: int, bias: Tensor, angles: RotaryAngles | None) -> Tensor:
+        qkv = self._qkv(x).view(-1, 3, self.heads, self.head_dim)
+        if angles is not None:
+            qkv[:, :2] = rotate_pairs(qkv[:, :2], *angles)
+        kv_cache[:, :, :, position] = qkv[:, 1:].transpose(0, 1)
+        keys, values = kv_cache.flatten(1, 2)
+        query = qkv[:, 0].reshape(-1, 1, self.head_dim)
+        # For one query two batched products are faster than the fused kernel, which goes head by head.
+        scores = torch.baddbmm(bias, query, keys.mT, alpha=self.head_dim**-0.5)
+        return self._out(torch.bmm(scores.softmax(-1), values).view(x.shape))
+
+
+def _bind_linear(linear: Linear) -> TensorFunction:
+    """The map of one token; turned matrices are copied, since products with them are faster row by row."""
+    weight, bias = linear.weight.mT.contiguous(), linear.bias
+    if len(weight) > 1:
+        rows = None if bias is None else bias[:, None]
+        return (lambda x: torch.bmm(x, weight)) if rows is None else (lambda x: torch.baddbmm(rows, x, weight))
+    matrix, row = weight[0], None if bias is None else bias[0]
+    return (lambda x: torch.mm(x, matrix)) if row is None else (lambda x: torch.addmm(row, x, matrix))
+
+
+def _bind_layer_norm(layer_norm: LayerNorm) -> TensorFunction:
+    weight, bias, shape = layer_norm.weight, layer_norm.bias, layer_norm.weight.shape[1:]
+    if len(weight) > 1:
+        scale, shift = weight[:, None], bias[:, None]
+        return lambda x: torch.addcmul(shift, F.layer_norm(x, shape), scale)
+    gain, offset = weight[0], bias[0]
+    return lambda x: F.layer_norm(x, shape, gain, offset)
+
+
+def _attention_bias(attention: Attention, capacity: int) -> Float[Tensor, "H S"]:
+    """What is added to scores by distance (ALiBi, or nothing), then −∞ for places that come after the query's."""
+    weight, distances = attention.qkv.weight, alibi_last_query_bias(attention.slopes, capacity)
+    before = weight.new_zeros(attention.heads, capacity) if distances is None else distances.to(weight.dtype)
+    return torch.cat([before, before.new_full(before.shape, float("-inf"))], dim=1)
+
+
+class LSTMDecoder:
+    """State and cell of every layer after the last token."""
+
+    def __init__(self, model: LSTM, n_samples: int) -> None:
+        self.model, self.n_samples = model, n_samples
+        self._states: list[LSTMState] = []
+
+    def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
+        self._states = [
+            (self._expand_to_samples(h), self._expand_to_samples(c)) for h, c in prefill_cache(self.model, tokens)
+        ]
+
+    def _expand_to_samples(self, state: Float[Tensor, "R b D"]) -> Float[Tensor, "R B D"]:
+        return state.expand(-1, self.n_samples, -1)
+
+    def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
+        x, memories = self.model.embed(tokens[..., None]), []
+        for i, cell in enumerate(self.model.cells):
+            assert isinstance(cell, LSTMCell)
+            x, memory = cell(x, self._states[i] if self._states else None, NO_HOOKS, "")
+            memories.append(memory)
+        self._states = memories
+        if self.model.projection is not None:
+            x = self.model.activation(self.model.projection(x))
+        return self.model.output(x)[..., 0, :]

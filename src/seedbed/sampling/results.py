@@ -1,0 +1,154 @@
+"""What a loaded run answers with: values to go on with, which show themselves in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import log
+
+import torch
+from torch import Tensor
+
+from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS, CopiedSpan
+from seedbed.models.hooks import from_transformer_lens_name
+from seedbed.sampling.copy_detection import span_mask
+from seedbed.sampling.notebook_html import (
+    FULL_COLOR_BITS,
+    bar_html,
+    colored_text_html,
+    legend_html,
+    quoted_token_html,
+    table_html,
+)
+
+
+@dataclass(frozen=True)
+class TokenProbability:
+    """A token that may come next."""
+
+    text: str
+    token: int
+    probability: float
+
+
+class TokenProbabilities(list[TokenProbability]):
+    """The likeliest tokens, best first."""
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{choice.text!r} {choice.probability:.1%}" for choice in self)
+
+    def _repr_html_(self) -> str:
+        rows = [(quoted_token_html(one.text), f"{one.probability:.2%}", bar_html(one.probability)) for one in self]
+        return table_html(("next token", "probability", ""), rows)
+
+
+@dataclass(frozen=True)
+class StreamChunk:
+    """One token of one sample, and the text that is whole with it; without a token: what is left at the end."""
+
+    sample: int
+    text: str
+    token: int | None = None
+    log_probability: float = 0.0  # natural, of the model itself before any filter
+    run: int = 0  # which of the runs that write together
+
+
+@dataclass(frozen=True, repr=False)
+class Sample:
+    """What was written after a prompt."""
+
+    prompt: str
+    text: str
+    tokens: tuple[int, ...]
+    log_probabilities: tuple[float, ...]
+    pieces: tuple[str, ...] = ()  # the text that each token ended
+    copied_spans: tuple[CopiedSpan, ...] | None = None  # of the text; None: not looked up
+
+    def __str__(self) -> str:
+        return self.prompt + self.text
+
+    def __repr__(self) -> str:
+        return f"<sample of {len(self.tokens)} tokens, {self.bits_per_token:.2f} bits each: {str(self)!r}>"
+
+    @property
+    def bits_per_token(self) -> float:
+        return -sum(self.log_probabilities) / log(2) / max(1, len(self.tokens))
+
+    def _repr_html_(self) -> str:
+        told = [-one / log(2) for one in self.log_probabilities]
+        pieces = [(text, bits, f"{bits:.1f} bits") for text, bits in zip(self.pieces, told, strict=True)]
+        rest = self.text[len("".join(self.pieces)) :]
+        marked = () if self.copied_spans is None else span_mask(self.copied_spans, len(self.text))
+        shown = colored_text_html([*pieces, (rest, 0.0, "")] if rest else pieces, self.prompt, marked)
+        words = [
+            f"Coloured by surprise: {self.bits_per_token:.2f} bits a token on average, strongest from {FULL_COLOR_BITS:g}."
+        ]
+        if self.copied_spans is not None:
+            words.append(
+                f"Underlined: {MIN_COPIED_CHARACTERS} characters or more that stand verbatim in the training text."
+            )
+        return shown + legend_html(*words)
+
+
+class Samples(list[Sample]):
+    """Texts of one run from one prompt."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self))
+
+    def _repr_html_(self) -> str:
+        return "".join(one._repr_html_() for one in self)
+
+
+class ActivationCache(dict[str, Tensor]):
+    """Values by the name of their place; also found by the name that TransformerLens has for it."""
+
+    def __missing__(self, name: str) -> Tensor:
+        place = from_transformer_lens_name(name)
+        if place not in self:
+            raise KeyError(name)
+        return self[place]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name}  {_format_shape(value)}  {_format_mean_std(value)}" for name, value in self.items())
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (f"<code>{escape(name)}</code>", _format_shape(value), _format_mean_std(value))
+            for name, value in self.items()
+        ]
+        return table_html(("place", "shape", "mean ± std"), rows)
+
+
+def _format_shape(value: Tensor) -> str:
+    return " × ".join(map(str, value.shape))
+
+
+def _format_mean_std(value: Tensor) -> str:
+    return f"{value.mean().item():.3g} ± {value.std(correction=0).item():.3g}"
+
+
+class AttentionTensor(Tensor):
+    """Attention weights (L, H, T, S) with the tokens they belong to; arithmetic with them gives plain tensors."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # as torch's Parameter does
+    pieces: tuple[str, ...]
+    padding: tuple[bool, ...]
+    _render: Callable[[], str] | None
+
+    @staticmethod
+    def from_weights(
+        weights: Tensor, pieces: Sequence[str], padding: Sequence[bool], render: Callable[[], str] | None
+    ) -> AttentionTensor:
+        made = weights.as_subclass(AttentionTensor)
+        made.pieces, made.padding, made._render = tuple(pieces), tuple(padding), render
+        return made
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        layers, heads, n, _ = self.shape
+        hidden = f", {sum(self.padding)} of them padding" if any(self.padding) else ""
+        return f"<attention of {layers} layers × {heads} heads over {n} tokens{hidden}>"
+
+    def _repr_html_(self) -> str:
+        return escape(repr(self)) if self._render is None else self._render()

@@ -1,0 +1,182 @@
+"""Text by a model: tokens drawn one after the other, for all samples of all runs at once.
+
+    for drawn in sample(model, context, prompt, n_tokens=500, seeds=[1], n_samples=4):
+        drawn.tokens                      # (R, B), as soon as they are there
+    written = write(…)                    # the same arguments; everything at the end
+
+The uniform number behind token t of sample i is a function of (seed, t, i) alone, so a sample does not depend on how
+many are drawn beside it. A prompt's last `context` tokens are read.
+
+Past the context a transformer's window moves in hops: n tokens are read from `window_start(n)` on, a multiple of the
+hop, so the window holds between context − hop + 1 and context tokens. Where positions are not a learned table, hop 0
+reads on without end instead. Without a hop given, ALiBi reads on, others move by a quarter of the context. An LSTM
+carries its state and has no window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from seedbed.errors import UsageError
+from seedbed.models.gpt import GPT, Attention
+from seedbed.rng import device_keys, uniform
+from seedbed.sampling.decoders import make_decoder
+from seedbed.sampling.filters import SamplingFilters, filtered_probabilities
+from seedbed.sampling.kv_cache import choose_n_threads, inference_context
+
+UNIFORM_BLOCK_TOKENS = 64  # tokens whose uniform numbers are made at once
+MAX_NEW_TOKENS = 1_000_000
+NO_FILTERS = SamplingFilters()
+
+
+@dataclass(frozen=True)
+class SampledTokens:
+    """The next token of every sample; log-probabilities (natural) are the model's own, before any filter.
+
+    A model whose logits are not finite gives token 0 and NaN.
+    """
+
+    tokens: Int[Tensor, "R B"]
+    log_probabilities: Float[Tensor, "R B"]
+
+
+@dataclass(frozen=True)
+class GeneratedTokens:
+    """Everything that was drawn."""
+
+    tokens: NDArray[np.int64]  # (R, B, N)
+    log_probabilities: NDArray[np.float64]  # (R, B, N)
+
+
+def stream_tokens(
+    model: nn.Module,
+    context: int,
+    prompt: Int[Tensor, "#R #B T"],
+    n_tokens: int,
+    seeds: Sequence[int],
+    n_samples: int = 1,
+    filters: SamplingFilters = NO_FILTERS,
+    hop: int | None = None,
+) -> Iterator[SampledTokens]:
+    """The tokens after a prompt (of at least one token), as they come; one seed a run."""
+    hop = _validated_hop(model, context, prompt, n_tokens, n_samples, hop)
+    n_threads = choose_n_threads(model, len(seeds) * n_samples)
+    with inference_context(n_threads):
+        text = _GenerationState(model, context, hop, prompt.expand(len(seeds), -1, -1), n_samples, n_tokens)
+    for chance in islice(_iter_uniform_numbers(seeds, n_samples, prompt.device), n_tokens):
+        with inference_context(n_threads):
+            drawn = sample_next_tokens(text.next_logits(), chance, filters)
+            text.append(drawn.tokens)
+        yield drawn
+
+
+class _GenerationState:
+    """All tokens so far, and a decoder that has read those in the window but the last."""
+
+    def __init__(
+        self, model: nn.Module, context: int, hop: int, prompt: Int[Tensor, "R b T"], n_samples: int, n_tokens: int
+    ) -> None:
+        self.context, self.hop, self.window_start = context, hop, 0
+        prompt = prompt[..., -context:]
+        n_runs, _, self.n_tokens = prompt.shape
+        self.tokens = prompt.new_empty(n_runs, n_samples, self.n_tokens + n_tokens)
+        self.tokens[..., : self.n_tokens] = prompt
+        capacity = self.tokens.shape[-1] if hop == 0 else min(context, self.tokens.shape[-1])
+        self.decoder = make_decoder(model, n_runs, n_samples, capacity)
+        self.decoder.prefill(prompt[..., :-1])  # once for all samples where they share it
+
+    def next_logits(self) -> Float[Tensor, "R B V"]:
+        """Of the token that comes next."""
+        if (start := window_start(self.n_tokens, self.context, self.hop)) != self.window_start:
+            self.window_start = start
+            self.decoder.prefill(self.tokens[..., start : self.n_tokens - 1])
+        return self.decoder.step(self.tokens[..., self.n_tokens - 1])
+
+    def append(self, tokens: Int[Tensor, "R B"]) -> None:
+        self.tokens[..., self.n_tokens] = tokens
+        self.n_tokens += 1
+
+
+def generate_tokens(
+    model: nn.Module,
+    context: int,
+    prompt: Int[Tensor, "#R #B T"],
+    n_tokens: int,
+    seeds: Sequence[int],
+    n_samples: int = 1,
+    filters: SamplingFilters = NO_FILTERS,
+    hop: int | None = None,
+) -> GeneratedTokens:
+    """As `sample`, everything at the end."""
+    drawn = list(stream_tokens(model, context, prompt, n_tokens, seeds, n_samples, filters, hop))
+    tokens = torch.stack([one.tokens for one in drawn], dim=-1)
+    return GeneratedTokens(
+        tokens.cpu().numpy(), torch.stack([one.log_probabilities for one in drawn], dim=-1).double().cpu().numpy()
+    )
+
+
+def window_start(n: int, context: int, hop: int) -> int:
+    """The first of n tokens that is still read.
+
+    >>> [window_start(n, context=8, hop=3) for n in (8, 9, 11, 12)]
+    [0, 3, 3, 6]
+    """
+    return 0 if hop == 0 or n <= context else -(-(n - context) // hop) * hop
+
+
+def sample_next_tokens(
+    logits: Float[Tensor, "*n V"], uniform_numbers: Float[Tensor, "*n"], filters: SamplingFilters
+) -> SampledTokens:
+    """The token at which the cumulated share passes `chance`, a number in [0, 1)."""
+    shares = filtered_probabilities(logits, filters).cumsum(-1, dtype=torch.float64)
+    passed = shares <= (uniform_numbers * shares[..., -1])[..., None]
+    tokens = passed.sum(-1)
+    return SampledTokens(tokens, logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0])
+
+
+def _iter_uniform_numbers(seeds: Sequence[int], n_samples: int, device: torch.device) -> Iterator[Float[Tensor, "R B"]]:
+    """The numbers behind each next token."""
+    keys = device_keys(seeds, "sample", device).repeat_interleave(UNIFORM_BLOCK_TOKENS, dim=0)
+    for first in count(0, UNIFORM_BLOCK_TOKENS):
+        counters = torch.arange(first, first + UNIFORM_BLOCK_TOKENS, device=device).repeat(len(seeds))
+        yield from (
+            uniform(keys, counters, n_samples).view(len(seeds), UNIFORM_BLOCK_TOKENS, n_samples).double().unbind(1)
+        )
+
+
+def _validated_hop(
+    model: nn.Module, context: int, prompt: Tensor, n_tokens: int, n_samples: int, hop: int | None
+) -> int:
+    """The hop that counts."""
+    if not 1 <= n_tokens <= MAX_NEW_TOKENS:
+        raise UsageError(f"tokens = {n_tokens}: expected a whole number from 1 to {MAX_NEW_TOKENS:,}")
+    if n_samples < 1:
+        raise UsageError(f"{n_samples} samples: expected at least 1")
+    if prompt.shape[-1] == 0:
+        raise UsageError("the prompt has no token; a model needs one to begin with")
+    return resolve_hop(model, context, hop)
+
+
+def resolve_hop(model: nn.Module, context: int, hop: int | None = None) -> int:
+    """The tokens that a window moves by; 0: no window that moves."""
+    if not isinstance(model, GPT):
+        if hop:
+            raise UsageError(f"hop = {hop}: an LSTM carries its state and has no window; leave hop out")
+        return 0
+    if hop is None:
+        attention = model.blocks[0].attention
+        assert isinstance(attention, Attention)
+        return 0 if attention.slopes is not None else max(1, context // 4)
+    if not 0 <= hop <= context:
+        raise UsageError(f"hop = {hop}: expected a whole number from 0 (no window) to the context, {context}")
+    if hop == 0 and model.position_table is not None:
+        raise UsageError(f"hop = 0: this model has learned positions for {context} tokens only; give a hop from 1 up")
+    return hop

@@ -1,0 +1,162 @@
+"""Files that are whole or absent, and one process at a time; what goes wrong is said in the user's words.
+
+A file is written next to its place, flushed to the disk, renamed, and its folder flushed too. An fsync that fails is
+never tried again: the kernel may have dropped the bytes and would answer "done" the second time.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from seedbed.errors import Busy, OutOfResources, SeedbedError, StoreError
+
+LOCK_ATTEMPTS = 5
+_OUT_OF_SPACE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
+
+def write_atomic(path: Path, data: bytes, preserved: str) -> None:
+    """Put the bytes at this path, or leave what was there; `kept` says what is safe if the disk refuses."""
+    with translate_os_errors(path, preserved, needed_bytes=len(data)):
+        make_folder(path.parent)
+        partial = path.with_name(path.name + ".part")
+        try:
+            _write_and_fsync(partial, data)
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        fsync_folder(path.parent)
+
+
+def _write_and_fsync(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents so that they survive a loss of power."""
+    make_folders([path])
+
+
+def make_folders(paths: Iterable[Path]) -> None:
+    """Create folders in the same way; what they lie in is flushed once, however many there are."""
+    missing = [path for path in dict.fromkeys(paths) if not path.is_dir()]
+    parents = dict.fromkeys(path.parent for path in missing)
+    if missing:
+        make_folders(parents)
+    for path in missing:
+        path.mkdir(exist_ok=True)
+    for parent in parents:
+        fsync_folder(parent)
+
+
+def fsync_folder(path: Path) -> None:
+    """Flush the names in a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def translate_os_errors(path: Path, preserved: str, needed_bytes: int = 0) -> Iterator[None]:
+    """Turn the system's refusal to write a file into one of our errors."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(
+            path, error.strerror or str(error), error.errno in _OUT_OF_SPACE_ERRNOS, preserved, needed_bytes
+        ) from error
+
+
+def write_error(path: Path, reason: str, out_of_space: bool, preserved: str, needed_bytes: int = 0) -> SeedbedError:
+    """The error for a file that could not be written."""
+    if not out_of_space:
+        return StoreError(f"{path} cannot be written: {reason}; kept: {preserved}; check the folder's permissions")
+    size = f"needs {format_bytes(needed_bytes)}, " if needed_bytes else ""
+    return OutOfResources(
+        f"{path} could not be written: {reason} ({size}{format_bytes(_free_bytes(path))} free); kept: {preserved}; "
+        "free some space and run the same command again"
+    )
+
+
+def _free_bytes(path: Path) -> int:
+    """Free bytes of the volume that holds the nearest folder that exists."""
+    return shutil.disk_usage(next(folder for folder in path.parents if folder.exists())).free
+
+
+def format_bytes(n_bytes: int) -> str:
+    """A size for a reader.
+
+    >>> in_words(48_000_000)
+    '48.0 MB'
+    """
+    units = ("bytes", "kB", "MB", "GB", "TB")
+    power = min((len(str(n_bytes)) - 1) // 3, len(units) - 1)
+    return f"{n_bytes} bytes" if power == 0 else f"{n_bytes / 1000**power:.1f} {units[power]}"
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process holds this lock now; nothing is made or written."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _acquire_lock(descriptor: int, wait: bool) -> None:
+    """Tries more than once: someone who only asks whether a lock is held has it for an instant."""
+    for left in reversed(range(1 if wait else LOCK_ATTEMPTS)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+@contextmanager
+def file_lock(path: Path, description: str, wait: bool = False) -> Iterator[None]:
+    """Hold a lock that ends with this process, however it ends; `Busy` names the holder.
+
+    The file stays behind on purpose: removing it would let two processes hold "the" lock. The kernel's lock counts.
+    """
+    with translate_os_errors(path, "everything"):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            _acquire_lock(descriptor, wait)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 200, 0).decode() or "another process"
+            raise Busy(
+                f"{description} is held by {holder}; wait for it or stop it, then run the same command again"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} since {datetime.now():%Y-%m-%d %H:%M:%S}".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)

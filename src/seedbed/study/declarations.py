@@ -1,0 +1,239 @@
+"""What a study file shows: its `[[figures]]` and `[[questions]]`, checked in the same pass as the rest of the file.
+
+    shown = shown_in(store.study("quickstart").text)       the declarations of a resolved study
+    shown.questions[0].ask
+
+What each option means is `shown`'s; drawing is left to charts, answering to measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, TypeVar, get_args
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from seedbed.settings import Value, all_settings
+from seedbed.specs import METRIC_PATTERN, FigureSpec, QuestionSpec
+from seedbed.study.definition import Problems, check_setting_value, format_assignment
+from seedbed.study.study_files import parse_toml
+from seedbed.study.toml_format import closest_match, format_toml_key, format_toml_value, preview_toml
+from seedbed.study.toml_scanner import find_key_lines
+
+SpecKind: TypeAlias = Literal["figures", "questions"]
+Spec = TypeVar("Spec", FigureSpec, QuestionSpec)
+
+# Names that stand where a dial can: what a run is drawn against, and α, the share of T at which it is replayed.
+X_AXIS_NAMES: Final = ("step", "epoch", "tokens", "time")
+DERIVED_AXES: Final = ("parameters", "alpha")
+AXIS_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "x": (*X_AXIS_NAMES, *DERIVED_AXES), "colour": DERIVED_AXES, "dash": DERIVED_AXES, "column": DERIVED_AXES, "row": DERIVED_AXES,
+    "between": (), "over": DERIVED_AXES,
+}  # fmt: skip
+METRIC_OPTIONS: Final = ("metric", "and_metric", "metrics")
+GAP_PREFIX: Final = "gap/"  # before a quantity in a figure: how far validation lags behind training
+COMMON_METRICS: Final = ("train/loss", "val/loss", "train/accuracy", "val/accuracy", "norm")
+
+BOUND_OPTIONS: Final = ("at_least", "at_most")
+AND_BOUND_OPTIONS: Final = ("and_at_least", "and_at_most")
+REQUIRED_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {  # options that a kind of question cannot do without
+    "how does it change": ("over",),
+    "smallest": ("over",),
+    "largest": ("over",),
+    "which scales better": ("over", "between"),
+}
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """The figures and questions of one study, in the order of its file."""
+
+    figures: tuple[FigureSpec, ...] = ()
+    questions: tuple[QuestionSpec, ...] = ()
+
+
+def parse_declarations(text: str) -> Declarations:
+    """What a resolved study declares; StudyError when its text has problems."""
+    document = parse_toml(text, "study")
+    lines = find_key_lines(text)
+    findings = Problems()
+    declared = read_declarations(document, lambda key: f"study:{lines.get(key, 1)}", findings)
+    findings.raise_if_any()
+    return declared
+
+
+def read_declarations(
+    document: Mapping[str, Value], location: Callable[[str], str], problems: Problems
+) -> Declarations:
+    """The declarations of a parsed file; problems become findings and their tables are left out."""
+    reader = _DeclarationParser(location, problems)
+    figures = [reader.parse(FigureSpec, table, key) for table, key in reader.iter_tables(document, "figures")]
+    questions = [reader.parse(QuestionSpec, table, key) for table, key in reader.iter_tables(document, "questions")]
+    return Declarations(
+        tuple(figure for figure in figures if figure), tuple(question for question in questions if question)
+    )
+
+
+def format_declarations(declared: Declarations) -> list[str]:
+    """The declarations as lines of TOML that read back as the same."""
+    lines = []
+    for kind, entries in (("figures", declared.figures), ("questions", declared.questions)):
+        for entry in entries:
+            options = entry.model_dump(exclude_defaults=True)
+            lines += ["", f"[[{kind}]]", *(f"{name} = {_format_option(value)}" for name, value in options.items())]
+    return lines
+
+
+def _format_option(value: Value) -> str:
+    """A dial's dotted name inside `only` is quoted, so that it stays one name."""
+    if isinstance(value, dict):
+        return (
+            "{ "
+            + ", ".join(f"{format_toml_value(name)} = {format_toml_value(item)}" for name, item in value.items())
+            + " }"
+        )
+    return format_toml_value(value)
+
+
+@dataclass(frozen=True)
+class _DeclarationParser:
+    location: Callable[[str], str]
+    problems: Problems
+
+    def iter_tables(self, document: Mapping[str, Value], kind: SpecKind) -> Iterator[tuple[dict[str, Value], str]]:
+        value = document.get(kind, [])
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            self.add_problem(kind, f"{kind} = {preview_toml(value)}: expected tables that begin with [[{kind}]]")
+            return
+        for place, table in enumerate(value):
+            yield table, f"{kind}.{place}"
+
+    def add_problem(self, key: str, what: str) -> None:
+        self.problems.add(self.location(key), what)
+
+    def parse(self, model: type[Spec], table: Mapping[str, Value], key: str) -> Spec | None:
+        """The declaration; None, and findings, when something in it means nothing."""
+        before = len(self.problems.entries) + self.problems.n_omitted
+        options = {name: _normalize_option(name, value) for name, value in table.items()}
+        self.check_options(model, options, key)
+        for name, value in options.items():
+            self.check_names(name, value, f"{key}.{name}")
+        if len(self.problems.entries) + self.problems.n_omitted > before:
+            return None
+        entry = model.model_validate(options)
+        if isinstance(entry, QuestionSpec):
+            self.check_required_options(entry, key)
+        elif entry.kind == "attention" and not entry.text:
+            self.add_problem(key, 'kind = "attention" needs text as well')
+        return entry
+
+    def check_options(self, model: type[Spec], options: Mapping[str, Value], key: str) -> None:
+        fields = model.model_fields
+        kind = key.partition(".")[0]
+        for name in options.keys() - fields.keys():
+            self.problems.add_unknown(
+                self.location(f"{key}.{name}"), name, f"{format_toml_key(name)} is not an option of [[{kind}]]", fields
+            )
+        try:
+            model.model_validate({name: value for name, value in options.items() if name in fields})
+        except ValidationError as error:
+            for name in dict.fromkeys(str(wrong["loc"][0]) for wrong in error.errors()):
+                self.add_problem(f"{key}.{name}", _invalid_option_message(name, options[name], fields[name]))
+
+    def check_names(self, option: str, value: Value, key: str) -> None:
+        """Dials and metrics that an option names."""
+        if option in AXIS_OPTIONS and isinstance(value, str):
+            self.check_setting_name(option, value, key)
+        elif option in METRIC_OPTIONS:
+            for name in value if isinstance(value, tuple) else (value,):
+                if isinstance(name, str) and not METRIC_PATTERN.fullmatch(
+                    name.removeprefix(GAP_PREFIX if option == "metrics" else "")
+                ):
+                    accepted = "a reading such as val/loss, test[NAME]/perplexity, val/accuracy[order=2] or norm"
+                    guess = closest_match(name, COMMON_METRICS)
+                    hint = f" (did you mean {guess}?)" if guess else ""
+                    self.add_problem(key, f"{option} = {preview_toml(name)}: expected {accepted}{hint}")
+        elif option == "only" and isinstance(value, dict):
+            for name, wanted in value.items():
+                self.check_filter(name, wanted, f"{key}.{name}")
+
+    def check_setting_name(self, option: str, name: str, key: str) -> None:
+        known = (*AXIS_OPTIONS[option], *all_settings())
+        if name not in known:
+            extra = f", {', '.join(AXIS_OPTIONS[option])}" if AXIS_OPTIONS[option] else ""
+            what = f"{option} = {preview_toml(name)}: expected a setting{extra}"
+            self.problems.add_unknown(self.location(key), name, what, known)
+
+    def check_filter(self, name: str, wanted: Value, key: str) -> None:
+        if name not in all_settings():
+            self.problems.add_unknown(
+                self.location(key), name, f"only: {format_assignment(name, wanted)} is not a setting", all_settings()
+            )
+            return
+        for value in _filter_values(name, wanted):
+            if wrong := check_setting_value(name, value):
+                self.add_problem(key, f"only: {format_assignment(name, value)}: expected {wrong}")
+
+    def check_required_options(self, question: QuestionSpec, key: str) -> None:
+        missing = [name for name in REQUIRED_OPTIONS.get(question.ask, ()) if getattr(question, name) is None]
+        if question.ask == "which is better":
+            missing = ["between or and_metric"] if question.between is question.and_metric is None else []
+        bounded = any(getattr(question, name) is not None for name in BOUND_OPTIONS)
+        if question.ask in ("smallest", "largest") and not bounded:
+            missing.append("at_least or at_most")
+        if question.ask == "does it hold" and not bounded and question.and_metric is None:
+            missing.append("and_metric, at_least or at_most")
+        has_bound = any(getattr(question, name) is not None for name in AND_BOUND_OPTIONS)
+        compared = question.ask in ("which is better", "does it hold")
+        if question.and_metric is not None and not has_bound and not compared:
+            missing.append("and_at_least or and_at_most")
+        if has_bound and question.and_metric is None:
+            missing.append("and_metric")
+        for name in missing:
+            self.add_problem(key, f"ask = {preview_toml(question.ask)} needs {name} as well")
+
+
+def _normalize_option(option: str, value: Value) -> Value:
+    """Lists as tuples, and the dials of `only` by their dotted names however they are nested."""
+    if option == "only" and isinstance(value, dict):
+        return {name: _to_tuples(item) for name, item in _flatten_filter(value, "")}
+    return _to_tuples(value)
+
+
+def _to_tuples(value: Value) -> Value:
+    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
+
+
+def _flatten_filter(table: Mapping[str, Value], path: str) -> Iterator[tuple[str, Value]]:
+    for key, value in table.items():
+        name = f"{path}.{key}" if path else key
+        if isinstance(value, dict):
+            yield from _flatten_filter(value, name)
+        else:
+            yield name, value
+
+
+def _filter_values(name: str, wanted: Value) -> Sequence[Value]:
+    """The values that a filter lets pass; for a dial that is itself a list, the list is one value."""
+    return wanted if isinstance(wanted, tuple) and check_setting_value(name, list(wanted)) else (wanted,)
+
+
+def _invalid_option_message(name: str, value: Value, field: FieldInfo) -> str:
+    choices = get_args(field.annotation)
+    if choices and all(isinstance(choice, str) for choice in choices):
+        guess = closest_match(value, choices) if isinstance(value, str) else None
+        hint = f" (did you mean {guess}?)" if guess else ""
+        return f"{name} = {preview_toml(value)}: expected one of {', '.join(map(format_toml_value, choices))}{hint}"
+    return f"{name} = {preview_toml(value)}: expected {_EXPECTED_OPTION_VALUES.get(name, 'a text')}"
+
+
+_NUMBER: Final = "a number"
+_EXPECTED_OPTION_VALUES: Final = {
+    "metrics": 'a list of readings such as ["train/loss", "val/loss"]',
+    "alphas": "a list of shares of T such as [0.1, 0.5, 1.0]",
+    "only": 'settings and values such as { model.kind = "gpt" }',
+    **dict.fromkeys(("layers", "heads"), "a list of whole numbers from 1, such as [1, 4]"),
+    **dict.fromkeys((*BOUND_OPTIONS, *AND_BOUND_OPTIONS), _NUMBER),
+}

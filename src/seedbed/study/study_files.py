@@ -1,0 +1,95 @@
+"""Study files on disk and in the package: found by path or shipped name, read within limits, parsed as TOML.
+
+What the keys mean is read.py's; every refusal here is one sentence that says where and what.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from seedbed.errors import Problem, StudyError
+from seedbed.settings import Value
+from seedbed.study.toml_format import did_you_mean, format_toml_value, truncate_text
+from seedbed.study.toml_scanner import LimitExceeded, check_toml_limits
+
+MAX_STUDY_BYTES: Final = 1_000_000
+
+
+def find_study(name_or_path: str) -> Path:
+    """The file of a path, or of a shipped study's name (`quickstart`, `arithmetic/sanity`)."""
+    if os.path.isfile(name_or_path):
+        return Path(name_or_path)
+    shipped = shipped_studies()
+    if name_or_path in shipped:
+        return shipped[name_or_path]
+    where = truncate_text(format_toml_value(name_or_path)[1:-1])
+    if os.path.isdir(name_or_path):
+        raise study_error(where, "is a folder; expected a study file or the name of a shipped study")
+    guess = did_you_mean(name_or_path, shipped)
+    raise study_error(where, f"is neither a file nor a shipped study{guess}; shipped are {', '.join(shipped)}")
+
+
+def expand_study_pattern(name: str) -> list[str]:
+    """The shipped studies that a name with a star stands for (`arithmetic/*`); any other name stands for itself."""
+    if "*" not in name:
+        return [name]
+    if found := [shipped for shipped in shipped_studies() if fnmatchcase(shipped, name)]:
+        return found
+    raise study_error(truncate_text(name), f"matches no shipped study; shipped are {', '.join(shipped_studies())}")
+
+
+@cache
+def shipped_studies() -> dict[str, Path]:
+    """Every study that comes with the package, by name."""
+    library = Path(str(resources.files("seedbed.study") / "library"))
+    files = sorted(library.rglob("*.toml"), key=lambda file: (len(file.relative_to(library).parts), file))
+    return {file.relative_to(library).with_suffix("").as_posix(): file for file in files}
+
+
+def study_error(where: str, what: str) -> StudyError:
+    return StudyError([Problem(where, what)])
+
+
+def read_study_text(path: Path) -> str:
+    """The file's text, if it is small enough and UTF-8."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_STUDY_BYTES + 1)
+    except IsADirectoryError:
+        raise study_error(str(path), "is a folder; expected a study file") from None
+    except (OSError, ValueError) as error:
+        raise study_error(str(path), f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if len(content) > MAX_STUDY_BYTES:
+        raise study_error(str(path), f"is larger than {MAX_STUDY_BYTES:,} bytes, the most that a study file may have")
+    if content.startswith(b"\xef\xbb\xbf"):
+        raise study_error(f"{path}:1", "begins with a byte-order mark; save it as plain UTF-8")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise study_error(f"{path}:{line}", f"byte {error.start} is not UTF-8; save the file as UTF-8") from None
+
+
+def parse_toml(text: str, path: str) -> dict[str, Value]:
+    """The document, if it keeps within the limits and is TOML."""
+    try:
+        check_toml_limits(text)
+        return tomllib.loads(text)
+    except LimitExceeded as limit:
+        raise study_error(f"{path}:{limit.line}", str(limit)) from None
+    except tomllib.TOMLDecodeError as error:
+        what, _, place = str(error).rpartition(" (at ")
+        line = re.match(r"line (\d+), (column \d+)", place)
+        last = text.count("\n") + 1
+        raise study_error(
+            f"{path}:{line[1] if line else last}", f"{what} ({line[2] if line else 'end of file'})"
+        ) from None
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits, a date that does not exist
+        raise study_error(path, f"cannot be read as TOML ({error})") from None

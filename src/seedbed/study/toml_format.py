@@ -1,0 +1,79 @@
+"""Values and names as a reader of TOML would write them, and the nearest right spelling of a wrong name.
+
+>>> toml_value({"orders": (2, 3), "kind": "gpt"})
+'{ orders = [2, 3], kind = "gpt" }'
+>>> did_you_mean("model.head", ["model.heads", "train.lr"])
+' (did you mean model.heads?)'
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from seedbed.settings import Value
+
+MAX_PREVIEW_CHARACTERS = 60  # characters of a value that a message repeats
+MAX_INT_BITS = 64
+
+
+def format_toml_value(value: Value) -> str:
+    """The value as TOML; characters that cannot be seen are written as escapes."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return "".join(_escape_unprintable(character) for character in json.dumps(value, ensure_ascii=False))
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(format_toml_value, value)) + "]"
+    if isinstance(value, dict):
+        inside = ", ".join(f"{format_toml_key(key)} = {format_toml_value(item)}" for key, item in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:  # Python will not write one of thousands of digits
+        return f"<integer of {value.bit_length()} bits>"
+    return str(value)
+
+
+def _escape_unprintable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return f"\\u{ord(character):04x}" if ord(character) <= 0xFFFF else f"\\U{ord(character):08x}"
+
+
+def format_toml_key(name: str) -> str:
+    """A dotted name, its parts quoted where they have to be."""
+    return ".".join(
+        part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else format_toml_value(part) for part in name.split(".")
+    )
+
+
+def preview_toml(value: Value) -> str:
+    """The value as TOML, short enough for a message."""
+    return truncate_text(format_toml_value(value))
+
+
+def truncate_text(text: str) -> str:
+    return text if len(text) <= MAX_PREVIEW_CHARACTERS else text[: MAX_PREVIEW_CHARACTERS - 1] + "…"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` (did you mean X?)`, or nothing when no known name is near."""
+    guess = closest_match(name, known)
+    return f" (did you mean {guess}?)" if guess else ""
+
+
+def closest_match(name: str, known: Iterable[str]) -> str | None:
+    """The known name that the writer most likely meant: the same last part first, then the closest spelling."""
+    if len(name) > MAX_PREVIEW_CHARACTERS:
+        return None
+    known = list(known)
+    name = name.lower()
+    by_last = {choice.rpartition(".")[2]: choice for choice in reversed(known)}
+    last = name.rpartition(".")[2]
+    if last in by_last:
+        return by_last[last]
+    if close := get_close_matches(name, known, n=1, cutoff=0.7):
+        return close[0]
+    close = get_close_matches(last, by_last, n=1, cutoff=0.75)
+    return by_last[close[0]] if close else None

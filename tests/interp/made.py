@@ -1,0 +1,43 @@
+"""Runs as the store hands them over, with weights as they start: looked into without training any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from seedbed.data.dataset_info import get_dataset_info
+from seedbed.models.build import build_pack
+from seedbed.records import ParameterCounts, StoredRun
+from seedbed.sampling.loaded_run import LoadedRun
+from seedbed.settings import Settings
+from seedbed.study.plan import compute_run_id
+
+ARITHMETIC = {"task.p": 11, "task.train_fraction": 0.6, "model.dim": 16, "model.heads": 2, "model.layers": 3}
+LSTM = {"task.p": 11, "task.train_fraction": 0.6, "model.kind": "lstm", "model.dim": 16, "model.layers": 2}
+HEBREW = "חיים נחמן ביאליק. שיר שני! עוד שיר אחד כאן.\n"
+
+
+def made_run(dials, seed=3):
+    """A model with lively weights: those of the start, a few times larger."""
+    settings = Settings.from_flat(dials)
+    step = torch.zeros(1, dtype=torch.int64)
+    _, bank = build_pack([settings], [seed], step, torch.float32, get_dataset_info(settings.task))
+    weights = {name: 2 * array for name, array in bank.get_arrays(0).items()}
+    stored = StoredRun(compute_run_id(settings, seed), seed, settings, ParameterCounts(0, 0), "finished", 5)
+    return LoadedRun(stored, 5, weights)
+
+
+def text_dials(folder: Path, text: str = HEBREW, tokens: str = "characters"):
+    path = folder / "text.txt"
+    path.write_text(text * 8, encoding="utf-8")
+    task = {"task.kind": "text", "task.corpus": str(path), "task.tokenizer": tokens, "task.length": 24}
+    return task | {"model.dim": 16, "model.heads": 2, "model.layers": 2}
+
+
+def label_dials(folder: Path):
+    path = folder / "labels.tsv"
+    rows = [f"{label}\t{text}" for label, text in (("a", "we the people."), ("b", "my fellow citizens, so it is.")) * 6]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    task = {"task.kind": "labels", "task.corpus": str(path), "task.tokenizer": "words", "task.length": 9}
+    return task | {"model.kind": "encoder", "model.dim": 16, "model.heads": 2, "model.layers": 2}

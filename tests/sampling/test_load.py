@@ -1,0 +1,260 @@
+"""A stored run asked from Python and from the command line, on text and on equations."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import seedbed
+from seedbed.cli import app
+from seedbed.data.dataset_info import get_dataset_info
+from seedbed.errors import MissingData, UsageError
+from seedbed.models.build import build_pack
+from seedbed.models.model_size import count_parameters
+from seedbed.records import CheckpointEvent, FinishEvent, Pack, Placement, Plan, Run
+from seedbed.sampling.loaded_run import LoadedRun
+from seedbed.sampling.results import StreamChunk
+from seedbed.settings import Settings
+from seedbed.store import Store
+from seedbed.study.plan import compute_run_id
+from tests.interp.made import label_dials, made_run
+
+SMALL = {"model.layers": 1, "model.dim": 8}
+TEXT = "my lord, she said: good night!\nשלום לך 😀\n" * 20
+
+
+def store_run(home: Path, dials: dict[str, object], seed: int = 3, steps: tuple[int, ...] = (5, 9)) -> str:
+    """A run at its initial weights, kept at several steps as if it had been trained."""
+    settings = Settings.from_flat(SMALL | dials)
+    made = Run(compute_run_id(settings, seed), seed, {}, settings, count_parameters(settings))
+    _, bank = build_pack(
+        [settings], [seed], torch.zeros(1, dtype=torch.int64), torch.float32, get_dataset_info(settings.task)
+    )
+    with Store.open(home) as store:
+        store.register(Plan("toy", "", (), (made,)))
+        [pack] = store.claim([Pack("p", (made,), 1)], lambda _: Placement())
+        with store.lock(pack.id):
+            store.resume(pack.id)
+            for step in steps:
+                bank.weights += 0.1
+                store.save(pack.id, CheckpointEvent(step, {"x": bank.weights.numpy()}, {0: bank.get_arrays(0)}))
+            store.record(pack.id, [FinishEvent(0, steps[-1])])
+            store.finish(pack.id)
+    return made.id
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lab")
+
+
+@pytest.fixture(scope="module")
+def corpus(home: Path) -> Path:
+    path = home / "letters.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def letters(home: Path, corpus: Path) -> str:
+    return store_run(home, {"task.kind": "text", "task.corpus": str(corpus), "task.length": 12, "model.heads": 2})
+
+
+@pytest.fixture(scope="module")
+def sums(home: Path) -> str:
+    return store_run(home, {"task.p": 7, "model.heads": 2})
+
+
+def run_verb(*words: object, code: int = 0) -> tuple[str, str]:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == code, (done.stdout, done.stderr, done.exception)
+    return done.stdout, done.stderr
+
+
+def test_importing_seedbed_does_not_load_torch():
+    code = "import sys, seedbed; seedbed.load; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_loaded_run_has_the_kept_weights_of_the_step_asked_for(home, letters):
+    last, first = seedbed.load(letters[:6], home), seedbed.load(letters, home, step=5)
+    assert (last.step, first.step) == (9, 5)
+    difference = last.model.embed.weight - first.model.embed.weight
+    assert torch.allclose(difference, torch.full_like(difference, 0.1), atol=1e-5)
+
+
+def test_logits_of_text_and_of_its_tokens_are_the_same(home, letters):
+    model = seedbed.load(letters, home)
+    logits = model.logits("my lord")
+    assert logits.shape == (7, model.tokenizer.size)
+    assert torch.equal(logits, model.logits(model.encode("my lord")))
+
+
+def test_samples_go_on_from_the_prompt_and_keep_what_was_drawn(home, letters):
+    model = seedbed.load(letters, home)
+    first, second = model.sample("my lord", tokens=30, n=2, seed=4)
+    assert str(first) == "my lord" + first.text
+    assert len(first.text) == len(first.tokens) == len(first.log_probabilities) == 30
+    assert model.tokenizer.decode(first.tokens) == first.text != second.text
+    assert "".join(piece.text for piece in model.stream("my lord", tokens=30, seed=4)) == first.text
+
+
+def test_bytes_come_out_as_whole_characters(home, corpus):
+    model = seedbed.load(
+        store_run(home, {"task.kind": "text", "task.corpus": str(corpus), "task.tokenizer": "bytes", "model.heads": 2}),
+        home,
+    )
+    [sample] = model.sample("שלום", tokens=40)
+    assert sample.text == model.tokenizer.decode(sample.tokens)
+    assert len(sample.tokens) == 40
+
+
+def test_an_empty_prompt_starts_a_line_or_an_equation(home, letters, sums):
+    text, equation = seedbed.load(letters, home), seedbed.load(sums, home)
+    assert text.tokenizer.decode(text.default_prompt_ids()) == "\n"
+    assert equation.tokenizer.texts[equation.default_prompt_ids()[0]] == "BOS"
+    assert not text.sample("", tokens=5)[0].prompt
+
+
+def test_an_equation_is_answered_with_probabilities(home, sums):
+    model = seedbed.load(sums, home)
+    choices = model.top_next_tokens("2 + 3 =", n=12)
+    expected = model.model(torch.tensor([[[9, 2, 7, 3, 8]]]))[0, 0, -1].softmax(-1)
+    assert sum(choice.probability for choice in choices) == pytest.approx(1)
+    assert choices[0].token == expected.argmax()
+    assert choices[0].probability == pytest.approx(expected.max().item())
+    out, _ = run_verb("sample", sums, "--prompt", "2+3=", "--home", home, "--tokens", 1, "--temperature", 0)
+    shown = "" if choices[0].text in ("BOS", "EOS", "PAD") else f" {choices[0].text}"
+    assert out.splitlines()[0] == f"2+3={shown}"
+    assert f"{choices[0].text!r} {choices[0].probability:.1%}" in out.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [("2 + 9 =", "'9' .column 5. is no token"), ("2 & 3", "'&' .column 3."), ("1 + 2 + 3 =", "7 tokens with BOS")],
+)
+def test_what_is_no_equation_of_the_task_is_named(home, sums, prompt, said):
+    with pytest.raises(UsageError, match=said):
+        seedbed.load(sums, home).sample(prompt)
+
+
+def test_a_corpus_that_has_changed_since_is_refused(home, tmp_path):
+    path = tmp_path / "mine.txt"
+    path.write_text("abc" * 100)
+    run = store_run(home, {"task.kind": "text", "task.corpus": str(path), "task.length": 5, "model.heads": 2})
+    path.write_text("abd" * 100)
+    words = [sys.executable, "-m", "seedbed", "sample", run, "--home", str(home)]  # anew, since texts are read once
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert "is not what it was trained on" in done.stderr
+
+
+def test_a_step_without_weights_is_refused_with_those_there_are(home, letters):
+    with pytest.raises(MissingData, match="steps with weights: 5, 9"):
+        seedbed.load(letters, home, step=7)
+
+
+# ---- the verbs ----
+
+
+def test_sample_prints_the_prompt_and_every_text_under_its_heading(home, letters):
+    out, _ = run_verb("sample", letters, "--home", home, "--prompt", "שלום", "--tokens", 20, "-n", 3, "--seed", 2)
+    expected = seedbed.load(letters, home).sample("שלום", tokens=20, n=3, seed=2)
+    headed = [f"── run {letters}, text {i} of 3 ──\n{one}" for i, one in enumerate(expected, 1)]
+    assert out == "\n\n".join(headed) + "\n"
+
+
+def test_one_text_alone_has_no_heading(home, letters):
+    out, _ = run_verb("sample", letters, "--home", home, "--prompt", "my", "--tokens", 20)
+    assert out == f"{seedbed.load(letters, home).sample('my', tokens=20)[0]}\n"
+
+
+def test_what_is_copied_is_counted_and_told_in_json(home, letters, monkeypatch):
+    """A model that knows its text by heart, as its logits say: each character follows from where the prompt stands."""
+    by_heart = TEXT[:60]
+    pieces = [StreamChunk(0, sign, 1, -0.5) for sign in by_heart + "zzz"]
+    monkeypatch.setattr(LoadedRun, "stream_by", lambda *_, **__: iter(pieces))
+    out, errors = run_verb("sample", letters, "--home", home, "--tokens", 63)
+    assert out == f"{by_heart}zzz\n"
+    assert "60 of 63 characters lie in stretches of 20 or more" in errors
+    words = ["sample", letters, "--home", str(home)]
+    assert "\x1b[4m" in CliRunner().invoke(app, words, color=True).stdout.split("zzz")[0]
+    [sample] = json.loads(run_verb("sample", letters, "--home", home, "--json")[0])["samples"]
+    assert sample["copied"] == [[0, 60]]
+    assert "characters lie" not in run_verb("sample", letters, "--home", home, "--no-copied")[1]
+
+
+def test_copied_stretches_are_there_in_python_too(home, letters, sums):
+    model = seedbed.load(letters, home)
+    assert [(span.start, span.end) for span in model.find_training_copies("xx" + TEXT[3:40] + "q")] == [(2, 39)]
+    assert model.sample("my", tokens=5, copied=True)[0].copied_spans == ()
+    assert model.sample("my", tokens=5)[0].copied_spans is None
+    with pytest.raises(UsageError, match="no training text"):
+        seedbed.load(sums, home).find_training_copies("2 + 3")
+
+
+def test_an_encoder_reads_its_text_padded_as_in_training(tmp_path):
+    loaded = made_run(label_dials(tmp_path))
+    found, n = loaded.attention("we the people."), len(loaded.encode("we the people."))
+    assert found.shape == (2, 2, 9, 9)
+    assert found.padding == (False,) * n + (True,) * (9 - n)
+    torch.testing.assert_close(found.sum(-1), torch.ones(2, 2, 9))
+    padded = torch.zeros(1, 1, 9, dtype=torch.int64)
+    padded[0, 0, :n] = torch.from_numpy(loaded.encode("we the people."))
+    assert torch.equal(loaded.logits("we the people."), loaded.model(padded)[0, 0])
+    with pytest.raises(UsageError, match="expected 1 to 9"):
+        loaded.attention("we the people. " * 4)
+
+
+def test_sample_as_json_carries_tokens_and_log_probabilities(home, letters):
+    out, _ = run_verb("sample", letters, "--home", home, "--prompt", "my 😀", "--tokens", 7, "--step", "5", "--json")
+    found = json.loads(out)
+    assert (found["run"], found["step"], len(found["samples"][0]["log_probabilities"])) == (letters, 5, 7)
+    assert len(found["alternatives"]) == 5
+
+
+def test_a_prompt_of_100_kilobytes_works_with_a_notice(home, letters):
+    out, errors = run_verb("sample", letters, "--home", home, "--prompt", "my lord " * 12_500, "--tokens", 3)
+    assert "100,000 tokens; the model reads the last 12" in errors
+    assert len(out) == 100_000 + 3 + 1
+
+
+def test_read_tells_bits_and_words(home, letters, tmp_path):
+    path = tmp_path / "read.txt"
+    path.write_text("\ufeffgood night my lord\r\n", encoding="utf-8", newline="")
+    expected = seedbed.load(letters, home).surprisal("good night my lord\n")
+    out, _ = run_verb("read", letters, path, "--home", home, "--top", 2)
+    assert f"{expected.bits_per_character:.4f} bits per character" in out
+    assert repr(expected.most_surprising_words(1)[0].text) in out.splitlines()[1]
+    assert len(out.splitlines()) == 3
+    found = json.loads(run_verb("read", letters, path, "--home", home, "--json")[0])
+    assert found["bits_per_byte"] == pytest.approx(expected.bits_per_byte)
+    assert [token["loss"] for token in found["tokens"][1:]] == pytest.approx(expected.losses[1:].tolist())
+    assert found["tokens"][0]["loss"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--prompt", "quiz"], 2, "'q' (U+0071, column 1)"),
+        (["--temperature", "-1"], 2, "temperature = -1.0"),
+        (["--temperature", "nan"], 2, "temperature = nan"),
+        (["--top-p", "0"], 2, "top-p = 0.0"),
+        (["--top-p", "2"], 2, "top-p = 2.0"),
+        (["--top-k", "-3"], 2, "top-k = -3"),
+        (["--step", "soon"], 2, "--step soon"),
+        (["--step", "6"], 4, "steps with weights"),
+        (["-n", "0"], 2, "at least 1"),
+    ],
+)
+def test_bad_words_get_one_sentence(home, letters, words, code, said):
+    out, errors = run_verb("sample", letters, "--home", home, *words, code=code)
+    assert said in errors
+    assert out == ""
+    assert len(errors.splitlines()) == 1

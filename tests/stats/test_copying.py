@@ -1,0 +1,119 @@
+"""The memorisation meter, against plain substring search."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seedbed.data.suffix_array import CopiedSpan, SuffixArray
+from seedbed.stats.copying import NGRAM_LENGTHS, compare_copying, copy_statistics, format_copying_report, split_evenly
+
+
+def longest_by_search(text: str, sample: str, start: int) -> int:
+    length = 0
+    while start + length < len(sample) and sample[start : start + length + 1] in text:
+        length += 1
+    return length
+
+
+@given(st.text("ab", max_size=40), st.text("abc", max_size=20))
+def test_longest_matches_are_those_of_a_plain_search(text: str, sample: str) -> None:
+    expected = [longest_by_search(text, sample, start) for start in range(len(sample))]
+    assert SuffixArray(text).longest_match_lengths(sample).tolist() == expected
+
+
+@given(st.text(max_size=30), st.text(max_size=12))
+def test_any_letters_of_any_script_will_do(text: str, sample: str) -> None:
+    mixed = sample + text[3:9] + sample
+    expected = [longest_by_search(text, mixed, start) for start in range(len(mixed))]
+    assert SuffixArray(text).longest_match_lengths(mixed).tolist() == expected
+
+
+def test_matches_longer_than_one_packed_word_are_found_whole() -> None:
+    rng = random.Random(3)
+    text = "".join(rng.choice("abcdefgh ") for _ in range(3000))
+    sample = "zz" + text[1000:1400] + "#" + text[50:70] + text[2990:]
+    found = SuffixArray(text).longest_match_lengths(sample)
+    assert [found[place] for place in (0, 2, 3, 402, 403)] == [0, 400, 399, 0, 20]
+    assert found.tolist() == [longest_by_search(text, sample, start) for start in range(len(sample))]
+
+
+def test_a_text_of_one_letter_is_sorted_too() -> None:
+    assert SuffixArray("a" * 500).longest_match_lengths("aab" + "a" * 600).tolist()[:4] == [2, 1, 0, 500]
+
+
+def test_shares_of_n_grams_spans_and_new_words_by_hand() -> None:
+    index = SuffixArray("the quick brown fox jumps over the lazy dog. ")
+    found = copy_statistics(index, ["the quick brown fox sits", "###"])
+    # 'the quick brown fox s' is not there, so the longest span is 20 characters with the blank after fox
+    assert (found.n_texts, found.longest_span, found.mean_longest_span) == (2, 20, 10.0)
+    assert found.spans == ((CopiedSpan(0, 20),), ())
+    assert found.ngram_overlap[4] == pytest.approx(17 / 21)  # 21 4-grams in the first text, none in the second
+    assert found.ngram_overlap[20] == pytest.approx(1 / 5)
+    assert np.isnan(found.ngram_overlap[40])
+    assert found.novel_word_share == 0.0  # 'sits' touches the end, so it may be cut
+
+
+def test_words_that_the_training_text_lacks_are_counted_whatever_their_case() -> None:
+    index = SuffixArray("Thou art here, don't go")
+    assert copy_statistics(index, ["thou ART gone, DON'T gu. "]).novel_word_share == pytest.approx(2 / 5)
+
+
+def test_a_match_does_not_reach_from_one_sample_into_the_next() -> None:
+    index = SuffixArray("abcdefghijklmnopqrstuvwxyz")
+    assert copy_statistics(index, ["abcdef", "ghijkl"]).longest_span == 6
+
+
+def test_held_out_text_is_cut_into_pieces_of_the_samples_length() -> None:
+    assert split_evenly("abcdefghij", 3, 3) == ["abc", "def", "hij"]
+    assert split_evenly("abcdefghij", 3, 99) == ["abc", "def", "hij"]
+    assert split_evenly("ab", 3, 2) == ["ab"]
+    assert split_evenly("", 3, 2) == []
+
+
+def test_samples_that_copy_are_told_from_those_that_do_not() -> None:
+    rng = random.Random(4)
+    text = "".join(rng.choice("abcdefghij ") for _ in range(20_000))
+    train, held_out = text[:16_000], text[16_000:]
+    index = SuffixArray(train)
+    thief = compare_copying(index, [train[start : start + 200] for start in range(0, 4000, 400)], held_out)
+    honest = compare_copying(index, split_evenly(held_out, 200, 10), held_out)
+    assert thief.samples.mean_ngram_overlap == 1.0
+    assert thief.ratio > 5
+    assert honest.ratio == pytest.approx(1.0, abs=0.1)
+    assert "10 samples" in format_copying_report(thief)
+
+
+def test_nothing_to_measure_gives_nan_and_no_error() -> None:
+    nothing = copy_statistics(SuffixArray("abc"), [])
+    assert (nothing.n_texts, nothing.longest_span) == (0, 0)
+    assert np.isnan(nothing.mean_ngram_overlap)
+    assert compare_copying(SuffixArray(""), ["abcd"], "").held_out.n_texts == 0
+
+
+def test_a_megabyte_and_a_hundred_samples_take_two_seconds_at_most() -> None:
+    folder = os.environ.get("SEEDBED_DATA", "")
+    path = Path(folder) / "tinyshakespeare" / "input.txt"
+    if not folder or not path.is_file():
+        pytest.skip("SEEDBED_DATA names no folder with tinyshakespeare/input.txt")
+    text = path.read_text(encoding="utf-8")
+    train, held_out = text[:1_000_000], text[1_000_000:]
+    rng = random.Random(0)
+    samples = [
+        train[start : start + 300] + held_out[start % 90_000 :][:200] for start in rng.choices(range(990_000), k=100)
+    ]
+    begin = time.process_time()
+    report = compare_copying(SuffixArray(train), samples, held_out)
+    assert time.process_time() - begin <= 2.0
+    assert report.samples.n_texts == report.held_out.n_texts == 100
+    assert report.samples.mean_longest_span >= 300
+    assert report.held_out.mean_longest_span < 40
+    assert report.held_out.ngram_overlap[4] > 0.9 > 0.01 > report.held_out.ngram_overlap[20]
+    assert list(report.samples.ngram_overlap) == list(NGRAM_LENGTHS)

@@ -1,0 +1,206 @@
+"""One number from one run, by hand on a run of five records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isnan, nan
+
+import numpy as np
+import pytest
+
+from seedbed.models.model_size import count_parameters
+from seedbed.records import Curve, ParameterCounts, StoredRun
+from seedbed.settings import Settings
+from seedbed.stats.curve_statistics import (
+    first_step_reaching,
+    first_step_within,
+    generalisation_gap,
+    mean_over_steps,
+    value_at_best_step,
+    value_at_step,
+)
+from seedbed.stats.grokking import (
+    GENERALISED_VAL_ACCURACY,
+    GROKKING_LABELS,
+    LABEL_DEFINITIONS,
+    MAX_EARLY_VAL_ACCURACY,
+    MEMORISED_TRAIN_ACCURACY,
+    classify_grokking,
+)
+from seedbed.stats.run_statistics import (
+    classify_run,
+    compute_statistic,
+    metric_for_split,
+    replay_at_alpha,
+    statistic_direction,
+    substitute_metric,
+)
+from seedbed.stats.summary import RunCurves
+from seedbed.stats.training_cost import predict_memory_mib, training_compute, training_flops
+
+STEPS = (0, 10, 20, 30, 31)
+
+
+def curve(values: Sequence[float], steps: Sequence[int] = STEPS) -> Curve:
+    return Curve(np.array(steps[: len(values)], dtype=np.int64), np.array(values, dtype=float))
+
+
+@pytest.fixture
+def run() -> RunCurves:
+    readings = {
+        "train/loss": [4, 2, 1, 0.5, 0.5],
+        "val/loss": [4, 3, 2.5, 2.75, 2.75],
+        "train/accuracy": [0, 0.5, 1, 1, 1],
+        "val/accuracy": [0, 0.25, 0.25, 0.75, 0.75],
+        "val/accuracy[order=2]": [0, 0, 0, 1, 1],
+        "norm": [9, 8, 7, 8, 8],
+    }
+    settings = Settings.from_flat({"train.steps": 30})
+    stored = StoredRun("r", 0, settings, count_parameters(settings), "finished", 30)
+    return RunCurves(stored, {}, {name: curve(row) for name, row in readings.items()}, {"compute": 7.5, "evaluate": 1})
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "expected"),
+    [
+        ("val/loss", "best", 2.5),
+        ("val/accuracy", "best", 0.75),
+        ("norm", "best", 8.0),
+        ("val/loss", "last", 2.75),
+        ("val/loss", "t_f", 20.0),
+        ("val/accuracy", "t_f", 30.0),
+        ("val/accuracy[order=2]", "t_f", 30.0),
+        ("val/loss", "gap", 1.5),  # 2.5 − 1 at step 20
+        ("train/loss", "gap", 1.5),
+        ("val/accuracy", "gap", 0.25),  # 1 − 0.75 at step 30
+        ("val/loss", "delta_t", -10.0),  # 20 − 30
+        ("val/accuracy", "delta_t", 10.0),  # 30 − 20
+        ("val/loss", "seconds", 7.5),
+        ("norm", "t_f", nan),
+        ("norm", "gap", nan),
+        ("val/flavour", "best", nan),
+        ("val/accuracy[order=2]", "delta_t", nan),  # there is no train/accuracy[order=2]
+    ],
+)
+def test_each_value_by_hand(run: RunCurves, metric: str, value: str, expected: float) -> None:
+    assert compute_statistic(run, metric, value) == pytest.approx(expected, nan_ok=True)  # type: ignore[arg-type]
+
+
+def test_values_stop_at_t_max(run: RunCurves) -> None:
+    assert compute_statistic(run, "val/accuracy", "best", t_max=20) == 0.25
+    assert compute_statistic(run, "val/accuracy", "t_f", t_max=20) == 10.0
+    assert compute_statistic(run, "val/loss", "gap", t_max=10) == 1.0
+
+
+def test_a_replay_keeps_the_records_up_to_its_share_of_t(run: RunCurves) -> None:
+    half = replay_at_alpha(run, 0.5)
+    assert half.config == {"alpha": 0.5}
+    assert half.curves["val/loss"].steps.tolist() == [0, 10]
+    assert replay_at_alpha(run, 1.0).curves["val/loss"].steps.tolist() == [0, 10, 20, 30]  # 31 is the closing record
+
+
+def test_memory_is_the_predicted_one_in_mebibytes(run: RunCurves) -> None:
+    assert compute_statistic(run, "val/loss", "memory") == predict_memory_mib(run.run.settings) > 1
+
+
+def test_one_metric_can_take_the_place_of_another_with_its_splits(run: RunCurves) -> None:
+    swapped = substitute_metric(run, "val/accuracy", "val/loss")
+    assert swapped.curves["val/loss"] is run.curves["val/accuracy"]
+    assert swapped.curves["train/loss"] is run.curves["train/accuracy"]
+    gone = substitute_metric(run, "val/accuracy[order=2]", "val/accuracy")
+    assert "train/accuracy" not in gone.curves
+
+
+def test_siblings_keep_the_group() -> None:
+    assert metric_for_split("val/loss[order=2]", "train") == "train/loss[order=2]"
+    assert metric_for_split("test[a]/loss", "val", "accuracy") == "val/accuracy"
+
+
+def test_steps_have_no_better_and_costs_are_better_when_small() -> None:
+    assert [statistic_direction("val/accuracy", value) for value in ("best", "last", "t_f", "delta_t")] == [
+        "max", "max", None, None,
+    ]  # fmt: skip
+    assert {statistic_direction("val/accuracy", value) for value in ("gap", "seconds", "memory")} == {"min"}
+
+
+# ---- variants of t_f, and numbers of one curve ----
+
+
+def test_thresholds_and_closeness_are_named_apart_from_t_f() -> None:
+    rising = curve([0, 0.5, 0.95, 0.9, 1.0])
+    assert first_step_reaching(rising, 0.9) == 20
+    assert first_step_reaching(rising, 0.5) == 10
+    assert isnan(first_step_reaching(rising, 1.01))
+    assert first_step_reaching(curve([4, 3, 2]), 3, "min") == 10
+    assert first_step_within(rising, 0.05, "max") == 20
+    assert first_step_within(rising, 0.0, "max") == 31
+    assert first_step_within(curve([4, 3, 2.5, 2.6, 2.4]), 0.1, "min") == 20
+    assert isnan(first_step_within(curve([nan, nan]), 0.1))
+    assert first_step_within(curve([inf, 1.0, 1.0]), 0.5) == 10
+
+
+def test_report_cs_rule_reads_one_metric_where_another_is_best() -> None:
+    train, val = curve([400, 300, 200, 100, 50]), curve([500, 200, 150, 150, 180])
+    assert value_at_best_step(train, val, "min") == 200  # the first of the two minima
+    assert isnan(value_at_best_step(curve([1, 2], (1, 2)), val))
+    assert value_at_step(val, 30) == 150
+    assert generalisation_gap(train, val, "min") == -50
+
+
+def test_area_is_the_mean_height_over_steps() -> None:
+    assert mean_over_steps(curve([0, 1], (0, 10))) == 0.5
+    assert mean_over_steps(curve([2, 2, 2], (0, 1, 100))) == 2
+    assert mean_over_steps(curve([0, 4, 4], (0, 10, 30))) == pytest.approx((20 + 80) / 30)
+    assert mean_over_steps(curve([3])) == 3
+    assert isnan(mean_over_steps(curve([])))
+    assert isnan(mean_over_steps(curve([1, nan, 1])))
+
+
+# ---- grokking ----
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "label", "delay"),
+    [
+        ([0, 0.5, 0.98], [0, 0.1, 0.89], "not learned", nan),
+        ([0, 1, 1], [0, 0.1, 0.89], "memorised", nan),
+        ([0, 1, 1], [0, 0.5, 0.9], "grokked", 10),
+        ([0, 1, 1], [0, 0.51, 0.9], "generalised", 10),
+        ([0, 1, 1], [0, 0.95, 0.1], "generalised", 0),
+        ([0, 0.5, 1], [0, 0.95, 1], "generalised", -10),
+        ([0, 0.5, 0.98], [0, 0.5, 0.9], "generalised", nan),
+        ([0, nan, 1], [nan, nan, nan], "memorised", nan),
+    ],
+)
+def test_labels_follow_the_printed_definition(
+    train: Sequence[float], val: Sequence[float], label: str, delay: float
+) -> None:
+    found = classify_grokking(curve(train), curve(val))
+    assert found.label == label
+    assert found.delay == pytest.approx(delay, nan_ok=True)
+
+
+def test_the_definition_names_every_label_and_threshold() -> None:
+    assert all(label in LABEL_DEFINITIONS for label in GROKKING_LABELS)
+    assert all(
+        str(threshold) in LABEL_DEFINITIONS
+        for threshold in (MEMORISED_TRAIN_ACCURACY, GENERALISED_VAL_ACCURACY, MAX_EARLY_VAL_ACCURACY)
+    )
+
+
+def test_a_run_is_labelled_by_the_accuracies_of_the_metrics_group(run: RunCurves) -> None:
+    found = classify_run(run, "val/loss")
+    assert found is not None
+    assert found.label == "memorised"
+    assert classify_run(run, "val/accuracy[order=2]") is None
+
+
+# ---- cost ----
+
+
+def test_compute_is_parameters_times_batch_times_steps() -> None:
+    settings = Settings.from_flat({"model.kind": "lstm", "train.batch_size": 64, "train.steps": 10_001})
+    parameters = count_parameters(settings)
+    assert training_compute(settings, parameters) == 267_812 * 64 * 10_008  # whole epochs of 8 batches
+    assert training_compute(settings, parameters, n_updates=500) == 267_812 * 64 * 500
+    assert training_flops(ParameterCounts(10, 7), 100) == 6 * 7 * 100
