@@ -13,8 +13,8 @@ from seedbed.charts.line_data import StoppingMark
 from seedbed.charts.panel_layout import PanelSpec, config_label
 from seedbed.charts.run_selection import group_by_config, measured_clock_units_per_step
 from seedbed.specs import FigureSpec
-from seedbed.stats.early_stopping import StoppingAdvice, advise_stopping_for_runs, mean_curve
 from seedbed.stats.format import format_count
+from seedbed.stats.stopping_advice import StoppingAdvice, advise_stopping_for_runs, mean_curve
 from seedbed.stats.summary import RunCurves
 
 STOPPING_RULES: Final = {"best": "best", "earliest": "first within one std. error", "copying": "samples begin to copy"}

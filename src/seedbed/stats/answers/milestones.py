@@ -10,11 +10,11 @@ from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.finding import Finding, format_clause, join_sentences, split_by_setting
 from seedbed.stats.comparison import ConfidenceInterval, clopper_pearson, mean_confidence_interval
 from seedbed.stats.curve_statistics import metric_direction
-from seedbed.stats.early_stopping import advise_stopping_for_runs, format_stopping_advice
 from seedbed.stats.format import format_count, format_interval, format_number, join_words, pluralise
 from seedbed.stats.grokking import GROKKING_LABELS, LABEL_DEFINITIONS, GrokkingLabel
 from seedbed.stats.groups import group_by_description, varying_settings
 from seedbed.stats.run_statistics import classify_run
+from seedbed.stats.stopping_advice import advise_stopping_for_runs, format_stopping_advice
 from seedbed.stats.summary import RunCurves
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seedbed.records import Curve
-from seedbed.stats.early_stopping import advise_stopping, format_stopping_advice
+from seedbed.stats.stopping_advice import advise_stopping, format_stopping_advice
 
 STEPS = np.arange(6) * 100
 
