@@ -1,7 +1,7 @@
 #!/bin/sh
-# Trains what the reports' claims about attention are answered from, and prints the answers; docs/results/attention.md.
+# Trains the studies that test the reports' claims about attention, and prints the answers; see docs/results/attention.md.
 #
-#   sh docs/results/attention.sh HOME [words for every study, such as seeds=8 train.precision=tf32]
+#   sh docs/results/attention.sh HOME [overrides for every study, such as seeds=8 train.precision=tf32]
 set -e
 home=${1:?name a home folder}
 shift
