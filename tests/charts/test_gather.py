@@ -20,7 +20,7 @@ from seedbed.errors import UsageError
 from seedbed.settings import Settings
 from seedbed.specs import FigureSpec
 
-from .made import grid, made_run
+from .factories import grid, made_run
 
 GPT = {"model.kind": "gpt"}
 

@@ -31,7 +31,7 @@ _BRAILLE_BASE: Final = 0x2800
 
 def preview_chart(chart: Any) -> str:
     """The chart in plain text; one that has no such form says how to see it."""
-    if chart.empty:
+    if chart.is_empty:
         return "\n".join([chart.title, "nothing is recorded yet", *chart.notes])
     if isinstance(chart, LineChart):
         body = [_line_panel(chart, place, panel) for place, panel in enumerate(chart.panels)]

@@ -55,7 +55,7 @@ def render_figure(figure: FigureSpec, runs: Sequence[RunCurves], study: str) -> 
         return RenderedFigure(
             figure.title or f"A figure of kind {figure.kind}", figure.report, (str(error),), command, None
         )
-    if gathered.empty:
+    if gathered.is_empty:
         return RenderedFigure(
             gathered.title, figure.report, (f"{_empty_reason(figure)}.", *gathered.notes), command, None
         )
@@ -198,7 +198,7 @@ def write_figure(figure: FigureSpec, runs: Sequence[RunCurves], out: Path, theme
     if out.suffix not in (".svg", ".png", ".pdf", ".json"):
         raise UsageError(f"--out {out}: expected a name that ends in .svg, .png, .pdf or .json")
     gathered = CHART_KINDS[figure.kind].gather(figure, runs)
-    if gathered.empty:
+    if gathered.is_empty:
         raise MissingData("; ".join([_empty_reason(figure), *gathered.notes]))
     spec = without_interaction(to_vega_lite(CHART_KINDS[figure.kind].draw(gathered), THEMES[theme]))
     form = out.suffix.removeprefix(".")

@@ -162,16 +162,16 @@ def _render_page(
         parts=parts,
         date=_report_date(),
         version=__version__,
-        looks=_script_json({look.name: vega_config(look) for look in (LIGHT_THEME, DARK_THEME)}),
+        themes=_script_json({theme.name: vega_config(theme) for theme in (LIGHT_THEME, DARK_THEME)}),
         bundle=Markup(vega_javascript().replace("</script", "<\\/script")),  # our own file, never a user's words
     )
 
 
 def _figure_context(figure: _NumberedItem) -> Mapping[str, Any]:
-    shown: RenderedFigure = figure.item
+    rendered: RenderedFigure = figure.item
     return {
-        "number": figure.number, "stem": figure.file_name, "shown": shown, "svg": Markup(figure.svg),
-        "spec": _script_json(shown.spec) if shown.spec else None,
+        "number": figure.number, "file_name": figure.file_name, "item": rendered, "svg": Markup(figure.svg),
+        "spec": _script_json(rendered.spec) if rendered.spec else None,
     }  # fmt: skip
 
 

@@ -143,7 +143,7 @@ def _head_statistics(loaded: LoadedRun, inputs: AnalysisInputs) -> dict[str, Any
         found |= {("shares", pair): values for pair, values in shares.items()}
         return found | {
             ("", "received"): attention_received(weights, seen),
-            ("", "layers_apart"): layer_distances(weights, seen),
+            ("", "layer_distances"): layer_distances(weights, seen),
         }
 
     causal = loaded.run.settings.model.kind == "gpt"
@@ -151,7 +151,7 @@ def _head_statistics(loaded: LoadedRun, inputs: AnalysisInputs) -> dict[str, Any
     even = measured(uniform_attention(inputs.non_padding, causal), slice(None))
     return {
         "numbers": _select_kind("numbers", found), "shares": _select_kind("shares", found),
-        "even": _select_kind("numbers", even), "even_shares": _select_kind("shares", even), **_select_kind("", found),
+        "uniform_numbers": _select_kind("numbers", even), "uniform_shares": _select_kind("shares", even), **_select_kind("", found),
     }  # fmt: skip
 
 

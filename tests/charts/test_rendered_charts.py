@@ -14,7 +14,7 @@ from seedbed.charts.vega_lite import to_vega_lite, without_interaction
 from seedbed.specs import FigureSpec
 from seedbed.stats.summary import RunCurves
 
-from .made import EQUATION, grid, made_run, pixels
+from .factories import EQUATION, grid, made_run, pixels
 
 FOUR = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
 FIGURES = {

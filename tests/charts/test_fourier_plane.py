@@ -16,7 +16,7 @@ from seedbed.charts.vega_lite import to_vega_lite
 from seedbed.interp.analysis import Analysis, FrequencyPlane
 from seedbed.specs import FigureSpec
 
-from .made import made_run, pixels
+from .factories import made_run, pixels
 
 P = 7
 KIND, FIGURE = CHART_KINDS["fourier"], FigureSpec(kind="fourier")
@@ -31,21 +31,21 @@ TWO = (ring(3), ring(1))
 
 
 def made(steps=(5, 10, 55, 100), planes=TWO):
-    looks = tuple(Analysis("r", step, "", "val", 9, {}, planes=planes) for step in steps)
-    return replace(made_run({}, 4, {"val/loss": [1.0]}), looks=looks)
+    analyses = tuple(Analysis("r", step, "", "val", 9, {}, planes=planes) for step in steps)
+    return replace(made_run({}, 4, {"val/loss": [1.0]}), analyses=analyses)
 
 
 def test_the_first_the_middle_and_the_last_look_are_shown_with_a_column_a_frequency():
     gathered = KIND.gather(FIGURE, [made_run({}, 0, {}), made()])
-    assert gathered.columns == 2
-    assert [one.title.partition(":")[0] for one in gathered.rings] == [
+    assert gathered.n_columns == 2
+    assert [one.title.partition(":")[0] for one in gathered.panels] == [
         f"step {step}, k = {k}" for step in (5, 55, 100) for k in (3, 1)
     ]
 
 
 def test_distances_are_told_in_their_mean_and_a_circle_has_no_spread():
-    (one, *_) = KIND.gather(FIGURE, [made()]).rings
-    np.testing.assert_allclose(np.linalg.norm(one.places, axis=1), 1)
+    (one, *_) = KIND.gather(FIGURE, [made()]).panels
+    np.testing.assert_allclose(np.linalg.norm(one.coordinates, axis=1), 1)
     assert one.radius_spread == pytest.approx(0, abs=1e-12)
 
 
@@ -73,5 +73,5 @@ def test_a_terminal_shows_every_number_where_it_stands():
 
 def test_without_a_look_nothing_is_drawn_and_it_is_said():
     gathered = KIND.gather(FIGURE, [made_run({}, 0, {"val/loss": [1.0]})])
-    assert gathered.empty
+    assert gathered.is_empty
     assert "looks into runs" in gathered.notes[0]

@@ -20,7 +20,7 @@ from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.groups import group_by_setting
 from seedbed.stats.summary import RunCurves
 
-from .made import grid, made_run, pixels
+from .factories import grid, made_run, pixels
 
 LOSS = MetricStatistic("val/loss", "best")
 

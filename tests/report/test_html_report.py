@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 from seedbed.charts import render
 from seedbed.cli import app
 from seedbed.errors import MissingData, UsageError
+from seedbed.report import html_report
 from seedbed.report.figures import plot_command
 from seedbed.report.html_report import write_report
 from seedbed.specs import FigureSpec
 from seedbed.store.store import Store
 
-from .made import fill
+from .factories import fill
 
 QUESTIONS = """
 [[questions]]
@@ -42,7 +43,7 @@ def _fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A date that does not change, small pictures, and a stand-in for the program that draws charts in a page."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     monkeypatch.setattr(render, "PNG_SCALE", 0.5)
-    monkeypatch.setattr(page, "script", lambda: "window.vegaEmbed = () => Promise.resolve();")
+    monkeypatch.setattr(html_report, "vega_javascript", lambda: "window.vegaEmbed = () => Promise.resolve();")
 
 
 def words_of(text: str) -> str:
@@ -88,8 +89,8 @@ def test_the_specs_in_the_page_are_whole(tmp_path: Path) -> None:
     for spec in specs:
         assert "rows" in spec["datasets"]
         assert render.to_svg(spec).startswith("<svg")
-    looks = json.loads(re.search(r'id="looks">(.*?)</script>', text)[1])  # type: ignore[index]
-    assert set(looks) == {"light", "dark"}
+    themes = json.loads(re.search(r'id="themes">(.*?)</script>', text)[1])  # type: ignore[index]
+    assert set(themes) == {"light", "dark"}
 
 
 def test_words_from_outside_stay_words(tmp_path: Path) -> None:
@@ -125,7 +126,7 @@ def test_an_interrupted_export_leaves_the_old_report(tmp_path: Path, monkeypatch
     def killed(_: str) -> bytes:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(page, "to_png", killed)
+    monkeypatch.setattr(html_report, "to_png", killed)
     with pytest.raises(KeyboardInterrupt):
         write_report(tmp_path, ["toy"], [])
     after = {path: path.read_bytes() for path in index.parent.rglob("*") if path.is_file()}

@@ -34,8 +34,8 @@ def lab(tmp_path_factory):
 
 def test_taps_lists_the_places_of_a_run(lab):
     home, ids = lab
-    assert "blocks.1.attention.pattern" in invoke("taps", ids["gpt"], "--home", home).output.splitlines()
-    assert "lstm.1.cell" in json.loads(invoke("taps", ids["lstm"], "--home", home, "--json").output)
+    assert "blocks.1.attention.pattern" in invoke("hooks", ids["gpt"], "--home", home).output.splitlines()
+    assert "lstm.1.cell" in json.loads(invoke("hooks", ids["lstm"], "--home", home, "--json").output)
 
 
 def test_attend_shows_every_layer_and_head_in_a_terminal(lab):

@@ -11,7 +11,7 @@ from seedbed.specs import FigureSpec, QuestionSpec
 from seedbed.stats.summary import RunCurves
 from seedbed.study.declarations import Declarations
 
-from .made import made_run
+from .factories import made_run
 
 LOSSES = ([3.0, 2.0, 1.12, 1.0, 1.3], [3.0, 2.0, 1.14, 1.2, 1.4])  # mean best 1.1 at 30, ± 0.1, so 20 is as good
 FIGURE = FigureSpec(metrics=("train/loss", "val/loss"), stopping="val/loss")

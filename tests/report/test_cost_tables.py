@@ -17,7 +17,7 @@ from seedbed.stats.run_statistics import compute_statistic
 from seedbed.stats.training_cost import predict_memory_mib
 from seedbed.store.store import Store
 
-from .made import fill
+from .factories import fill
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from seedbed.interp.analysis import Analysis
 from seedbed.interp.text_attention import TextAttention
 from seedbed.specs import FigureSpec
 
-from .made import made_run, pixels
+from .factories import made_run, pixels
 
 
 def made_maps(pieces, layers=2, heads=3, **changed):
@@ -154,8 +154,8 @@ def test_the_terminal_shades_long_texts_and_puts_right_to_left_names_last():
 
 
 def looked_into(point, seed, *maps, refused=None):
-    look = Analysis("3f2a", 40, "", "val", 9, {}, tuple(maps), attention_errors=refused or {})
-    return replace(made_run(point, seed, {"val/loss": [1.0]}), looks=(look,))
+    analysis = Analysis("3f2a", 40, "", "val", 9, {}, tuple(maps), attention_errors=refused or {})
+    return replace(made_run(point, seed, {"val/loss": [1.0]}), analyses=(analysis,))
 
 
 def test_a_figure_shows_one_seed_of_each_point_and_the_layers_and_heads_that_are_there():
@@ -172,7 +172,7 @@ def test_a_figure_shows_one_seed_of_each_point_and_the_layers_and_heads_that_are
 def test_a_figure_without_maps_says_why():
     figure = FigureSpec(kind="attention", text="too long")
     gathered = CHART_KINDS["attention"].gather(figure, [looked_into({}, 0, refused={"too long": "it has 99 tokens"})])
-    assert gathered.empty
+    assert gathered.is_empty
     assert gathered.notes == ("Not drawn: it has 99 tokens.",)
     unseen = CHART_KINDS["attention"].gather(figure, [made_run({}, 0, {"val/loss": [1.0]})])
     assert "seedbed report" in unseen.notes[0]

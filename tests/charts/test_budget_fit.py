@@ -14,7 +14,7 @@ from seedbed.specs import FigureSpec
 from seedbed.stats.compute_budget import advise_budget, fit_law_to_runs
 from seedbed.stats.summary import RunCurves
 
-from .made import made_run
+from .factories import made_run
 
 T = 20_000
 FIGURE = FigureSpec(kind="budget", metrics=("val/loss",), x="train.batch_size", x_scale="log2", y_scale="log")

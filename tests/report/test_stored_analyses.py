@@ -19,7 +19,7 @@ from seedbed.report.study_runs import load_run_curves
 from seedbed.store.store import Store
 from seedbed.study.declarations import parse_declarations
 
-from .made import fill
+from .factories import fill
 
 STUDY = """
 question = "Where does it look?"
@@ -152,10 +152,10 @@ def test_a_report_needs_torch_only_for_looks_that_are_missing(lab, tmp_path):
     code = f"""
 import sys
 from pathlib import Path
-from seedbed.report.stored_analyses import keep_looks
+from seedbed.report.stored_analyses import update_analyses
 from seedbed.report.html_report import write_report
 for home, study in (({str(tmp_path)!r}, "plain"), ({str(lab)!r}, "where")):
-    assert keep_looks(Path(home), study) == 0
+    assert update_analyses(Path(home), study) == 0
     write_report(Path(home), [study], [])
 assert "torch" not in sys.modules
 """

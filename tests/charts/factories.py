@@ -45,8 +45,8 @@ def looked_into(run: RunCurves, text: str = EQUATION) -> RunCurves:
     even = np.broadcast_to(np.tri(n) / np.arange(1, n + 1)[:, None], (2, 2, n, n))
     maps = TextAttention(run.run.id, 20, text, "attention", pieces, (False,) * n, even, (0, 1), (0, 1))
     plane = FrequencyPlane(3, 0.4, np.stack([np.cos(turn), np.sin(turn)], axis=1))
-    looks = (Analysis(run.run.id, step, "", "val", 9, {}, (maps,), (plane,)) for step in (10, 20))
-    return replace(run, looks=tuple(looks))
+    analyses = (Analysis(run.run.id, step, "", "val", 9, {}, (maps,), (plane,)) for step in (10, 20))
+    return replace(run, analyses=tuple(analyses))
 
 
 def grid(seeds: Sequence[int] = (0, 1), n: int = 6) -> list[RunCurves]:

@@ -8,7 +8,7 @@ from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.charts.terminal_preview import preview_chart
 from seedbed.specs import FigureSpec
 
-from .made import EQUATION, grid, made_run
+from .factories import EQUATION, grid, made_run
 
 
 @pytest.mark.parametrize("kind", CHART_KINDS)

@@ -62,7 +62,7 @@ def fill(
             store.resume(pack.id, {"torch": "2.13", "processor": "abacus"})
             events: list[StoredEvent] = []
             for step in steps:
-                losses = [3 - step / 50 + run.point["train.weight_decay"] + run.seed / 10 for run in runs]
+                losses = [3 - step / 50 + run.config["train.weight_decay"] + run.seed / 10 for run in runs]
                 for slot, value in (special or {}).items():
                     losses[slot] = value if step == steps[-1] else losses[slot]
                 values = [[loss, loss + 0.5, 1 - loss / 5, 0.9 - loss / 5] for loss in losses]
