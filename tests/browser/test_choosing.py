@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from seedbed.web.jobs import JobOutcome, JobRecord, JobStore
 from seedbed.web.processes import ProcessIdentity, terminate
 
-from ..report.made import fill
+from ..report.factories import fill
 
 Visit = Callable[..., Page]
 # How much is coloured between the two axes of the last chart: a brush fades the lines that do not pass.

@@ -9,8 +9,8 @@ import pytest
 
 from seedbed.report.html_report import write_report
 
-from ..charts.made import pixels
-from ..report.made import fill
+from ..charts.factories import pixels
+from ..report.factories import fill
 from .chromium import Chromium
 
 SHOWN = """

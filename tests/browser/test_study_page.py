@@ -15,7 +15,7 @@ from seedbed.records import EvaluationEvent, FinishEvent, Pack, ParameterCounts,
 from seedbed.settings import Settings
 from seedbed.store.store import Store
 
-from ..report.made import fill
+from ..report.factories import fill
 from ..web.made import POEM
 from ..web.server import served
 from .conftest import ready, until

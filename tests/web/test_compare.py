@@ -22,8 +22,8 @@ from seedbed.web.compare_query import GROUP_KEYS, CompareQuery, compute_comparis
 from seedbed.web.downloads import content_disposition
 from seedbed.web.store_cache import StoreCache
 
-from ..charts.made import pixels
-from ..report.made import fill
+from ..charts.factories import pixels
+from ..report.factories import fill
 from .conftest import client_of
 
 ADDRESS = {"a": "toy train.weight_decay=0.1", "b": "toy train.weight_decay=1.0", "metric": "val/loss"}

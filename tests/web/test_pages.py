@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 import seedbed.web
 from seedbed.store.store import Store
 
-from ..report.made import fill
+from ..report.factories import fill
 from .conftest import client_of
 from .routes import ROUTES, parameters, place
 

@@ -21,7 +21,7 @@ from seedbed.web.server import serve
 from seedbed.web.store_cache import StoreCache
 from seedbed.web.study_progress import StepRate, compute_progress
 
-from ..report.made import fill
+from ..report.factories import fill
 
 
 def test_a_stream_ends_within_a_moment_though_it_was_closed_before_anybody_looked_again(tmp_path: Path) -> None:

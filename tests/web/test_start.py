@@ -20,7 +20,7 @@ from seedbed.web.plan_preview import MAX_PLANNED_RUNS, FieldProblem, PlanPreview
 from seedbed.web.process_pool import ProcessPool
 from seedbed.web.study_form import build_form, format_override_value
 
-from ..report.made import fill
+from ..report.factories import fill
 from .conftest import client_of
 
 ORIGIN = "http://127.0.0.1:8765"
