@@ -1,4 +1,4 @@
-"""Study files written on the spot."""
+"""A fixture that writes a study file."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ LSTM = Settings.from_flat({"model.kind": "lstm"}).flat()
         ("tied", False, False),
     ],
 )
-def test_expressions_hold_where_python_would_say_so(text: str, gpt: bool, lstm: bool) -> None:
+def test_expressions_evaluate_as_in_python(text: str, gpt: bool, lstm: bool) -> None:
     rule = parse_exclude_rule(text, "here")
     assert (rule.excludes(GPT), rule.excludes(LSTM)) == (gpt, lstm)
 
@@ -61,26 +61,26 @@ def test_expressions_hold_where_python_would_say_so(text: str, gpt: bool, lstm: 
         ("not " * 2000 + "tied", "at most 500"),
     ],
 )
-def test_anything_else_is_refused_with_the_reason(text: str, why: str) -> None:
+def test_other_expressions_are_rejected_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(InvalidRule, match=why):
         parse_exclude_rule(text, "here")
 
 
-def test_what_cannot_be_ordered_is_refused_where_it_stands() -> None:
-    with pytest.raises(StudyError, match=r"here: exclude = .* cannot be compared"):
+def test_unordered_types_are_rejected_with_their_location() -> None:
+    with pytest.raises(StudyError, match=r"here: exclude = .* compares incompatible types"):
         parse_exclude_rule("model.kind > 3", "here").excludes(GPT)
 
 
-def test_excluded_points_need_not_be_possible(write: WriteStudy) -> None:
+def test_excluded_configs_may_conflict(write: WriteStudy) -> None:
     text = "exclude = 'heads == 3 and dim == 64'\n[grid]\nmodel.heads = [3, 4]\nmodel.dim = [64, 96]"
-    points = [run.config for run in plan_study(read_study(write(text)), ["seeds=1"]).runs]
-    assert points == [
+    configs = [run.config for run in plan_study(read_study(write(text)), ["seeds=1"]).runs]
+    assert configs == [
         {"model.heads": 3, "model.dim": 96},
         {"model.heads": 4, "model.dim": 64},
         {"model.heads": 4, "model.dim": 96},
     ]
 
 
-def test_exclusions_hold_for_points_that_words_make(write: WriteStudy) -> None:
+def test_exclusions_apply_to_overridden_configs(write: WriteStudy) -> None:
     study = read_study(write("seeds = 1\nexclude = 'layers == 3 and dim > 64'\n[grid]\nmodel.dim = [64, 128]"))
     assert [run.settings.model.dim for run in plan_study(study, ["model.layers=3"]).runs] == [64]

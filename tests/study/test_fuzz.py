@@ -1,4 +1,4 @@
-"""Whatever a file or a word contains, it plans or it gets our own error."""
+"""Any study file or override either plans or raises one of our own errors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from seedbed.study.plan import plan_named
 from seedbed.study.study_files import shipped_studies
 
 T = TypeVar("T")
-SEEDS = [path.read_text(encoding="utf-8") for path in shipped_studies().values()]
-SEEDS = [re.sub('corpus = "[a-z0-9]+"', 'corpus = "python-docs"', text) for text in SEEDS]  # which is always there
-SCRAPS = [
+STUDY_TEXTS = [path.read_text(encoding="utf-8") for path in shipped_studies().values()]
+STUDY_TEXTS = [
+    re.sub('corpus = "[a-z0-9]+"', 'corpus = "python-docs"', text) for text in STUDY_TEXTS
+]  # always available
+FRAGMENTS = [
     *"[]{}=\"'.,#\n\\ -+0",
     *(
         "[[zip]]",
@@ -58,17 +60,17 @@ def without_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
-    text = draw(st.sampled_from(SEEDS))
+    text = draw(st.sampled_from(STUDY_TEXTS))
     for _ in range(draw(st.integers(1, 6))):
         start = draw(st.integers(0, len(text)))
         end = min(len(text), start + draw(st.integers(0, 12)))
-        text = text[:start] + draw(st.sampled_from(SCRAPS) | st.text(max_size=4)) + text[end:]
+        text = text[:start] + draw(st.sampled_from(FRAGMENTS) | st.text(max_size=4)) + text[end:]
     return text
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=mutated())
-def test_a_mutated_file_plans_or_gets_our_own_error(tmp_path: Path, text: str) -> None:
+def test_a_mutated_file_plans_or_raises_our_own_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "study.toml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     plan, problems = outcome(lambda: plan_named(str(path)))
@@ -80,12 +82,12 @@ def test_a_mutated_file_plans_or_gets_our_own_error(tmp_path: Path, text: str) -
 
 @settings(max_examples=200, deadline=None)
 @given(
-    word=st.text(max_size=30)
+    argument=st.text(max_size=30)
     | st.builds("{}={}".format, st.sampled_from(["train.lr", "task.orders", "seeds"]), st.text())
 )
-def test_any_word_is_understood_or_gets_our_own_error(word: str) -> None:
-    words, problems = outcome(lambda: parse_overrides([word]))
-    assert words or problems
+def test_any_override_parses_or_raises_our_own_error(argument: str) -> None:
+    overrides, problems = outcome(lambda: parse_overrides([argument]))
+    assert overrides or problems
 
 
 def outcome(action: Callable[[], T]) -> tuple[T | None, tuple[Problem, ...]]:
@@ -104,17 +106,17 @@ def outcome(action: Callable[[], T]) -> tuple[T | None, tuple[Problem, ...]]:
         "x = " + "{a=" * 200_000,
         ".".join("k" * 20_000) + " = 1",
         "[" + ".".join("k" * 20_000) + "]",
-        "\n".join(f"k{place} = 1" for place in range(20_000)),
+        "\n".join(f"k{index} = 1" for index in range(20_000)),
         "[grid]\ntrain.lr = [" + "1," * 450_000 + "]",
         "[grid]\ntrain.lr = [" + "'x'," * 50_000 + "]",
         'x = "' + '\\"' * 490_000,
         "x = '''" + "''\n" * 300_000,
         "[[zip]]\n" * 100_000,
-        "[base.model]\n" + "".join(f"a{place}.b.c.d = 1\n" for place in range(9_000)),
+        "[base.model]\n" + "".join(f"a{index}.b.c.d = 1\n" for index in range(9_000)),
     ],
-    ids=["deep", "braces", "key", "header", "keys", "list", "wrong list", "quotes", "open text", "zips", "dotted"],
+    ids=["deep", "braces", "key", "header", "keys", "list", "wrong list", "quotes", "unclosed text", "zips", "dotted"],
 )
-def test_a_hostile_file_is_refused_in_time(tmp_path: Path, text: str) -> None:
+def test_a_hostile_file_is_rejected_quickly(tmp_path: Path, text: str) -> None:
     path = tmp_path / "study.toml"
     path.write_text(text, encoding="utf-8")
     start = time.process_time()

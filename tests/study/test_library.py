@@ -1,4 +1,4 @@
-"""The shipped studies are the reports' experiments, and the example is one that works."""
+"""The shipped studies match the reports' experiments, and the example study plans."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .conftest import WriteStudy
 REPORT = ("sanity", "data-size", "mixed-orders", "model-size", "compute", "weight-decay")
 
 
-def plan_shipped(name: str, *words: str) -> Plan:
+def plan_shipped(name: str, *overrides: str) -> Plan:
     if name.startswith(("characters/", "speeches/", "wikitext/")) and not os.environ.get("SEEDBED_DATA"):
         pytest.skip("needs the real corpora: set SEEDBED_DATA to their folder")
-    return plan_named(name, words)
+    return plan_named(name, overrides)
 
 
 @pytest.mark.parametrize("name", shipped_studies())
@@ -33,12 +33,12 @@ def test_every_shipped_study_plans_without_warnings_and_asks_a_question(name: st
     assert shipped_studies()[name].read_text(encoding="utf-8").startswith("# ")
 
 
-def test_the_report_s_experiments_share_their_common_runs() -> None:
+def test_experiments_of_the_report_share_common_runs() -> None:
     """The defaults of both models, 4 runs, are in sanity, data-size and model-size; each order alone adds 8 runs."""
     runs = [run for name in REPORT for run in plan_named(f"arithmetic/{name}").runs]
     assert (len(runs), len({run.id for run in runs})) == (116, 108)
-    as_handed_out = [run for run in runs if run.settings.task.p == 31 or run.settings.task.orders == (2, 3)]
-    assert (len(as_handed_out), len({run.id for run in as_handed_out})) == (108, 100)
+    as_assigned = [run for run in runs if run.settings.task.p == 31 or run.settings.task.orders == (2, 3)]
+    assert (len(as_assigned), len({run.id for run in as_assigned})) == (108, 100)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_the_report_s_experiments_share_their_common_runs() -> None:
         ("weight-decay", ["lstm"], 40_001, {"train.weight_decay": [0.25, 0.5, 0.75, 1.0]}),
     ],
 )
-def test_grids_steps_and_seeds_are_the_report_s(name: str, kinds: list[str], steps: int, grid: dict[str, Any]) -> None:
+def test_grids_steps_and_seeds_match_the_report(name: str, kinds: list[str], steps: int, grid: dict[str, Any]) -> None:
     runs = plan_named(f"arithmetic/{name}").runs
-    found = {dial: list(dict.fromkeys(run.settings.flat()[dial] for run in runs)) for dial in grid}
+    found = {name: list(dict.fromkeys(run.settings.flat()[name] for run in runs)) for name in grid}
     assert found == grid
     assert list(dict.fromkeys(run.settings.model.kind for run in runs)) == kinds
     assert {run.settings.train.steps for run in runs} == {steps}
@@ -67,7 +67,7 @@ def test_the_example_plans_without_problems(write: WriteStudy) -> None:
     assert (plan.axes, len(plan.runs), plan.warnings) == (("train.weight_decay",), 8, ())
 
 
-def test_what_the_example_shows_in_comments_works_too(write: WriteStudy) -> None:
+def test_commented_parts_of_the_example_plan_too(write: WriteStudy) -> None:
     head, tables = load_example_study().split("# Lists that go together")
     tables = "\n".join(line.removeprefix("# ") for line in tables.splitlines() if line.startswith(("# [[", "# model.")))
     plan = plan_study(read_study(write(f'exclude = ["model.layers == 3 and model.dim > 128"]\n{head}{tables}')))
@@ -77,7 +77,7 @@ def test_what_the_example_shows_in_comments_works_too(write: WriteStudy) -> None
 @pytest.mark.parametrize(
     "name", [name for name in shipped_studies() if name.startswith(("characters", "speeches", "wiki"))]
 )
-def test_a_tiny_scale_has_the_same_points_in_far_fewer_numbers(name: str) -> None:
+def test_a_tiny_scale_has_the_same_configs_with_far_less_work(name: str) -> None:
     whole, tiny = plan_shipped(name), plan_shipped(name, "scale=tiny")
     assert tiny.warnings == ()
     assert len(tiny.runs) == len(whole.runs)
@@ -109,13 +109,13 @@ def test_text_studies_have_the_reports_models(name: str, totals: set[int], n_run
     assert ({run.parameters.total for run in runs}, len(runs)) == (totals, n_runs)
 
 
-def test_the_twelve_runs_of_wikitext_share_their_common_ones() -> None:
+def test_wikitext_studies_share_common_runs() -> None:
     plans = [plan_shipped(f"wikitext/{name}") for name in ("optimizers", "depth")]
     assert len({run.id for plan in plans for run in plan.runs}) == 12
 
 
 @pytest.mark.parametrize("name", ["speeches/alibi", "wikitext/optimizers", "wikitext/depth", "wikitext/cost"])
-def test_runs_whose_clocks_are_compared_have_the_machine_to_themselves(name: str) -> None:
+def test_studies_that_compare_timings_run_exclusively(name: str) -> None:
     assert {run.settings.train.exclusive for run in plan_shipped(name).runs} == {True}
 
 
@@ -124,5 +124,5 @@ def test_runs_whose_clocks_are_compared_have_the_machine_to_themselves(name: str
     [("characters/shakespeare", 7_500), ("speeches/classifier", 15 * 131), ("speeches/language-model", 500),
      ("wikitext/depth", 10 * 576)],
 )  # fmt: skip
-def test_budgets_are_the_reports_numbers_of_updates(name: str, steps: int) -> None:
+def test_budgets_match_the_reports_numbers_of_updates(name: str, steps: int) -> None:
     assert {run.settings.n_steps(run.dataset_info) for run in plan_shipped(name).runs} == {steps}

@@ -18,18 +18,18 @@ from seedbed.study.read import read_study
 from .conftest import WriteStudy
 
 
-def plan(path: Path, *words: str) -> Plan:
-    return plan_study(read_study(path), words)
+def plan(path: Path, *overrides: str) -> Plan:
+    return plan_study(read_study(path), overrides)
 
 
 def test_ids_of_known_runs_never_change() -> None:
-    """Stored runs are found again by these ids; a dial added at its default must leave them as they are."""
+    """Stored runs are found again by these ids; a setting added at its default must not change them."""
     assert compute_run_id(Settings(), 0) == "3bf82c08fe48c230"
     other = {"model.kind": "lstm", "task.orders": [2, 3], "task.p": 11, "train.lr": 3e-4}
     assert compute_run_id(Settings.from_flat(other), 42) == "b11e983451db22cd"
 
 
-def test_an_id_is_the_hash_of_differences_seed_and_data() -> None:
+def test_an_id_is_the_hash_of_non_default_settings_seed_and_data() -> None:
     content = '{"data":"arithmetic/1","seed":7,"settings":{"model.kind":"lstm","train.betas":[0.5,0.9]}}'
     expected = blake2b(content.encode(), digest_size=8).hexdigest()
     assert compute_run_id(Settings.from_flat({"train.betas": [0.5, 0.9], "model.kind": "lstm"}), 7) == expected
@@ -41,12 +41,12 @@ def test_ids_do_not_depend_on_spelling_order_or_name(write: WriteStudy) -> None:
     assert [run.id for run in first.runs] == [run.id for run in second.runs]
 
 
-def test_ids_depend_on_seed_and_every_dial(write: WriteStudy) -> None:
+def test_ids_depend_on_seed_and_every_setting(write: WriteStudy) -> None:
     ids = [run.id for run in plan(write("[grid]\ntrain.lr = [1, 2]\nmodel.tied = [true, false]"), "seeds=3").runs]
     assert len(set(ids)) == len(ids) == 12
 
 
-def test_points_come_in_the_study_s_order_with_seeds_inside(write: WriteStudy) -> None:
+def test_configs_come_in_study_order_with_seeds_innermost(write: WriteStudy) -> None:
     text = """
         seeds = [5, 3]
         [grid]
@@ -60,19 +60,19 @@ def test_points_come_in_the_study_s_order_with_seeds_inside(write: WriteStudy) -
         """
     found = plan(write(text))
     assert found.axes == ("model.norm", "model.dim", "model.heads", "train.lr")
-    points = [(*run.config.values(), run.seed) for run in found.runs]
-    assert points[:5] == [
+    configs = [(*run.config.values(), run.seed) for run in found.runs]
+    assert configs[:5] == [
         ("pre", 64, 8, 0.2, 5),
         ("pre", 64, 8, 0.2, 3),
         ("pre", 64, 8, 0.1, 5),
         ("pre", 64, 8, 0.1, 3),
         ("pre", 32, 2, 0.2, 5),
     ]
-    assert points[8] == ("post", 64, 8, 0.2, 5)
-    assert len(points) == 16
+    assert configs[8] == ("post", 64, 8, 0.2, 5)
+    assert len(configs) == 16
 
 
-def test_a_dial_that_a_kind_lacks_is_dropped_with_one_warning(write: WriteStudy) -> None:
+def test_a_setting_that_a_kind_lacks_is_dropped_with_one_warning(write: WriteStudy) -> None:
     text = (
         "[base.model]\nheads = 4\n[grid]\nmodel.norm = ['pre', 'post']\nmodel.kind = ['gpt', 'lstm']\ntrain.lr = [1, 2]"
     )
@@ -87,7 +87,7 @@ def test_a_dial_that_a_kind_lacks_is_dropped_with_one_warning(write: WriteStudy)
     assert len(found.runs) == 6
 
 
-def test_a_dial_that_another_makes_idle_falls_back_with_one_warning(write: WriteStudy) -> None:
+def test_an_inactive_setting_falls_back_to_its_default_with_one_warning(write: WriteStudy) -> None:
     text = "[grid]\ntrain.optimizer = ['sgd', 'adam', 'momentum']\ntrain.betas = [[0.9, 0.9], [0.8, 0.8]]"
     found = plan(write(text), "seeds=1")
     assert found.warnings == ("train.betas has no effect for train.optimizer = sgd, momentum",)
@@ -100,7 +100,7 @@ def test_a_dial_that_another_makes_idle_falls_back_with_one_warning(write: Write
     assert found.runs[0].settings.train.betas == (0.9, 0.999)
 
 
-def test_dials_that_all_points_share_are_no_axes(write: WriteStudy) -> None:
+def test_settings_shared_by_all_configs_are_no_axes(write: WriteStudy) -> None:
     found = plan(write("[grid]\nmodel.layers = [2]\ntask.p = [5, 7]"))
     assert found.axes == ("task.p",)
     assert plan(write("[grid]\nmodel.layers = [1, 2]"), "model.layers=3").axes == ()
@@ -130,10 +130,10 @@ def test_the_resolved_study_writes_defaults_out(write: WriteStudy) -> None:
     text = plan(write("")).text
     assert '[base.task]\nkind = "arithmetic"\np = 31\noperator = "+"\norders = [2]\ntrain_fraction = 0.5\n' in text
     assert "betas = [0.9, 0.999]" in text
-    assert "momentum" not in text  # means nothing to adamw
+    assert "momentum" not in text  # has no effect with adamw
 
 
-def test_a_study_too_large_to_expand_is_refused_by_arithmetic(write: WriteStudy) -> None:
+def test_a_study_too_large_to_expand_is_rejected_before_expanding(write: WriteStudy) -> None:
     lists = "".join(
         f"train.{name} = [{', '.join(str(0.01 * k) for k in range(1, 11))}]\n"
         for name in ("lr", "weight_decay", "eps", "clip", "momentum", "lr_factor")
@@ -144,7 +144,7 @@ def test_a_study_too_large_to_expand_is_refused_by_arithmetic(write: WriteStudy)
     )
     start = time.perf_counter()
     with pytest.raises(
-        StudyError, match=r"1,000,000,000,000 points × 2 seeds are 2,000,000,000,000 runs; at most 100,000"
+        StudyError, match=r"1,000,000,000,000 configs × 2 seeds are 2,000,000,000,000 runs; at most 100,000"
     ):
         plan(write("[grid]\n" + lists))
     with pytest.raises(StudyError, match="at most 100,000"):
@@ -152,7 +152,7 @@ def test_a_study_too_large_to_expand_is_refused_by_arithmetic(write: WriteStudy)
     assert time.perf_counter() - start < 2
 
 
-def test_a_thousand_runs_are_planned_in_a_moment(write: WriteStudy) -> None:
+def test_a_thousand_runs_are_planned_within_a_second(write: WriteStudy) -> None:
     text = f"[grid]\nmodel.kind = ['gpt', 'lstm']\ntrain.lr = {[0.001 * k for k in range(1, 251)]}\n"
     study = read_study(write(text))
     start = time.process_time()
@@ -161,18 +161,19 @@ def test_a_thousand_runs_are_planned_in_a_moment(write: WriteStudy) -> None:
     assert time.process_time() - start < 0.6  # about 0.1 s on one free core
 
 
-def test_planning_and_packing_load_no_torch() -> None:
+def test_planning_and_packing_do_not_import_torch() -> None:
     script = (
-        "import json, sys; from seedbed.study.plan import plan_named; from seedbed.study.pack import Room, pack_runs;"
-        "packs = pack_runs(plan_named('arithmetic/sanity').runs, Room(10**9, 8, 1));"
+        "import json, sys; from seedbed.study.plan import plan_named;"
+        "from seedbed.study.pack import Capacity, pack_runs;"
+        "packs = pack_runs(plan_named('arithmetic/sanity').runs, Capacity(10**9, 8, 1));"
         "print(json.dumps([len(packs), 'torch' in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [2, False]
 
 
-def test_halves_round_to_even() -> None:
-    """961 × 0.5 = 480.5 and 121 × 0.5 = 60.5 both go down, 3 × 0.5 = 1.5 up: the starter code's splits."""
+def test_training_set_sizes_round_half_to_even() -> None:
+    """961 × 0.5 = 480.5 and 121 × 0.5 = 60.5 both round down, 3 × 0.5 = 1.5 up: the starter code's splits."""
     task = plan_named("arithmetic/sanity").runs[0].settings.task
     assert task.n_train(2) == 480
     mixed = plan_named("arithmetic/mixed-orders").runs[-1].settings.task

@@ -37,14 +37,14 @@ modle.layers = 3
 """
 
 
-def problems_of(path: Path, words: list[str] | None = None) -> list[tuple[str, str]]:
+def find_problems(path: Path, overrides: list[str] | None = None) -> list[tuple[str, str]]:
     with pytest.raises(StudyError) as error:
-        plan_named(str(path), words or [])
+        plan_named(str(path), overrides or [])
     return [(problem.where.replace(f"{path}:", ""), problem.what) for problem in error.value.problems]
 
 
 def test_all_problems_are_reported_in_one_pass_with_their_lines(write: WriteStudy) -> None:
-    assert problems_of(write(WRONG), ["train.betas=1", "nonsense"]) == [
+    assert find_problems(write(WRONG), ["train.betas=1", "nonsense"]) == [
         ("1", "question = 3: expected a text"),
         ("2", "seeds = [0, -1]: expected how many (1 to 100,000), or a list of whole numbers from 0 to 4,294,967,295"),
         ("3", "seed is not a key of a study file (did you mean seeds?)"),
@@ -57,13 +57,13 @@ def test_all_problems_are_reported_in_one_pass_with_their_lines(write: WriteStud
         ("16", "train.eps = true: expected a number above 0"),
         ("18", "lists of unequal length in one [[zip]]: task.p has 3, task.operator has 2"),
         ("22", "modle.layers = 3 is not a setting (did you mean model.layers?)"),
-        ("word 'train.betas=1'", "train.betas = 1: expected a list of 2 times a number from 0 below 1"),
-        ("word 'nonsense'", "expected key=value, such as model.layers=3"),
+        ("argument 'train.betas=1'", "train.betas = 1: expected a list of 2 times a number from 0 below 1"),
+        ("argument 'nonsense'", "expected key=value, such as model.layers=3"),
     ]
 
 
-def test_a_dial_with_a_wrong_value_is_not_blamed_for_conflicts_too(write: WriteStudy) -> None:
-    assert [line for line, _ in problems_of(write('[base.model]\ndim = "wide"\nheads = 3\n'))] == ["2"]
+def test_an_invalid_setting_is_not_also_reported_as_a_conflict(write: WriteStudy) -> None:
+    assert [line for line, _ in find_problems(write('[base.model]\ndim = "wide"\nheads = 3\n'))] == ["2"]
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,10 @@ def test_a_dial_with_a_wrong_value_is_not_blamed_for_conflicts_too(write: WriteS
         ("[base.model]\nkind = 'lstm'\nhidden = 5\ntied = true\n", "4", "model.tied needs"),
     ],
 )
-def test_conflicts_point_at_the_dial_that_was_written(write: WriteStudy, text: str, line: str, what: str) -> None:
-    [(found_line, found)] = problems_of(write(text))
+def test_conflicts_are_located_at_the_setting_that_was_written(
+    write: WriteStudy, text: str, line: str, what: str
+) -> None:
+    [(found_line, found)] = find_problems(write(text))
     assert found_line == line
     assert what in found
 
@@ -95,7 +97,7 @@ def test_conflicts_point_at_the_dial_that_was_written(write: WriteStudy, text: s
         ("seeds = []\n", "1", "seeds = []"),
         ("seeds = true\n", "1", "seeds = true"),
         ("seeds = 0\n", "1", "seeds = 0"),
-        ("seeds = [3, 4, 3]\n", "1", "3 is there twice"),
+        ("seeds = [3, 4, 3]\n", "1", "3 is listed twice"),
         ("name = '../x'\n", "1", "name = "),
         ("name = 'a/../b'\n", "1", "name = "),
         ("configs = []\n", "1", "at least one config"),
@@ -118,17 +120,17 @@ def test_conflicts_point_at_the_dial_that_was_written(write: WriteStudy, text: s
         ('[base.train]\nlr = "1e-3"\n', "2", 'train.lr = "1e-3": expected a number'),
         (f"[base.model]\nlayers = 0x{'f' * 5000}\n", "2", "integer of 20000 bits"),
         ("[base.model]\nlayers = 1000000000\n", "2", "from 1 to 1,000"),
-        ("exclude = 'model.layers == 2'\n", "1", "leaves no point"),
+        ("exclude = 'model.layers == 2'\n", "1", "leaves no config"),
         ("[base.train]\nlr = 1979-05-27\n", "2", "train.lr = 1979-05-27: expected a number"),
         ('question = 1\n[base.model]\n"la\\u001byers" = 1\n', "3", '"la\\u001byers"'),
     ],
 )
-def test_each_mistake_is_named_where_it_stands(write: WriteStudy, text: str, line: str, what: str) -> None:
-    found = problems_of(write(text))
-    assert any(where == line and what in said for where, said in found), found
+def test_each_mistake_is_reported_at_its_line(write: WriteStudy, text: str, line: str, what: str) -> None:
+    found = find_problems(write(text))
+    assert any(where == line and what in message for where, message in found), found
 
 
-def test_an_integer_of_thousands_of_digits_is_refused(write: WriteStudy) -> None:
+def test_an_integer_of_thousands_of_digits_is_rejected(write: WriteStudy) -> None:
     with pytest.raises(StudyError, match="cannot be read as TOML"):
         read_study(write("seeds = " + "9" * 5000))
 
@@ -141,14 +143,14 @@ def test_an_integer_of_thousands_of_digits_is_refused(write: WriteStudy) -> None
         (b"# " + b"x" * 1_000_000, "larger than 1,000,000 bytes"),
     ],
 )
-def test_bytes_that_are_no_study_get_a_sentence(tmp_path: Path, content: bytes, what: str) -> None:
+def test_undecodable_or_oversized_files_are_rejected_with_a_message(tmp_path: Path, content: bytes, what: str) -> None:
     path = tmp_path / "study.toml"
     path.write_bytes(content)
     with pytest.raises(StudyError, match=what):
         read_study(path)
 
 
-def test_missing_files_and_folders_get_a_sentence(tmp_path: Path) -> None:
+def test_missing_files_and_folders_are_rejected_with_a_message(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="No such file"):
         read_study(tmp_path / "absent.toml")
     with pytest.raises(StudyError, match="is a folder"):
@@ -163,7 +165,7 @@ def test_missing_files_and_folders_get_a_sentence(tmp_path: Path) -> None:
         find_study("x" * 5_000 + "\0")
 
 
-def test_shipped_studies_are_named_by_their_place_and_others_by_their_stem(write: WriteStudy) -> None:
+def test_shipped_studies_are_named_by_path_and_others_by_file_name(write: WriteStudy) -> None:
     assert "arithmetic/data-size" in shipped_studies()
     assert read_study(find_study("arithmetic/sanity")).name == "arithmetic/sanity"
     assert read_study(write("")).name == "study"
@@ -171,13 +173,13 @@ def test_shipped_studies_are_named_by_their_place_and_others_by_their_stem(write
 
 
 def test_hundreds_of_problems_are_counted_not_listed(write: WriteStudy) -> None:
-    text = "".join(f"key{place} = 1\n" for place in range(1_234))
-    found = problems_of(write(text))
+    text = "".join(f"key{index} = 1\n" for index in range(1_234))
+    found = find_problems(write(text))
     assert len(found) == 101
     assert found[-1][1] == "and 1,134 more problems"
 
 
-def test_dotted_nested_quoted_and_inline_spellings_mean_the_same(write: WriteStudy) -> None:
+def test_dotted_nested_quoted_and_inline_keys_are_equivalent(write: WriteStudy) -> None:
     spellings = [
         "[base.model]\nlayers = 3\n[grid]\ntrain.lr = [1, 2]",
         "base.model.layers = 3\n[grid.train]\nlr = [1.0, 2.0]",

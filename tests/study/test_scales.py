@@ -1,4 +1,4 @@
-"""Scales, budgets, and tasks and models that do not go together."""
+"""Scales, training budgets, and conflicts between settings."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ SCALED = """
     """
 
 
-def plan(write: WriteStudy, text: str, *words: str) -> Plan:
-    return plan_named(str(write(text)), words)
+def plan(write: WriteStudy, text: str, *overrides: str) -> Plan:
+    return plan_named(str(write(text)), overrides)
 
 
-def test_a_scale_goes_over_points_and_base_and_each_model_takes_what_it_has(write: WriteStudy) -> None:
+def test_a_scale_overrides_configs_and_base_where_a_model_has_the_setting(write: WriteStudy) -> None:
     tiny = plan(write, SCALED, "scale=tiny")
     assert tiny.warnings == ()
     assert [run.settings.model.layers for run in tiny.runs] == [1, 2, 1, 2]
@@ -48,19 +48,19 @@ def test_a_scale_goes_over_points_and_base_and_each_model_takes_what_it_has(writ
     assert {run.settings.n_steps() for run in tiny.runs} == {20}
 
 
-def test_words_go_over_a_scale_and_other_scales_do_nothing(write: WriteStudy) -> None:
+def test_arguments_override_a_scale_and_other_scales_have_no_effect(write: WriteStudy) -> None:
     assert {run.settings.model.dim for run in plan(write, SCALED, "scale=tiny", "model.dim=32").runs} == {32}
     assert {run.settings.model.dim for run in plan(write, SCALED, "scale=small").runs} == {16}
     assert {run.settings.model.dim for run in plan(write, SCALED).runs} == {128}
 
 
-def test_a_scaled_plan_written_out_plans_to_the_same_runs(write: WriteStudy) -> None:
+def test_a_resolved_scaled_plan_plans_to_the_same_runs(write: WriteStudy) -> None:
     tiny = plan(write, SCALED, "scale=tiny")
     assert [run.id for run in plan(write, tiny.text).runs] == [run.id for run in tiny.runs]
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "said"),
+    ("text", "overrides", "message"),
     [
         (
             "[scales.tiny]\nmodel.head = 4",
@@ -80,16 +80,18 @@ def test_a_scaled_plan_written_out_plans_to_the_same_runs(write: WriteStudy) -> 
         ),
     ],
 )
-def test_a_wrong_scale_is_told_with_its_place(write: WriteStudy, text: str, words: list[str], said: str) -> None:
+def test_a_wrong_scale_is_reported_with_its_location(
+    write: WriteStudy, text: str, overrides: list[str], message: str
+) -> None:
     with pytest.raises(StudyError) as error:
-        plan(write, text, *words)
-    assert said in str(error.value)
+        plan(write, text, *overrides)
+    assert message in str(error.value)
 
 
-# ---- how long ----
+# ---- training budgets ----
 
 
-def test_one_budget_counts_and_a_later_word_takes_its_place(write: WriteStudy) -> None:
+def test_an_overriding_budget_replaces_the_earlier_one(write: WriteStudy) -> None:
     text = "seeds = 1\n[base.train]\nepochs = 3\nbatch_size = 100"
     assert plan(write, text).runs[0].settings.n_steps() == 3 * 5
     assert plan(write, text, "train.steps=7").runs[0].settings.n_steps() == 10  # whole epochs of arithmetic
@@ -97,29 +99,29 @@ def test_one_budget_counts_and_a_later_word_takes_its_place(write: WriteStudy) -
     assert "steps" not in plan(write, text).text
 
 
-def test_two_budgets_in_one_place_are_refused(write: WriteStudy) -> None:
+def test_two_budgets_in_one_place_are_rejected(write: WriteStudy) -> None:
     with pytest.raises(StudyError, match=r"train\.steps = 5 and train\.epochs = 3 both say how long to train"):
         plan(write, "[base.train]\nsteps = 5\nepochs = 3")
-    with pytest.raises(StudyError, match=r"train\.tokens = 5 and train\.seconds = 3"):
+    with pytest.raises(StudyError, match=r"train\.max_tokens = 5 and train\.seconds = 3"):
         plan(write, "", "train.max_tokens=5", "train.seconds=3")
 
 
-def test_updates_of_a_text_follow_from_its_facts() -> None:
-    facts = DatasetInfo(vocab_size=40_479, context_length=256, n_train=9_205)
+def test_updates_of_a_text_task_follow_from_its_dataset_info() -> None:
+    info = DatasetInfo(vocab_size=40_479, context_length=256, n_train=9_205)
     text = {"task.kind": "text", "task.length": 256, "train.batch_size": 16}
     assert Settings.from_flat(text | {"train.steps": 777}).n_steps() == 777
-    assert Settings.from_flat(text | {"train.epochs": 10}).n_steps(facts) == 5_760
-    assert Settings.from_flat(text | {"train.epochs": 10, "train.accumulate": 4}).n_steps(facts) == 10 * 144
+    assert Settings.from_flat(text | {"train.epochs": 10}).n_steps(info) == 5_760
+    assert Settings.from_flat(text | {"train.epochs": 10, "train.accumulate": 4}).n_steps(info) == 10 * 144
     assert Settings.from_flat(text | {"train.max_tokens": 16 * 256 * 3 + 1}).n_steps() == 4
-    with pytest.raises(ValueError, match="facts of its data"):
+    with pytest.raises(ValueError, match="its dataset's info"):
         Settings.from_flat(text | {"train.epochs": 1}).n_steps()
 
 
-# ---- what goes together ----
+# ---- conflicts ----
 
 
 @pytest.mark.parametrize(
-    ("dials", "blamed", "why"),
+    ("values", "blamed", "reason"),
     [
         ({"task.kind": "labels"}, "model.kind", "gpt cannot tell labels; task.kind = labels needs encoder"),
         ({"task.kind": "labels", "model.kind": "lstm"}, "model.kind", "model.kind = lstm cannot tell labels"),
@@ -131,13 +133,13 @@ def test_updates_of_a_text_follow_from_its_facts() -> None:
         ({"task.kind": "text", "task.val_fraction": 0.6, "task.test_fraction": 0.4}, "task.val_fraction", "nothing"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_together_is_said(dials: dict[str, object], blamed: str, why: str) -> None:
-    [(name, said)] = Settings.from_flat(dials).conflicts()
+def test_conflicts_are_reported(values: dict[str, object], blamed: str, reason: str) -> None:
+    [(name, message)] = Settings.from_flat(values).conflicts()
     assert name == blamed
-    assert why in said
+    assert reason in message
 
 
-def test_dials_of_another_task_are_left_out_with_one_warning(write: WriteStudy) -> None:
+def test_settings_of_another_task_are_dropped_with_one_warning_each(write: WriteStudy) -> None:
     found = plan(write, "seeds = 1\n[base.task]\nlength = 3\n[base.train]\nsample_every = 10\neval_batches = 2")
     assert found.warnings == (
         "task.length has no effect for task.kind = arithmetic",
@@ -146,7 +148,7 @@ def test_dials_of_another_task_are_left_out_with_one_warning(write: WriteStudy) 
     )
 
 
-def test_activation_waits_for_a_projection_in_the_lstm_only(write: WriteStudy) -> None:
+def test_activation_needs_a_projection_in_the_lstm_only(write: WriteStudy) -> None:
     text = "seeds = 1\n[base.model]\nactivation = 'relu'\n[grid]\nmodel.kind = ['gpt', 'lstm']"
     found = plan(write, text)
     assert found.axes == ("model.kind",)

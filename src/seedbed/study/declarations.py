@@ -1,9 +1,9 @@
-"""What a study file shows: its `[[figures]]` and `[[questions]]`, checked in the same pass as the rest of the file.
+"""The `[[figures]]` and `[[questions]]` of a study file, checked in the same pass as the rest of the file.
 
-    shown = shown_in(store.study("quickstart").text)       the declarations of a resolved study
-    shown.questions[0].ask
+    declarations = parse_declarations(store.study("quickstart").text)       those of a resolved study
+    declarations.questions[0].ask
 
-What each option means is `shown`'s; drawing is left to charts, answering to measures.
+The options are defined in specs.py; charts/ draws the figures, stats/ answers the questions.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from seedbed.study.toml_scanner import find_key_lines
 SpecKind: TypeAlias = Literal["figures", "questions"]
 Spec = TypeVar("Spec", FigureSpec, QuestionSpec)
 
-# Names that stand where a dial can: what a run is drawn against, and α, the share of T at which it is replayed.
+# Names accepted in place of a setting: units of the x axis, the parameter count, and α, the fraction of T to replay to.
 X_AXIS_NAMES: Final = ("step", "epoch", "tokens", "time")
 DERIVED_AXES: Final = ("parameters", "alpha")
 AXIS_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "x": (*X_AXIS_NAMES, *DERIVED_AXES), "colour": DERIVED_AXES, "dash": DERIVED_AXES, "column": DERIVED_AXES, "row": DERIVED_AXES,
-    "between": (), "over": DERIVED_AXES,
-}  # fmt: skip
+    "x": (*X_AXIS_NAMES, *DERIVED_AXES),
+    **dict.fromkeys(("colour", "dash", "column", "row", "over"), DERIVED_AXES),
+    "between": (),
+}
 METRIC_OPTIONS: Final = ("metric", "and_metric", "metrics")
-GAP_PREFIX: Final = "gap/"  # before a quantity in a figure: how far validation lags behind training
+GAP_PREFIX: Final = "gap/"  # prefix of a figure's metric: the gap between training and validation
 COMMON_METRICS: Final = ("train/loss", "val/loss", "train/accuracy", "val/accuracy", "norm")
 
 BOUND_OPTIONS: Final = ("at_least", "at_most")
 AND_BOUND_OPTIONS: Final = ("and_at_least", "and_at_most")
-REQUIRED_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {  # options that a kind of question cannot do without
+REQUIRED_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {  # options that a kind of question cannot be asked without
     "how does it change": ("over",),
     "smallest": ("over",),
     "largest": ("over",),
@@ -55,29 +56,29 @@ class Declarations:
 
 
 def parse_declarations(text: str) -> Declarations:
-    """What a resolved study declares; StudyError when its text has problems."""
+    """The declarations of a resolved study; StudyError if its text has problems."""
     document = parse_toml(text, "study")
     lines = find_key_lines(text)
-    findings = Problems()
-    declared = read_declarations(document, lambda key: f"study:{lines.get(key, 1)}", findings)
-    findings.raise_if_any()
-    return declared
+    problems = Problems()
+    declarations = read_declarations(document, lambda key: f"study:{lines.get(key, 1)}", problems)
+    problems.raise_if_any()
+    return declarations
 
 
 def read_declarations(
     document: Mapping[str, Value], location: Callable[[str], str], problems: Problems
 ) -> Declarations:
-    """The declarations of a parsed file; problems become findings and their tables are left out."""
-    reader = _DeclarationParser(location, problems)
-    figures = [reader.parse(FigureSpec, table, key) for table, key in reader.iter_tables(document, "figures")]
-    questions = [reader.parse(QuestionSpec, table, key) for table, key in reader.iter_tables(document, "questions")]
+    """The declarations of a parsed file; tables with problems are reported and left out."""
+    parser = _DeclarationParser(location, problems)
+    figures = [parser.parse(FigureSpec, table, key) for table, key in parser.iter_tables(document, "figures")]
+    questions = [parser.parse(QuestionSpec, table, key) for table, key in parser.iter_tables(document, "questions")]
     return Declarations(
         tuple(figure for figure in figures if figure), tuple(question for question in questions if question)
     )
 
 
 def format_declarations(declared: Declarations) -> list[str]:
-    """The declarations as lines of TOML that read back as the same."""
+    """The declarations as lines of TOML that parse back to equal ones."""
     lines = []
     for kind, entries in (("figures", declared.figures), ("questions", declared.questions)):
         for entry in entries:
@@ -87,13 +88,10 @@ def format_declarations(declared: Declarations) -> list[str]:
 
 
 def _format_option(value: Value) -> str:
-    """A dial's dotted name inside `only` is quoted, so that it stays one name."""
+    """The value as TOML; setting names inside `only` are quoted so that their dots do not nest."""
     if isinstance(value, dict):
-        return (
-            "{ "
-            + ", ".join(f"{format_toml_value(name)} = {format_toml_value(item)}" for name, item in value.items())
-            + " }"
-        )
+        pairs = (f"{format_toml_value(name)} = {format_toml_value(item)}" for name, item in value.items())
+        return f"{{ {', '.join(pairs)} }}"
     return format_toml_value(value)
 
 
@@ -107,14 +105,14 @@ class _DeclarationParser:
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             self.add_problem(kind, f"{kind} = {preview_toml(value)}: expected tables that begin with [[{kind}]]")
             return
-        for place, table in enumerate(value):
-            yield table, f"{kind}.{place}"
+        for index, table in enumerate(value):
+            yield table, f"{kind}.{index}"
 
     def add_problem(self, key: str, what: str) -> None:
         self.problems.add(self.location(key), what)
 
     def parse(self, model: type[Spec], table: Mapping[str, Value], key: str) -> Spec | None:
-        """The declaration; None, and findings, when something in it means nothing."""
+        """The figure or question; None, after adding problems, if an option is invalid."""
         before = len(self.problems.entries) + self.problems.n_omitted
         options = {name: _normalize_option(name, value) for name, value in table.items()}
         self.check_options(model, options, key)
@@ -139,11 +137,11 @@ class _DeclarationParser:
         try:
             model.model_validate({name: value for name, value in options.items() if name in fields})
         except ValidationError as error:
-            for name in dict.fromkeys(str(wrong["loc"][0]) for wrong in error.errors()):
+            for name in dict.fromkeys(str(detail["loc"][0]) for detail in error.errors()):
                 self.add_problem(f"{key}.{name}", _invalid_option_message(name, options[name], fields[name]))
 
     def check_names(self, option: str, value: Value, key: str) -> None:
-        """Dials and metrics that an option names."""
+        """Check the settings and metrics that an option names."""
         if option in AXIS_OPTIONS and isinstance(value, str):
             self.check_setting_name(option, value, key)
         elif option in METRIC_OPTIONS:
@@ -151,7 +149,7 @@ class _DeclarationParser:
                 if isinstance(name, str) and not METRIC_PATTERN.fullmatch(
                     name.removeprefix(GAP_PREFIX if option == "metrics" else "")
                 ):
-                    accepted = "a reading such as val/loss, test[NAME]/perplexity, val/accuracy[order=2] or norm"
+                    accepted = "a metric such as val/loss, test[NAME]/perplexity, val/accuracy[order=2] or norm"
                     guess = closest_match(name, COMMON_METRICS)
                     hint = f" (did you mean {guess}?)" if guess else ""
                     self.add_problem(key, f"{option} = {preview_toml(name)}: expected {accepted}{hint}")
@@ -173,8 +171,8 @@ class _DeclarationParser:
             )
             return
         for value in _filter_values(name, wanted):
-            if wrong := check_setting_value(name, value):
-                self.add_problem(key, f"only: {format_assignment(name, value)}: expected {wrong}")
+            if expected := check_setting_value(name, value):
+                self.add_problem(key, f"only: {format_assignment(name, value)}: expected {expected}")
 
     def check_required_options(self, question: QuestionSpec, key: str) -> None:
         missing = [name for name in REQUIRED_OPTIONS.get(question.ask, ()) if getattr(question, name) is None]
@@ -196,7 +194,7 @@ class _DeclarationParser:
 
 
 def _normalize_option(option: str, value: Value) -> Value:
-    """Lists as tuples, and the dials of `only` by their dotted names however they are nested."""
+    """Lists as tuples, and the settings of `only` by dotted name even where they are nested tables."""
     if option == "only" and isinstance(value, dict):
         return {name: _to_tuples(item) for name, item in _flatten_filter(value, "")}
     return _to_tuples(value)
@@ -216,7 +214,7 @@ def _flatten_filter(table: Mapping[str, Value], path: str) -> Iterator[tuple[str
 
 
 def _filter_values(name: str, wanted: Value) -> Sequence[Value]:
-    """The values that a filter lets pass; for a dial that is itself a list, the list is one value."""
+    """The accepted values of a filter; for a setting whose type is a list, a list is a single value."""
     return wanted if isinstance(wanted, tuple) and check_setting_value(name, list(wanted)) else (wanted,)
 
 
@@ -231,8 +229,8 @@ def _invalid_option_message(name: str, value: Value, field: FieldInfo) -> str:
 
 _NUMBER: Final = "a number"
 _EXPECTED_OPTION_VALUES: Final = {
-    "metrics": 'a list of readings such as ["train/loss", "val/loss"]',
-    "alphas": "a list of shares of T such as [0.1, 0.5, 1.0]",
+    "metrics": 'a list of metrics such as ["train/loss", "val/loss"]',
+    "alphas": "a list of fractions of T such as [0.1, 0.5, 1.0]",
     "only": 'settings and values such as { model.kind = "gpt" }',
     **dict.fromkeys(("layers", "heads"), "a list of whole numbers from 1, such as [1, 4]"),
     **dict.fromkeys((*BOUND_OPTIONS, *AND_BOUND_OPTIONS), _NUMBER),

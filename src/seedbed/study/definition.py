@@ -1,7 +1,8 @@
-"""What a study is made of, and the checks that its file and the command line share.
+"""The parsed study, and the checks shared by study files and command-line overrides.
 
-A study is a base and some factors; a point takes one choice of each factor, later ones winning. `[grid]`, `[[zip]]`,
-`[[configs]]` and sweeps on the command line are all factors, so expanding is one product.
+A study is a base plus factors, as in a factorial design: a config takes one level of each factor, and later factors
+override earlier ones. `[grid]`, `[[zip]]`, `[[configs]]` and command-line sweeps are all factors, so expanding a study
+is one Cartesian product.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from seedbed.specs import FigureSpec, QuestionSpec
 from seedbed.study.exclude import ExcludeRule
 from seedbed.study.toml_format import MAX_INT_BITS, closest_match, format_toml_key, preview_toml, truncate_text
 
-SETTING_GROUPS = ("task", "model", "train")  # the first part of every dial's name
+SETTING_GROUPS = ("task", "model", "train")  # the prefix of every setting's name
 MAX_RUNS = 100_000
 MAX_PROBLEMS = 100
 MAX_SEED = 2**32 - 1  # what NumPy's RandomState accepts
@@ -24,20 +25,20 @@ MAX_SEED = 2**32 - 1  # what NumPy's RandomState accepts
 
 @dataclass(frozen=True)
 class Assignment:
-    """A dial, its value, and where that is written."""
+    """A setting, its value, and where it was written (file:line or command-line argument)."""
 
     name: str
     value: Value
     where: str
 
 
-Assignments: TypeAlias = tuple[Assignment, ...]  # dials set together
-Factor: TypeAlias = tuple[Assignments, ...]  # what a point takes one of
+Assignments: TypeAlias = tuple[Assignment, ...]  # settings that are set together: one level of a factor
+Factor: TypeAlias = tuple[Assignments, ...]  # levels; every config takes one
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study file that has no problem of its own; whether its dials go together is asked when it is planned."""
+    """A study file whose keys and values are valid; conflicts between settings are found when it is planned."""
 
     where: str
     name: str
@@ -53,10 +54,10 @@ class Study:
 
 @dataclass
 class Problems:
-    """Problems as they are found; of a file that is wrong all over, the first hundred and how many more."""
+    """Collects problems; keeps the first MAX_PROBLEMS and counts the rest."""
 
     entries: list[Problem] = field(default_factory=list)
-    invalid_settings: set[str] = field(default_factory=set)  # dials with a wrong value
+    invalid_settings: set[str] = field(default_factory=set)  # settings with an invalid value
     n_omitted: int = 0
 
     def __bool__(self) -> bool:
@@ -69,9 +70,9 @@ class Problems:
             self.n_omitted += 1
 
     def add_unknown(self, where: str, name: str, what: str, known: Iterable[str]) -> None:
-        """A name that means nothing, with the nearest one that does."""
+        """Add a problem about an unknown name, suggesting the closest known one."""
         full = len(self.entries) >= MAX_PROBLEMS
-        guess = None if full else closest_match(name, known)
+        guess = None if full else closest_match(name, known)  # skipped when it would not be reported: it is slow
         self.add(where, f"{what} (did you mean {guess}?)" if guess else what)
 
     def raise_if_any(self) -> None:
@@ -81,46 +82,45 @@ class Problems:
 
 
 def _line_number(where: str) -> float:
-    """Problems of a file go by line; those of words come last."""
+    """Sort key: problems of a file by line, those of command-line arguments last."""
     line = where.rpartition(":")[2]
     return int(line) if line.isdecimal() else float("inf")
 
 
 def check_setting(name: str, value: Value, where: str, problems: Problems) -> Assignment | None:
-    """The dial with this value; None, and a finding, when there is no such dial or it cannot have the value."""
+    """The assignment; None, after adding a problem, if the setting is unknown or the value invalid."""
     if name not in all_settings():
         problems.add_unknown(where, name, f"{format_assignment(name, value)} is not a setting", all_settings())
         return None
-    if wrong := check_setting_value(name, value):
+    if expected := check_setting_value(name, value):
         problems.invalid_settings.add(name)
-        problems.add(where, f"{format_assignment(name, value)}: expected {wrong}")
+        problems.add(where, f"{format_assignment(name, value)}: expected {expected}")
         return None
     return Assignment(name, value, where)
 
 
 def format_assignment(name: str, value: Value) -> str:
-    """A dial and its value as a message repeats them."""
+    """`name = value` as quoted in messages, shortened."""
     return f"{truncate_text(format_toml_key(name))} = {preview_toml(value)}"
 
 
 def check_setting_value(name: str, value: Value) -> str | None:
-    """What the dial accepts, in words, when that is not this value."""
-    if isinstance(value, bool) and "true or false" not in describe_accepted_values(
-        name
-    ):  # True == 1 would pass as a choice
-        return describe_accepted_values(name)
+    """None if the setting accepts this value, else a description of what it accepts."""
+    accepted = describe_accepted_values(name)
+    if isinstance(value, bool) and "true or false" not in accepted:  # True == 1 would pass as an integer choice
+        return accepted
     return check_value(name, value)
 
 
 def parse_seeds(value: Value, where: str, problems: Problems) -> tuple[int, ...]:
-    """The seeds that `5` (0 to 4) or `[0, 42]` names; none, and a finding, when they cannot be used."""
+    """Seeds from a count (`5` gives 0 to 4) or a list (`[0, 42]`); empty, after adding a problem, if invalid."""
     if is_int64(value) and 1 <= value <= MAX_RUNS:
         return tuple(range(value))
     if isinstance(value, list) and value and all(is_int64(seed) and 0 <= seed <= MAX_SEED for seed in value):
         if len(set(value)) == len(value):
             return tuple(value)
-        twice = next(seed for place, seed in enumerate(value) if seed in value[:place])
-        problems.add(where, f"seeds = {preview_toml(value)}: {twice} is there twice")
+        repeated = next(seed for index, seed in enumerate(value) if seed in value[:index])
+        problems.add(where, f"seeds = {preview_toml(value)}: {repeated} is listed twice")
         return ()
     accepted = f"how many (1 to {MAX_RUNS:,}), or a list of whole numbers from 0 to {MAX_SEED:,}"
     problems.add(where, f"seeds = {preview_toml(value)}: expected {accepted}")

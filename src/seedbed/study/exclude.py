@@ -1,7 +1,7 @@
-"""Expressions over dials that leave points out: `model.layers == 3 and model.dim > 128`; read, never run as code.
+"""Exclude expressions over settings: `model.layers == 3 and model.dim > 128`; interpreted, never executed as code.
 
-Comparisons, `and`, `or`, `not`, `in`, constants and dial names (the last part alone where only one dial has it). A
-comparison with a dial that a point's model does not have is false.
+Comparisons, `and`, `or`, `not`, `in`, constants and setting names (the last part alone where it is unambiguous). A
+comparison with a setting that a config's model does not have is false.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seedbed.study.toml_format import did_you_mean, preview_toml, truncate_text
 
 MAX_RULE_CHARACTERS: Final = 500
 RULE_SYNTAX: Final = "comparisons of settings, joined by and, or, not"
-TOML_BOOLEANS: Final = {"true": True, "false": False}  # as TOML spells them
+TOML_BOOLEANS: Final = {"true": True, "false": False}  # TOML's spelling
 
 _COMPARISON_OPERATORS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
     ast.Eq: lambda left, right: _equals(left, right),
@@ -36,12 +36,12 @@ _COMPARISON_OPERATORS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]
 
 
 class InvalidRule(ValueError):
-    """An expression that cannot be used, with the reason in words."""
+    """An unusable expression; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class ExcludeRule:
-    """One expression; points for which it holds are left out."""
+    """One expression; configs for which it is true are excluded."""
 
     text: str
     where: str
@@ -51,17 +51,17 @@ class ExcludeRule:
         try:
             return bool(_evaluate(self.tree, settings))
         except TypeError as error:
-            what = f"exclude = {preview_toml(self.text)} compares what cannot be compared ({error})"
+            what = f"exclude = {preview_toml(self.text)} compares incompatible types ({error})"
             raise StudyError([Problem(self.where, what)]) from None
 
 
 def parse_exclude_rule(text: str, where: str) -> ExcludeRule:
-    """The rule that a text means; BadRule when it means none."""
+    """The parsed rule; InvalidRule if the text is not one."""
     if len(text) > MAX_RULE_CHARACTERS:
         raise InvalidRule(f"{len(text):,} characters; at most {MAX_RULE_CHARACTERS} are accepted")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python comments on odd spellings such as `1is 1`
+            warnings.simplefilter("ignore")  # Python warns about odd spellings such as `1is 1`
             tree = ast.parse(text.strip(), mode="eval").body
         for node in _walk_expressions(tree):
             _check_node(node)
@@ -71,7 +71,7 @@ def parse_exclude_rule(text: str, where: str) -> ExcludeRule:
 
 
 def _walk_expressions(tree: ast.expr) -> Iterator[ast.expr]:
-    """The expressions of a tree; a dotted name is one of them, whole."""
+    """All subexpressions; a dotted name counts as one, whole."""
     yield tree
     if not isinstance(tree, ast.Attribute):
         for child in ast.iter_child_nodes(tree):
@@ -96,7 +96,7 @@ def _check_node(node: ast.expr) -> None:
 
 
 def _check_compared_values(node: ast.Compare) -> None:
-    """A dial set against a value that it can never have is a slip of the pen."""
+    """Reject a comparison with a value that the setting can never have: it is a typo."""
     name = _resolve_setting_name(_dotted_name(node.left)) if isinstance(node.left, ast.Name | ast.Attribute) else None
     for sign, right in zip(node.ops, node.comparators, strict=True):
         if isinstance(sign, ast.In | ast.NotIn) and not isinstance(right, ast.List | ast.Tuple):
@@ -108,7 +108,7 @@ def _check_compared_values(node: ast.Compare) -> None:
 
 
 def _literal_values(node: ast.expr, is_list: bool) -> Iterator[Value]:
-    """The value, or the values of the list, as far as they are written out."""
+    """The literal value, or the literal items of a list."""
     items = node.elts if is_list and isinstance(node, ast.List | ast.Tuple) else [node]
     for item in items:
         with contextlib.suppress(ValueError):
@@ -159,7 +159,7 @@ def _equals(left: Value, right: Value) -> bool:
 
 @cache
 def _resolve_setting_name(text: str) -> str:
-    """The dial or constant of this name, which may be its last part alone."""
+    """The full name of the setting or constant that a text names, perhaps by its last part alone."""
     known = all_settings()
     if text in known or text in TOML_BOOLEANS:
         return text

@@ -1,11 +1,11 @@
-"""`key=value` on the command line: overrides for the verbs that plan, filters for those that read.
+"""`key=value` arguments of the command line: overrides for commands that plan, filters for commands that read.
 
-Commas outside brackets sweep, brackets are one value, and values are TOML or else plain text:
+Commas outside brackets separate the values of a sweep; a value is TOML or else plain text:
 `model.layers=3`, `train.lr=1e-3,3e-4`, `task.orders=[2,3]`, `model.kind=lstm`, `seeds=5`, `seeds=0,1,2`, `seeds=[42]`.
-`scale=tiny` lays the study's `[scales.tiny]` over every point.
+`scale=tiny` applies the study's `[scales.tiny]` to every config.
 
->>> words = parse_words(["train.lr=1e-3,3e-4", "seeds=2"])
->>> matches(Settings(), 1, words), matches(Settings(), 2, words)
+>>> overrides = parse_overrides(["train.lr=1e-3,3e-4", "seeds=2"])
+>>> matches_overrides(Settings(), 1, overrides), matches_overrides(Settings(), 2, overrides)
 (True, False)
 """
 
@@ -23,7 +23,7 @@ from seedbed.study.toml_scanner import LimitExceeded, check_toml_limits
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the words say: one factor for each dial, and the seeds and the scale where they are given."""
+    """Parsed arguments: one factor per setting, and seeds and scale where given."""
 
     factors: tuple[Factor, ...] = ()
     seeds: tuple[int, ...] | None = None
@@ -31,22 +31,22 @@ class Overrides:
 
 
 def parse_overrides(arguments: Sequence[str]) -> Overrides:
-    """The meaning of some words; StudyError with all problems when they have none."""
-    findings = Problems()
-    parsed = collect_overrides(arguments, findings)
-    findings.raise_if_any()
-    return parsed
+    """The overrides; StudyError lists all invalid arguments."""
+    problems = Problems()
+    overrides = collect_overrides(arguments, problems)
+    problems.raise_if_any()
+    return overrides
 
 
 def collect_overrides(arguments: Sequence[str], problems: Problems) -> Overrides:
-    """As `parse_words`, but problems become findings and their words are left out."""
+    """As `parse_overrides`, but invalid arguments are added to `problems` and left out."""
     factors: dict[str, Factor] = {}
     seeds: tuple[int, ...] | None = None
     scale: str | None = None
     given: set[str] = set()
-    for word in arguments:
-        where = f"word '{truncate_text(format_toml_value(word)[1:-1])}'"
-        name, sign, text = word.partition("=")
+    for argument in arguments:
+        where = f"argument '{truncate_text(format_toml_value(argument)[1:-1])}'"
+        name, sign, text = argument.partition("=")
         name = name.strip()
         if not sign or not name:
             problems.add(where, "expected key=value, such as model.layers=3")
@@ -58,17 +58,16 @@ def collect_overrides(arguments: Sequence[str], problems: Problems) -> Overrides
             elif name == "scale":
                 scale = _parse_scale(values, where, problems)
             else:
-                tried = (
-                    values if name in all_settings() else values[:1]
-                )  # an unknown name is one problem, not one a value
-                dials = [check_setting(name, value, where, problems) for value in tried]
-                factors[name] = tuple((dial,) for dial in dials if dial)
+                # Of an unknown setting check only the first value, so that it is reported once.
+                checked_values = values if name in all_settings() else values[:1]
+                checked = [check_setting(name, value, where, problems) for value in checked_values]
+                factors[name] = tuple((assignment,) for assignment in checked if assignment)
         given.add(name)
     return Overrides(tuple(factor for factor in factors.values() if factor), seeds, scale)
 
 
 def _parse_scale(values: list[Value], where: str, problems: Problems) -> str | None:
-    """The name of one scale; which ones there are is the study's."""
+    """The name of one scale; expand.py checks that the study has it."""
     if len(values) == 1 and isinstance(values[0], str):
         return values[0]
     problems.add(where, "expected the name of one scale, such as scale=tiny")
@@ -76,7 +75,7 @@ def _parse_scale(values: list[Value], where: str, problems: Problems) -> str | N
 
 
 def _parse_values(text: str, where: str, problems: Problems) -> list[Value] | None:
-    """The values between the commas; None, and a finding, when one is missing or too large to read."""
+    """The comma-separated values; None, after adding a problem, if one is missing or exceeds the TOML limits."""
     pieces = list(_split_at_commas(text))
     if not all(pieces):
         problems.add(where, "expected a value after = and between commas")
@@ -89,9 +88,9 @@ def _parse_values(text: str, where: str, problems: Problems) -> list[Value] | No
 
 
 def _split_at_commas(text: str) -> Iterator[str]:
-    """The pieces between commas that stand outside brackets and quotes."""
+    """Split at commas outside brackets and quotes."""
     depth, quote, start = 0, "", 0
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         if quote:
             quote = "" if character == quote else quote
         elif character in "\"'":
@@ -101,16 +100,16 @@ def _split_at_commas(text: str) -> Iterator[str]:
         elif character in "]}":
             depth -= 1
         elif character == "," and depth <= 0:
-            yield text[start:place].strip()
-            start = place + 1
+            yield text[start:index].strip()
+            start = index + 1
     yield text[start:].strip()
 
 
 def _parse_value(piece: str) -> Value:
-    """A TOML value, or the piece itself as text."""
+    """A TOML value, or the text itself if it is not TOML."""
     line = f"value = {piece}"
     check_toml_limits(line)
-    if "\n" in piece or "\r" in piece:  # would be read as several lines
+    if "\n" in piece or "\r" in piece:  # TOML would read several lines
         return piece
     try:
         return tomllib.loads(line)["value"]
@@ -119,12 +118,12 @@ def _parse_value(piece: str) -> Value:
 
 
 def matches_overrides(settings: Settings, seed: int, overrides: Overrides) -> bool:
-    """Whether a run has one of the values that each word asks for."""
+    """Whether a run has, for each override, one of its values."""
     if overrides.seeds is not None and seed not in overrides.seeds:
         return False
-    dials = settings.flat()
-    wanted = [[dial for (dial,) in factor] for factor in overrides.factors]
-    return all(any(_equals(dials.get(dial.name), dial.value) for dial in choices) for choices in wanted)
+    values = settings.flat()
+    wanted = [[assignment for (assignment,) in factor] for factor in overrides.factors]
+    return all(any(_equals(values.get(one.name), one.value) for one in accepted) for accepted in wanted)
 
 
 def _equals(found: Value, wanted: Value) -> bool:

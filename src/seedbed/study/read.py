@@ -1,8 +1,8 @@
-"""A study file → Study, with every problem of the file in one pass; what its runs are is left to plan.py.
+"""Parses a study file into a Study and reports every problem of the file in one pass; plan.py makes the runs.
 
     study = read_study(find_study("arithmetic/sanity"))
 
-A file is read within limits that are checked before it is parsed, and nothing in it is ever run as code.
+Size limits are checked before parsing, and nothing in a file is ever executed.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ MAX_NAME_CHARACTERS: Final = 100
 
 
 def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
-    """The study in this file; StudyError with all its problems, and those of the words that go with it."""
+    """The study in this file; StudyError lists all its problems, and those of the overrides."""
     return parse_study(read_study_text(path), str(path), overrides)
 
 
 def parse_study(text: str, path: str, overrides: Sequence[str] = ()) -> Study:
-    """The study of a file's text; the path names it in problems, and the study where the text does not."""
+    """The study in this text; `path` is shown in problems and names the study if the text does not."""
     document = parse_toml(text, path)
-    findings = Problems()
-    study = StudyParser(path, find_key_lines(text), findings).parse(document)
-    if findings:
-        expand_study(study, collect_overrides(overrides, findings), findings)  # conflicts belong to the same pass
-    findings.raise_if_any()
+    problems = Problems()
+    study = StudyParser(path, find_key_lines(text), problems).parse(document)
+    if problems:
+        expand_study(study, collect_overrides(overrides, problems), problems)  # so that conflicts are reported too
+    problems.raise_if_any()
     return study
 
 
 @dataclass(frozen=True)
 class StudyParser:
-    """One parsed file: what its keys mean, and where they stand."""
+    """Turns a TOML document into a Study; problems carry the line of their key."""
 
     path: str
     lines: Mapping[str, int]
@@ -67,7 +67,7 @@ class StudyParser:
 
     @cached_property
     def key_order(self) -> dict[str, int]:
-        """The place of each key in the file, which nested tables do not keep."""
+        """Rank of each key in the file: parsed tables lose the order of keys across nesting levels."""
         return {key: rank for rank, key in enumerate(self.lines)}
 
     def parse(self, document: Mapping[str, Value]) -> Study:
@@ -91,7 +91,7 @@ class StudyParser:
         )
 
     def location(self, key: str) -> str:
-        """The line of a dotted key, or of the nearest table around it."""
+        """`path:line` of a dotted key, or of the nearest enclosing table."""
         while key and key not in self.lines:
             key = key.rpartition(".")[0]
         return f"{self.path}:{self.lines.get(key, 1)}"
@@ -124,24 +124,24 @@ class StudyParser:
         return parse_seeds(document["seeds"], self.location("seeds"), self.problems)
 
     def parse_factors(self, document: Mapping[str, Value]) -> tuple[Factor, ...]:
-        """Points change slowest, then zips, then the grid, each in the order of the file."""
-        points = [self.parse_configs(document["configs"])] if "configs" in document else []
+        """All factors, slowest first: configs, then zips, then the grid, each in file order."""
+        configs = [self.parse_configs(document["configs"])] if "configs" in document else []
         zips = [self.parse_zip(table, key) for table, key in self.iter_tables(document, "zip")]
         grid = [
             self.parse_grid_axis(name, values, key)
             for name, values, key in self.iter_settings(document.get("grid", {}), "grid")
         ]
-        factors = tuple(factor for factor in (*points, *zips, *grid) if factor)
+        factors = tuple(factor for factor in (*configs, *zips, *grid) if factor)
         self.check_single_factor(factors)
         return factors
 
     def parse_assignments(self, table: Value, key: str) -> Assignments:
-        """The dials of a table, each with one value."""
-        dials = [self.check_setting(name, value, path) for name, value, path in self.iter_settings(table, key)]
-        return tuple(dial for dial in dials if dial)
+        """The settings of a table, each with a single value."""
+        checked = [self.check_setting(name, value, path) for name, value, path in self.iter_settings(table, key)]
+        return tuple(assignment for assignment in checked if assignment)
 
     def parse_scales(self, document: Mapping[str, Value]) -> dict[str, Assignments]:
-        """Sizes of the same study by name: dials that go over base, points and grid."""
+        """Named scales of the study: settings that override base, configs and grid."""
         scales = document.get("scales", {})
         if not isinstance(scales, dict):
             self.add_problem("scales", f"scales = {preview_toml(scales)}: expected tables such as [scales.tiny]")
@@ -151,32 +151,33 @@ class StudyParser:
     def parse_configs(self, value: Value) -> Factor:
         if value == []:
             self.add_problem("configs", "configs = []: expected at least one config")
-        return tuple(self.parse_assignments(table, key) for table, key in self.iter_tables({"configs": value}, "configs"))
+        tables = self.iter_tables({"configs": value}, "configs")
+        return tuple(self.parse_assignments(table, key) for table, key in tables)
 
     def parse_grid_axis(self, name: str, values: Value, key: str) -> Factor:
-        """The values of one dial of the grid."""
-        return tuple((dial,) for dial in self.parse_values(name, values, key) if dial)
+        """The factor of one grid setting."""
+        return tuple((assignment,) for assignment in self.parse_values(name, values, key) if assignment)
 
     def parse_zip(self, table: Value, key: str) -> Factor:
-        """The dials of a group, one value of each at a time."""
-        found = list(self.iter_settings(table, key))
-        columns = [self.parse_values(name, values, path) for name, values, path in found]
-        lengths = {name: len(values) for name, values, _ in found if isinstance(values, list)}
+        """One factor that steps through all lists of a [[zip]] together."""
+        settings = list(self.iter_settings(table, key))
+        columns = [self.parse_values(name, values, path) for name, values, path in settings]
+        lengths = {name: len(values) for name, values, _ in settings if isinstance(values, list)}
         if len(set(lengths.values())) > 1:
-            said = ", ".join(f"{name} has {n}" for name, n in lengths.items())
-            self.add_problem(key, f"lists of unequal length in one [[zip]]: {said}")
-        elif not found:
+            counts = ", ".join(f"{name} has {n}" for name, n in lengths.items())
+            self.add_problem(key, f"lists of unequal length in one [[zip]]: {counts}")
+        elif not settings:
             self.add_problem(key, "an empty [[zip]]: expected lists of values that go together")
         rows = zip(*columns, strict=False)
-        return tuple(tuple(dial for dial in row if dial) for row in rows)
+        return tuple(tuple(assignment for assignment in row if assignment) for row in rows)
 
     def parse_values(self, name: str, values: Value, key: str) -> list[Assignment | None]:
-        """One dial for each item of the list; None where it cannot be."""
+        """An assignment for each item of the list; None where the value is invalid."""
         if name not in all_settings():
             self.check_setting(name, values, key)
             return []
         if isinstance(values, list) and 1 <= len(values) <= MAX_RUNS:
-            return [self.check_setting(name, value, f"{key}.{place}") for place, value in enumerate(values)]
+            return [self.check_setting(name, value, f"{key}.{index}") for index, value in enumerate(values)]
         if isinstance(values, list) and values:
             self.add_problem(key, f"{name} has {len(values):,} values; at most {MAX_RUNS:,} are accepted")
         else:
@@ -186,8 +187,8 @@ class StudyParser:
 
     def parse_exclude(self, document: Mapping[str, Value]) -> Iterator[ExcludeRule]:
         value = document.get("exclude", [])
-        for place, text in enumerate(value if isinstance(value, list) else [value]):
-            key = f"exclude.{place}"
+        for index, text in enumerate(value if isinstance(value, list) else [value]):
+            key = f"exclude.{index}"
             if not isinstance(text, str):
                 self.add_problem(key, f'exclude = {preview_toml(text)}: expected a text such as "model.layers == 3"')
                 continue
@@ -197,25 +198,26 @@ class StudyParser:
                 self.add_problem(key, f"exclude = {preview_toml(text)}: {reason}")
 
     def check_single_factor(self, factors: Sequence[Factor]) -> None:
-        """A dial may vary in one place only."""
-        places: dict[str, Assignment] = {}
+        """Report settings that vary in more than one factor."""
+        first_uses: dict[str, Assignment] = {}
         for factor in factors:
-            for name, dial in {dial.name: dial for choice in reversed(factor) for dial in choice}.items():
-                first = places.setdefault(name, dial)
-                if first is not dial:
-                    self.problems.add(dial.where, f"{name} varies in two places, here and at {first.where}")
+            uses = {use.name: use for level in reversed(factor) for use in level}  # the first use of each name
+            for name, use in uses.items():
+                first = first_uses.setdefault(name, use)
+                if first is not use:
+                    self.problems.add(use.where, f"{name} varies in two places, here and at {first.where}")
 
     def iter_tables(self, document: Mapping[str, Value], key: str) -> Iterator[tuple[Value, str]]:
-        """The tables of a list of tables, with their paths."""
+        """The tables of an array of tables, with their dotted paths."""
         value = document.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             self.add_problem(key, f"{key} = {preview_toml(value)}: expected tables that begin with [[{key}]]")
             return
-        for place, table in enumerate(value):
-            yield table, f"{key}.{place}"
+        for index, table in enumerate(value):
+            yield table, f"{key}.{index}"
 
     def iter_settings(self, table: Value, key: str) -> Iterator[tuple[str, Value, str]]:
-        """The dials of a table by dotted name, whether nested, dotted or quoted, with their paths."""
+        """(name, value, path) of each setting in a table, whether its name is nested, dotted or quoted."""
         if not isinstance(table, dict):
             self.add_problem(key, f"{key} = {preview_toml(table)}: expected a table such as [{key}]")
             return
@@ -244,6 +246,6 @@ def _default_study_name(path: Path) -> str:
 
 
 def _sanitize_name(text: str) -> str:
-    """The text as a name that can also be a folder's, within the store's own."""
+    """The text as a study name that is also safe as a relative folder path."""
     parts = [re.sub(r"[^\w .-]", "-", part).strip(" ").lstrip(".") for part in text.split("/")]
     return "/".join(part for part in parts if part)[:MAX_NAME_CHARACTERS] or "study"

@@ -1,6 +1,6 @@
-"""Study files on disk and in the package: found by path or shipped name, read within limits, parsed as TOML.
+"""Study files on disk and in the package: found by path or shipped name, size-checked, parsed as TOML.
 
-What the keys mean is read.py's; every refusal here is one sentence that says where and what.
+read.py interprets the keys. Every error here is one sentence that gives the place and the reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_STUDY_BYTES: Final = 1_000_000
 
 
 def find_study(name_or_path: str) -> Path:
-    """The file of a path, or of a shipped study's name (`quickstart`, `arithmetic/sanity`)."""
+    """The path of a study given as a file path or a shipped name (`quickstart`, `arithmetic/sanity`)."""
     if os.path.isfile(name_or_path):
         return Path(name_or_path)
     shipped = shipped_studies()
@@ -37,7 +37,7 @@ def find_study(name_or_path: str) -> Path:
 
 
 def expand_study_pattern(name: str) -> list[str]:
-    """The shipped studies that a name with a star stands for (`arithmetic/*`); any other name stands for itself."""
+    """Names of the shipped studies that match a glob (`arithmetic/*`); a name without `*` is returned as is."""
     if "*" not in name:
         return [name]
     if found := [shipped for shipped in shipped_studies() if fnmatchcase(shipped, name)]:
@@ -47,7 +47,7 @@ def expand_study_pattern(name: str) -> list[str]:
 
 @cache
 def shipped_studies() -> dict[str, Path]:
-    """Every study that comes with the package, by name."""
+    """Paths of all studies in the package, by name."""
     library = Path(str(resources.files("seedbed.study") / "library"))
     files = sorted(library.rglob("*.toml"), key=lambda file: (len(file.relative_to(library).parts), file))
     return {file.relative_to(library).with_suffix("").as_posix(): file for file in files}
@@ -58,7 +58,7 @@ def study_error(where: str, what: str) -> StudyError:
 
 
 def read_study_text(path: Path) -> str:
-    """The file's text, if it is small enough and UTF-8."""
+    """The text of a study file; StudyError if it is too large or not UTF-8."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_STUDY_BYTES + 1)
@@ -67,7 +67,7 @@ def read_study_text(path: Path) -> str:
     except (OSError, ValueError) as error:
         raise study_error(str(path), f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if len(content) > MAX_STUDY_BYTES:
-        raise study_error(str(path), f"is larger than {MAX_STUDY_BYTES:,} bytes, the most that a study file may have")
+        raise study_error(str(path), f"is larger than {MAX_STUDY_BYTES:,} bytes, the limit for a study file")
     if content.startswith(b"\xef\xbb\xbf"):
         raise study_error(f"{path}:1", "begins with a byte-order mark; save it as plain UTF-8")
     try:
@@ -78,15 +78,15 @@ def read_study_text(path: Path) -> str:
 
 
 def parse_toml(text: str, path: str) -> dict[str, Value]:
-    """The document, if it keeps within the limits and is TOML."""
+    """The TOML document; StudyError if it exceeds the limits or is not TOML."""
     try:
         check_toml_limits(text)
         return tomllib.loads(text)
     except LimitExceeded as limit:
         raise study_error(f"{path}:{limit.line}", str(limit)) from None
     except tomllib.TOMLDecodeError as error:
-        what, _, place = str(error).rpartition(" (at ")
-        line = re.match(r"line (\d+), (column \d+)", place)
+        what, _, position = str(error).rpartition(" (at ")
+        line = re.match(r"line (\d+), (column \d+)", position)
         last = text.count("\n") + 1
         raise study_error(
             f"{path}:{line[1] if line else last}", f"{what} ({line[2] if line else 'end of file'})"

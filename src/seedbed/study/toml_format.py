@@ -1,6 +1,6 @@
-"""Values and names as a reader of TOML would write them, and the nearest right spelling of a wrong name.
+"""Values and keys formatted as TOML, and spelling suggestions for unknown names.
 
->>> toml_value({"orders": (2, 3), "kind": "gpt"})
+>>> format_toml_value({"orders": (2, 3), "kind": "gpt"})
 '{ orders = [2, 3], kind = "gpt" }'
 >>> did_you_mean("model.head", ["model.heads", "train.lr"])
 ' (did you mean model.heads?)'
@@ -15,12 +15,12 @@ from difflib import get_close_matches
 
 from seedbed.settings import Value
 
-MAX_PREVIEW_CHARACTERS = 60  # characters of a value that a message repeats
+MAX_PREVIEW_CHARACTERS = 60  # longest value quoted in a message
 MAX_INT_BITS = 64
 
 
 def format_toml_value(value: Value) -> str:
-    """The value as TOML; characters that cannot be seen are written as escapes."""
+    """The value as TOML; unprintable characters are escaped."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -30,7 +30,7 @@ def format_toml_value(value: Value) -> str:
     if isinstance(value, dict):
         inside = ", ".join(f"{format_toml_key(key)} = {format_toml_value(item)}" for key, item in value.items())
         return f"{{ {inside} }}" if inside else "{}"
-    if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:  # Python will not write one of thousands of digits
+    if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:  # Python refuses to print thousands of digits
         return f"<integer of {value.bit_length()} bits>"
     return str(value)
 
@@ -42,14 +42,14 @@ def _escape_unprintable(character: str) -> str:
 
 
 def format_toml_key(name: str) -> str:
-    """A dotted name, its parts quoted where they have to be."""
+    """A dotted name as a TOML key, its parts quoted where needed."""
     return ".".join(
         part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else format_toml_value(part) for part in name.split(".")
     )
 
 
 def preview_toml(value: Value) -> str:
-    """The value as TOML, short enough for a message."""
+    """The value as TOML, shortened for a message."""
     return truncate_text(format_toml_value(value))
 
 
@@ -58,13 +58,13 @@ def truncate_text(text: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean X?)`, or nothing when no known name is near."""
+    """` (did you mean X?)`, or an empty string if no known name is close."""
     guess = closest_match(name, known)
     return f" (did you mean {guess}?)" if guess else ""
 
 
 def closest_match(name: str, known: Iterable[str]) -> str | None:
-    """The known name that the writer most likely meant: the same last part first, then the closest spelling."""
+    """The most likely intended name: one with the same last part, else the closest spelling."""
     if len(name) > MAX_PREVIEW_CHARACTERS:
         return None
     known = list(known)

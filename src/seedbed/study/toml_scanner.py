@@ -1,6 +1,6 @@
-"""Where each key of a TOML text stands, which `tomllib` does not say, and limits checked before anything is parsed.
+"""Line numbers of TOML keys, which `tomllib` does not report, and size limits checked before parsing.
 
->>> line_numbers('[base]\\nmodel.layers = 3\\n')["base.model.layers"]
+>>> find_key_lines('[base]\\nmodel.layers = 3\\n')["base.model.layers"]
 2
 """
 
@@ -17,7 +17,7 @@ MAX_KEY_PARTS = 32
 MAX_STRING_CHARACTERS = 10_000
 MAX_TOKENS = 200_000
 
-# Every repetition is possessive or bounded by its line, so that scanning takes time in proportion to the text.
+# Every repetition is possessive or bounded by its line, so that scanning takes linear time on hostile input.
 _TOKEN_PATTERN = re.compile(
     r"""
       (?P<space>   [ \t\r]++ | \#[^\n]*+ )
@@ -38,7 +38,7 @@ class TomlToken(NamedTuple):
 
 
 class LimitExceeded(ValueError):
-    """A text too large in one of its measures to be parsed safely."""
+    """Text that is too large, too long or too deeply nested to be parsed safely."""
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(what)
@@ -46,7 +46,7 @@ class LimitExceeded(ValueError):
 
 
 def tokenize_toml(text: str) -> Iterator[TomlToken]:
-    """The tokens of a TOML text without spaces and comments; stops at the first thing that is not TOML."""
+    """The tokens of a TOML text without whitespace and comments; stops at the first character that fits none."""
     line, position = 1, 0
     while match := _TOKEN_PATTERN.match(text, position):
         kind = match.lastgroup
@@ -58,11 +58,11 @@ def tokenize_toml(text: str) -> Iterator[TomlToken]:
 
 
 def check_toml_limits(text: str) -> None:
-    """Raises OverLimit for a text that is nested too deeply, or has too many or too long parts."""
+    """Raise LimitExceeded if the text has too many tokens, too long strings or keys, or too deep nesting."""
     depth = parts = 0
     for n_tokens, (kind, token, line) in enumerate(tokenize_toml(text)):
         if n_tokens >= MAX_TOKENS:
-            raise LimitExceeded(line, f"more than {MAX_TOKENS:,} names, values and signs up to here")
+            raise LimitExceeded(line, f"more than {MAX_TOKENS:,} tokens up to here")
         if kind in ("string", "bare") and len(token) > MAX_STRING_CHARACTERS:
             raise LimitExceeded(
                 line, f"a text of {len(token):,} characters; at most {MAX_STRING_CHARACTERS:,} are accepted"
@@ -76,7 +76,7 @@ def check_toml_limits(text: str) -> None:
 
 
 def find_key_lines(text: str) -> dict[str, int]:
-    """The line of each key and list item of a valid TOML text, by its dotted path (`points.0.model.heads`)."""
+    """The line of each key and list item of a valid TOML text, by dotted path (`configs.0.model.heads`)."""
     scanner = _KeyLineScanner([*tokenize_toml(text), TomlToken("newline", "\n", text.count("\n") + 1)])
     scanner.scan_document()
     return scanner.lines
@@ -84,12 +84,12 @@ def find_key_lines(text: str) -> dict[str, int]:
 
 @dataclass
 class _KeyLineScanner:
-    """Walks over tokens that `tomllib` has already accepted, so it never has to complain."""
+    """Walks over tokens that `tomllib` has already accepted, so it needs no error handling."""
 
     tokens: list[TomlToken]
     position: int = 0
     lines: dict[str, int] = field(default_factory=dict)
-    n_array_items: dict[str, int] = field(default_factory=dict)  # of each [[array]] so far
+    n_array_items: dict[str, int] = field(default_factory=dict)  # items of each [[array of tables]] so far
 
     def scan_document(self) -> None:
         table = ""
@@ -103,9 +103,9 @@ class _KeyLineScanner:
         is_item = self._accept("[")
         path = ""
         names, line = self._scan_key()
-        for place, name in enumerate(names):
+        for index, name in enumerate(names):
             path = _join_path(path, name)
-            if is_item and place == len(names) - 1:
+            if is_item and index == len(names) - 1:
                 self.n_array_items[path] = self.n_array_items.get(path, 0) + 1
             self.lines.setdefault(path, line)
             if path in self.n_array_items:
@@ -161,7 +161,7 @@ class _KeyLineScanner:
         return self.tokens[self.position - 1]
 
     def _accept(self, text: str) -> bool:
-        """Whether the next token is this one; if so it is passed."""
+        """Consume the next token if it is this one; returns whether it was."""
         found = self._peek() == text
         self.position += found
         return found

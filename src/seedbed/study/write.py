@@ -1,4 +1,4 @@
-"""Studies as TOML text: a resolved one that plans to the same runs, and an example to begin with."""
+"""Studies as TOML text: the resolved study, which plans to the same runs, and the example study."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from importlib import resources
 from seedbed.settings import Settings, Value
 from seedbed.study.declarations import Declarations, format_declarations
 from seedbed.study.definition import SETTING_GROUPS
-from seedbed.study.expand import has_effect
 from seedbed.study.toml_format import format_toml_value
 
 
 def load_example_study() -> str:
-    """A study file with comments, for someone about to write their own."""
+    """A commented study file to start from."""
     return (resources.files("seedbed.study") / "example.toml").read_text(encoding="utf-8")
 
 
@@ -25,15 +24,15 @@ def format_study(
     axes: Iterable[str],
     declared: Declarations,
 ) -> str:
-    """The study with every dial written out: once in [base] where all points agree, else point by point."""
-    dials = [_effective_settings(settings) for settings in configs]
-    common = {name: value for name, value in dials[0].items() if all(one.get(name) == value for one in dials)}
+    """The study with every setting written out: in [base] where all configs agree, else per config."""
+    values = [_effective_settings(settings) for settings in configs]
+    common = {name: value for name, value in values[0].items() if all(one.get(name) == value for one in values)}
     head = {"name": name} | ({"question": question} if question else {}) | {"seeds": list(seeds)}
     lines = _format_pairs(head)
     if len(configs) > 1:
         lines += [
             "configs = [",
-            *(f"  {_format_inline_table(_config_settings(one, common, axes))}," for one in dials),
+            *(f"  {_format_inline_table(_config_settings(one, common, axes))}," for one in values),
             "]",
         ]
     for part in SETTING_GROUPS:
@@ -43,12 +42,12 @@ def format_study(
 
 
 def _effective_settings(settings: Settings) -> dict[str, Value]:
-    """The dials that do something in these settings; TOML has no word for an unset one, so it is left out."""
-    return {name: value for name, value in settings.flat().items() if value is not None and has_effect(name, settings)}
+    """The settings that have an effect and are set; TOML has no null, so unset ones are omitted."""
+    return {name: value for name, value in settings.flat().items() if value is not None and settings.is_active(name)}
 
 
 def _config_settings(values: Mapping[str, Value], common: Mapping[str, Value], axes: Iterable[str]) -> dict[str, Value]:
-    """What a point adds to the base, the axes first and in their order."""
+    """The settings of a config that are not in [base], axes first."""
     return {name: values[name] for name in (*axes, *values) if name in values and name not in common}
 
 

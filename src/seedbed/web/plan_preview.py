@@ -19,7 +19,7 @@ from seedbed.data.corpora import find_local_file
 from seedbed.errors import MissingData, Problem, SeedbedError, StudyError
 from seedbed.records import Plan, StoredRun
 from seedbed.report.tables import Table
-from seedbed.settings import all_settings
+from seedbed.settings import all_settings, setting_traits
 from seedbed.store.store import Store
 from seedbed.study.definition import Study
 from seedbed.study.plan import plan_study
@@ -33,8 +33,7 @@ MAX_OVERRIDES: Final = 100
 MAX_OVERRIDE_CHARACTERS: Final = 2_000  # of a word
 MAX_PLANNED_RUNS: Final = 10_000  # that the page plans and starts; a terminal takes more
 MAX_TABLE_ROWS: Final = 200  # of a table
-FILE_SETTINGS: Final = ("model.embeddings",)  # dials that name a file of this machine
-_OVERRIDE_PATTERN: Final = re.compile(r"word '([^=']+)")
+_OVERRIDE_PATTERN: Final = re.compile(r"argument '([^=']+)")
 _SETTING_PATTERN: Final = re.compile(r"\b(?:task|model|train)\.\w+")
 
 
@@ -151,7 +150,7 @@ def _check_overrides(words: Sequence[str]) -> Iterator[FieldProblem]:
             yield FieldProblem("", f"{word[:60]!r} is not a dial and its value, such as model.layers=3")
         elif not value.isprintable():
             yield FieldProblem(name, "the value holds signs that cannot be seen")
-        elif name in FILE_SETTINGS:
+        elif name in all_settings() and setting_traits(name).names_local_file:
             yield FieldProblem(name, "names a file of this machine; start this from a terminal")
         elif name == "task.corpus" and not {one.strip(" \"'") for one in value.split(",")} <= set(CATALOGUE):
             yield FieldProblem(

@@ -36,7 +36,7 @@ TEXT = dedent(
 )
 
 
-def test_every_key_and_item_has_the_line_it_stands_on() -> None:
+def test_every_key_and_item_has_its_line_number() -> None:
     found = find_key_lines(TEXT)
     wanted = {
         "question": 2,
@@ -64,7 +64,7 @@ def test_every_key_and_item_has_the_line_it_stands_on() -> None:
     assert not any("not" in key for key in found)
 
 
-def test_windows_line_ends_count_once() -> None:
+def test_crlf_counts_as_one_line_break() -> None:
     assert find_key_lines("a = 1\r\nb = 2\r\n") == {"a": 1, "b": 2}
 
 
@@ -79,10 +79,10 @@ def test_windows_line_ends_count_once() -> None:
         ("a = 1\n" + "k" * 10_001 + " = 1", "characters"),
     ],
 )
-def test_what_is_too_deep_or_too_long_is_refused_with_its_line(text: str, what: str) -> None:
-    with pytest.raises(LimitExceeded, match=what) as refusal:
+def test_too_deep_or_too_long_text_is_rejected_with_its_line(text: str, what: str) -> None:
+    with pytest.raises(LimitExceeded, match=what) as error:
         check_toml_limits(text)
-    assert refusal.value.line == 2
+    assert error.value.line == 2
 
 
 def test_sizes_at_the_limit_pass() -> None:

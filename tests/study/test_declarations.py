@@ -1,4 +1,4 @@
-"""What a study file shows: read, refused in one pass with lines and hints, and written so that it reads back."""
+"""Figures and questions of a study: parsed, rejected in one pass with lines and hints, and round-tripped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seedbed.study.study_files import shipped_studies
 from .conftest import WriteStudy
 
 
-def test_figures_and_questions_are_read_with_their_dials_however_they_are_written(write: WriteStudy) -> None:
+def test_figures_and_questions_are_parsed_in_any_toml_spelling(write: WriteStudy) -> None:
     study = read_study(
         write("""
         [grid]
@@ -47,7 +47,7 @@ def test_figures_and_questions_are_read_with_their_dials_however_they_are_writte
     )
 
 
-def test_every_problem_is_found_in_one_pass_at_its_line_with_what_was_meant(write: WriteStudy) -> None:
+def test_every_problem_is_reported_in_one_pass_with_line_and_suggestion(write: WriteStudy) -> None:
     text = """\
 [[questions]]
 ask = "which is beter"
@@ -73,7 +73,7 @@ only = 3
     problems = [(int(problem.where.rpartition(":")[2]), problem.what) for problem in caught.value.problems]
     expected = [
         (2, '(did you mean which is better?)'),
-        (3, 'metric = "vall/loss": expected a reading such as val/loss'),
+        (3, 'metric = "vall/loss": expected a metric such as val/loss'),
         (3, "(did you mean val/loss?)"),
         (4, "betwen is not an option of [[questions]] (did you mean between?)"),
         (7, 'over = "task.train_fracton": expected a setting, parameters, alpha (did you mean task.train_fraction?)'),
@@ -83,13 +83,13 @@ only = 3
         (10, 'ask = "smallest" needs over as well'),
         (10, 'ask = "smallest" needs at_least or at_most as well'),
         (13, 'kind = "pie": expected one of "curves"'),
-        (14, "metrics = []: expected a list of readings"),
+        (14, "metrics = []: expected a list of metrics"),
         (15, 'x = "steps": expected a setting, step'),
-        (16, 'alphas = [0.5, "all"]: expected a list of shares of T'),
+        (16, 'alphas = [0.5, "all"]: expected a list of fractions of T'),
         (18, "only = 3: expected settings and values"),
     ]  # fmt: skip
-    for line, words in expected:
-        assert any(line == found and words in what for found, what in problems), (line, words, problems)
+    for line, message in expected:
+        assert any(line == found and message in what for found, what in problems), (line, message, problems)
     assert len(problems) == len(expected) - 1  # two of them are one problem
 
 
@@ -103,13 +103,13 @@ only = 3
         ('ask = "does it hold"\nmetric = "attention_top[layer=1]"', "and_metric, at_least or at_most"),
     ],
 )
-def test_a_question_that_lacks_something_is_told_what(write: WriteStudy, options: str, needs: str) -> None:
+def test_a_question_without_a_required_option_names_it(write: WriteStudy, options: str, needs: str) -> None:
     with pytest.raises(StudyError, match=rf":1: ask = .* needs {needs} as well"):
         read_study(write(f"[[questions]]\n{options}\n"))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ("", 'kind = "attention" needs text as well'),
         ('text = "a"\nlayers = [0]', "layers = [0]: expected a list of whole numbers from 1"),
@@ -117,34 +117,34 @@ def test_a_question_that_lacks_something_is_told_what(write: WriteStudy, options
         ('text = "a"\nby = "line"', 'by = "line": expected one of "token", "word"'),
     ],
 )
-def test_a_figure_of_attention_names_its_text_and_places(write: WriteStudy, options: str, said: str) -> None:
-    with pytest.raises(StudyError, match=re.escape(said)):
+def test_an_attention_figure_needs_text_and_valid_indices(write: WriteStudy, options: str, message: str) -> None:
+    with pytest.raises(StudyError, match=re.escape(message)):
         read_study(write(f'[[figures]]\nkind = "attention"\n{options}\n'))
 
 
 @pytest.mark.parametrize("text", ["questions = 3", "figures = [1, 2]", "[questions]\nask = 'grokking'"])
-def test_what_is_no_list_of_tables_is_refused(write: WriteStudy, text: str) -> None:
+def test_anything_but_an_array_of_tables_is_rejected(write: WriteStudy, text: str) -> None:
     with pytest.raises(StudyError, match=r"expected tables that begin with \[\["):
         read_study(write(text))
 
 
-def test_what_is_written_reads_back_as_the_same() -> None:
-    declared = Declarations(
+def test_declarations_round_trip() -> None:
+    declarations = Declarations(
         (FigureSpec(title='A "quoted" title\n', only={"model.kind": ("gpt", "lstm"), "task.orders": ((2,), (2, 3))}),),
         (QuestionSpec(between="model.kind", at_least=-0.5), QuestionSpec(ask="grokking", text="How long?")),
     )
-    assert parse_declarations("\n".join(format_declarations(declared))) == declared
+    assert parse_declarations("\n".join(format_declarations(declarations))) == declarations
 
 
 @pytest.mark.parametrize("name", shipped_studies())
-def test_what_a_shipped_study_shows_reads_back_as_the_same(name: str) -> None:
+def test_declarations_of_shipped_studies_round_trip(name: str) -> None:
     study = read_study(shipped_studies()[name])
-    declared = Declarations(study.figures, study.questions)
-    assert parse_declarations("\n".join(format_declarations(declared))) == declared
+    declarations = Declarations(study.figures, study.questions)
+    assert parse_declarations("\n".join(format_declarations(declarations))) == declarations
 
 
 @pytest.mark.parametrize("name", [name for name in shipped_studies() if name.startswith("arithmetic/")])
-def test_a_plan_carries_what_its_file_shows(name: str, write: WriteStudy) -> None:
+def test_a_plan_keeps_the_declarations_of_its_file(name: str, write: WriteStudy) -> None:
     study = read_study(shipped_studies()[name])
     plan = plan_named(name)
     assert parse_declarations(plan.text) == Declarations(study.figures, study.questions)
@@ -153,7 +153,7 @@ def test_a_plan_carries_what_its_file_shows(name: str, write: WriteStudy) -> Non
     assert [run.id for run in again.runs] == [run.id for run in plan.runs]
 
 
-def test_what_is_shown_is_no_part_of_a_runs_identity(write: WriteStudy) -> None:
+def test_declarations_do_not_change_run_ids(write: WriteStudy) -> None:
     bare = [run.id for run in plan_study(read_study(write("seeds = 1"))).runs]
     asking = plan_study(read_study(write("seeds = 1\n[[questions]]\nask = 'grokking'")))
     assert [run.id for run in asking.runs] == bare

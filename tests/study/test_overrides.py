@@ -12,7 +12,7 @@ from .conftest import WriteStudy
 
 
 @pytest.mark.parametrize(
-    ("word", "values"),
+    ("argument", "values"),
     [
         ("model.layers=3", [3]),
         ("train.lr=1e-3,3e-4", [0.001, 0.0003]),
@@ -28,22 +28,22 @@ from .conftest import WriteStudy
         ("train.betas=[0.9,0.95],[0.9,0.99]", [[0.9, 0.95], [0.9, 0.99]]),
     ],
 )
-def test_commas_sweep_and_brackets_are_one_value(word: str, values: list[Value]) -> None:
-    [factor] = parse_overrides([word]).factors
-    assert [dial.value for (dial,) in factor] == values
-    assert {dial.name for (dial,) in factor} == {word.partition("=")[0]}
+def test_commas_sweep_and_brackets_make_one_value(argument: str, values: list[Value]) -> None:
+    [factor] = parse_overrides([argument]).factors
+    assert [assignment.value for (assignment,) in factor] == values
+    assert {assignment.name for (assignment,) in factor} == {argument.partition("=")[0]}
 
 
 @pytest.mark.parametrize(
-    ("word", "seeds"),
+    ("argument", "seeds"),
     [("seeds=5", (0, 1, 2, 3, 4)), ("seeds=0,1,7", (0, 1, 7)), ("seeds=[42]", (42,)), ("seeds=1", (0,))],
 )
-def test_seeds_are_counted_or_listed(word: str, seeds: tuple[int, ...]) -> None:
-    assert parse_overrides([word]).seeds == seeds
+def test_seeds_are_a_count_or_a_list(argument: str, seeds: tuple[int, ...]) -> None:
+    assert parse_overrides([argument]).seeds == seeds
 
 
 @pytest.mark.parametrize(
-    "word",
+    "argument",
     [
         "",
         "=",
@@ -68,42 +68,42 @@ def test_seeds_are_counted_or_listed(word: str, seeds: tuple[int, ...]) -> None:
         "seeds=0,0",
     ],
 )
-def test_a_word_that_means_nothing_is_refused_and_shown_safely(word: str) -> None:
+def test_an_invalid_argument_is_rejected_and_quoted_safely(argument: str) -> None:
     with pytest.raises(StudyError) as error:
-        parse_overrides([word])
+        parse_overrides([argument])
     [problem] = error.value.problems
-    assert problem.where.startswith("word '")
+    assert problem.where.startswith("argument '")
     assert str(problem).isprintable()
     assert len(str(problem)) < 300
 
 
-def test_a_dial_given_twice_is_refused() -> None:
+def test_a_setting_given_twice_is_rejected() -> None:
     with pytest.raises(StudyError, match=r"train\.lr is given twice"):
         parse_overrides(["train.lr=1", "train.lr=2"])
 
 
-def test_words_replace_what_the_file_varies_and_duplicates_fall_together(write: WriteStudy) -> None:
+def test_overrides_replace_swept_values_and_duplicates_are_merged(write: WriteStudy) -> None:
     study = read_study(write("seeds = 2\n[grid]\nmodel.layers = [1, 2, 3]\ntrain.lr = [0.1, 0.2]"))
     plan = plan_study(study, ["model.layers=5,1", "seeds=[7]"])
     found = [(run.settings.model.layers, run.settings.train.lr, run.seed) for run in plan.runs]
     assert found == [(5, 0.1, 7), (1, 0.1, 7), (5, 0.2, 7), (1, 0.2, 7)]
 
 
-def test_words_can_mend_a_conflict_of_the_file(write: WriteStudy) -> None:
+def test_an_override_can_fix_a_conflict_of_the_file(write: WriteStudy) -> None:
     study = read_study(write("[base.model]\nheads = 3"))
     with pytest.raises(StudyError, match="does not divide"):
         plan_study(study)
     assert len(plan_study(study, ["model.dim=96"]).runs) == 2
 
 
-def test_a_conflict_made_by_a_word_is_blamed_on_the_word(write: WriteStudy) -> None:
+def test_a_conflict_caused_by_an_override_is_located_at_it(write: WriteStudy) -> None:
     with pytest.raises(StudyError) as error:
         plan_study(read_study(write("[base.model]\nheads = 4")), ["model.heads=3"])
-    assert [problem.where for problem in error.value.problems] == ["word 'model.heads=3'"]
+    assert [problem.where for problem in error.value.problems] == ["argument 'model.heads=3'"]
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         ([], True),
         (["model.kind=lstm"], True),
@@ -123,6 +123,6 @@ def test_a_conflict_made_by_a_word_is_blamed_on_the_word(write: WriteStudy) -> N
         (["model.kind=lstm", "train.lr=2"], False),
     ],
 )
-def test_words_filter_runs(words: list[str], expected: bool) -> None:
+def test_overrides_filter_runs(arguments: list[str], expected: bool) -> None:
     settings = Settings.from_flat({"model.kind": "lstm", "train.lr": 1, "task.orders": [3]})
-    assert matches_overrides(settings, 3, parse_overrides(words)) is expected
+    assert matches_overrides(settings, 3, parse_overrides(arguments)) is expected
