@@ -247,6 +247,7 @@ class StoredRun:
     pack: str | None = None
     cause: str | None = None  # why it diverged or failed
     best_step: int | None = None  # the saved step with the lowest validation loss
+    dataset_info: DatasetInfo | None = None  # None: stored by a version that did not keep it
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from seedbed.charts.parallel_coordinates import gather_parallel_coordinates
 from seedbed.charts.run_selection import clock_units_per_step
 from seedbed.charts.sweep import gather_sweep
 from seedbed.errors import UsageError
+from seedbed.records import ParameterCounts, StoredRun
 from seedbed.settings import Settings
 from seedbed.specs import FigureSpec
 
@@ -102,11 +103,11 @@ def test_the_gap_is_how_far_validation_lags_behind_training() -> None:
 
 
 def test_clocks_turn_steps_into_epochs_tokens_and_seconds() -> None:
-    settings = Settings.from_flat(
-        {"task.p": 11, "train.batch_size": 32}
-    )  # 60 equations of 7 tokens: two updates an epoch
-    assert clock_units_per_step("epoch", settings) == 0.5
-    assert clock_units_per_step("tokens", settings) == 32 * 7
+    # 60 equations, of each of which the model reads 6 tokens: two updates an epoch
+    settings = Settings.from_flat({"task.p": 11, "train.batch_size": 32})
+    stored = StoredRun("a", 0, settings, ParameterCounts(7, 5), "finished", 20)
+    assert clock_units_per_step("epoch", stored) == 0.5
+    assert clock_units_per_step("tokens", stored) == 32 * 6
     run = made_run({"train.lr": 0.1}, 3, {"val/loss": [1.0, 1.0, 1.0]})  # 5 + 3 seconds for 20 steps
     (line,) = gather_learning_curves(FigureSpec(metrics=("val/loss",), x="time"), [run]).lines
     np.testing.assert_allclose(line.x, [0.0, 4.0, 8.0])

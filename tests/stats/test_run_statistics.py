@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seedbed.models.model_size import count_parameters
-from seedbed.records import Curve, ParameterCounts, StoredRun
+from seedbed.records import Curve, StoredRun
 from seedbed.settings import Settings
 from seedbed.stats.curve_statistics import (
     first_step_reaching,
@@ -36,7 +36,7 @@ from seedbed.stats.run_statistics import (
     substitute_metric,
 )
 from seedbed.stats.summary import RunCurves
-from seedbed.stats.training_cost import predict_memory_mib, training_compute, training_flops
+from seedbed.stats.training_cost import predict_memory_mib, training_compute
 
 STEPS = (0, 10, 20, 30, 31)
 
@@ -200,7 +200,6 @@ def test_a_run_is_labelled_by_the_accuracies_of_the_metrics_group(run: RunCurves
 
 def test_compute_is_parameters_times_batch_times_steps() -> None:
     settings = Settings.from_flat({"model.kind": "lstm", "train.batch_size": 64, "train.steps": 10_001})
-    parameters = count_parameters(settings)
-    assert training_compute(settings, parameters) == 267_812 * 64 * 10_008  # whole epochs of 8 batches
-    assert training_compute(settings, parameters, n_updates=500) == 267_812 * 64 * 500
-    assert training_flops(ParameterCounts(10, 7), 100) == 6 * 7 * 100
+    stored = StoredRun("a", 0, settings, count_parameters(settings), "planned", 0)
+    assert training_compute(stored) == 267_812 * 64 * 10_008  # whole epochs of 8 batches
+    assert training_compute(stored, n_updates=500) == 267_812 * 64 * 500

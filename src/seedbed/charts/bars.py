@@ -1,6 +1,6 @@
-"""One number of each run as bars: the mean of every category with its 95 % interval, and every seed as a dot.
+"""One statistic per run as bars: the mean of every category with its 95 % interval, and every seed as a dot.
 
-Made for times and memory, and for any metric per category. On a log scale a bar has no foot, so only dots remain.
+Suits compute time, memory, and any metric per category. A log scale has no zero to start a bar from, so means are dots.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from seedbed.charts.labels import capitalize_first, isolate_direction, metric_quantity, setting_label, value_label
 from seedbed.charts.line_data import Panel, status_notes
 from seedbed.charts.panel_layout import PanelSpec, build_panel, config_label, n_panel_columns, panel_specs
-from seedbed.charts.run_selection import check_setting_names, group_by_config, select_runs, setting_value
+from seedbed.charts.run_selection import check_setting_names, group_by_config
 from seedbed.charts.sweep import UNIT_BY_STATISTIC, axis_title_template, truncate_at_alphas
 from seedbed.charts.theme import CATEGORY_COLOURS
 from seedbed.specs import FigureSpec
 from seedbed.stats.comparison import mean_confidence_interval
+from seedbed.stats.groups import filter_runs, setting_value
 from seedbed.stats.run_statistics import compute_statistic
 from seedbed.stats.summary import RunCurves
 
@@ -41,12 +42,12 @@ class Bar:
     low: float
     high: float
     values: tuple[tuple[int, float], ...]
-    n_runs: int  # runs, those left out included
+    n_runs: int  # including runs left out of the mean
 
 
 @dataclass(frozen=True)
 class Bars:
-    """A chart of bars, gathered."""
+    """The data of a bar chart."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -58,41 +59,41 @@ class Bars:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to see."""
+        """Whether there is nothing to draw."""
         return not any(isfinite(bar.mean) for bar in self.bars)
 
 
 def gather_bars(figure: FigureSpec, runs: Sequence[RunCurves]) -> Bars:
-    """The bars of a figure of kind `bars`; x is a dial, or every point when it is left at `step`."""
+    """The data of a `bars` figure; x is a setting, or `step` (its default) for one bar per config."""
     check_setting_names(runs, (figure.x, figure.colour, figure.row, figure.column))
-    drawn = truncate_at_alphas(figure, select_runs(runs, figure))
-    cells = list(panel_specs(figure, drawn))
-    bars = [bar for place, cell in enumerate(cells) for bar in _bars_in_panel(figure, place, cell, drawn)]
+    selected = truncate_at_alphas(figure, filter_runs(runs, figure.only))
+    specs = list(panel_specs(figure, selected))
+    bars = [bar for index, spec in enumerate(specs) for bar in _bars_in_panel(figure, index, spec, selected)]
     return Bars(
         title=figure.title or _title(figure),
         panels=tuple(
-            build_panel(figure, cell, axis_title_template(figure, cell), UNIT_BY_STATISTIC.get(figure.value))
-            for cell in cells
+            build_panel(figure, spec, axis_title_template(figure, spec), UNIT_BY_STATISTIC.get(figure.value))
+            for spec in specs
         ),
-        n_columns=n_panel_columns(figure, drawn),
+        n_columns=n_panel_columns(figure, selected),
         bars=tuple(bars),
         x_title="" if figure.x == "step" else setting_label(figure.x),
         colour_title=setting_label(figure.colour) if figure.colour else None,
-        notes=_notes(figure, drawn, bars),
+        notes=_notes(figure, selected, bars),
     )
 
 
-def _bars_in_panel(figure: FigureSpec, panel: int, cell: PanelSpec, runs: Sequence[RunCurves]) -> Iterator[Bar]:
-    """One bar a point; two points of one category are both there, told by their full names."""
-    points = group_by_config(cell.select(figure, runs))
-    names = [_category_names(figure, members[0]) for members in points]
-    for members, name in zip(points, names, strict=True):
-        full = name if names.count(name) == 1 else (config_label(members[0]) or name[0], name[1])
-        counted = [run for run in members if run.is_included]
-        values = tuple((run.run.seed, compute_statistic(run, cell.metrics[0], figure.value)) for run in counted)
-        found = mean_confidence_interval([value for _, value in values])
-        ends = (found.low, found.high) if isfinite(found.low) else (nan, nan)
-        yield Bar(panel, *full, found.mean, *ends, values, len(members))
+def _bars_in_panel(figure: FigureSpec, panel_index: int, spec: PanelSpec, runs: Sequence[RunCurves]) -> Iterator[Bar]:
+    """One bar per config; configs that share a category are named in full."""
+    configs = group_by_config(spec.select(figure, runs))
+    names = [_category_names(figure, seed_runs[0]) for seed_runs in configs]
+    for seed_runs, name in zip(configs, names, strict=True):
+        unique_name = name if names.count(name) == 1 else (config_label(seed_runs[0]) or name[0], name[1])
+        included = [run for run in seed_runs if run.is_included]
+        values = tuple((run.run.seed, compute_statistic(run, spec.metrics[0], figure.value)) for run in included)
+        interval = mean_confidence_interval([value for _, value in values])
+        ends = (interval.low, interval.high) if isfinite(interval.low) else (nan, nan)
+        yield Bar(panel_index, *unique_name, interval.mean, *ends, values, len(seed_runs))
 
 
 def _category_names(figure: FigureSpec, run: RunCurves) -> tuple[str, str]:
@@ -106,34 +107,34 @@ def _category_names(figure: FigureSpec, run: RunCurves) -> tuple[str, str]:
 
 def _title(figure: FigureSpec) -> str:
     quantities = " and ".join(dict.fromkeys(map(metric_quantity, figure.metrics)))
-    named = {"seconds": "compute time", "memory": "memory while training", "t_f": f"t_f of {quantities}"}
-    named |= {"gap": f"gap of {quantities}", "delta_t": f"Δt of {quantities}"}
-    x = "point" if figure.x == "step" else setting_label(figure.x)
-    return capitalize_first(f"{named.get(figure.value, f'{figure.value} {quantities}')} for each {x}")
+    titles = {"seconds": "compute time", "memory": "memory while training", "t_f": f"t_f of {quantities}"}
+    titles |= {"gap": f"gap of {quantities}", "delta_t": f"Δt of {quantities}"}
+    x = "config" if figure.x == "step" else setting_label(figure.x)
+    return capitalize_first(f"{titles.get(figure.value, f'{figure.value} {quantities}')} for each {x}")
 
 
 def _notes(figure: FigureSpec, runs: Sequence[RunCurves], bars: Sequence[Bar]) -> tuple[str, ...]:
     counts = sorted({len(bar.values) for bar in bars})
-    n = f"n = {counts[0] if len(set(counts)) == 1 else f'{counts[0]} to {counts[-1]}'} runs a bar." if counts else ""
+    n = f"n = {counts[0] if len(set(counts)) == 1 else f'{counts[0]} to {counts[-1]}'} runs per bar." if counts else ""
     several = any(isfinite(bar.low) for bar in bars)
-    said = (
-        "Lines are 95 % intervals of the mean (Student's t), dots are runs; what is wider than the panel is cut."
+    intervals = (
+        "Lines are 95 % intervals of the mean (Student's t), cut at the panel's edge; dots are runs."
         if several
-        else "One run has no interval."
+        else "A single run has no interval."
     )
-    guessed = figure.value == "memory" and any(run.steady_bytes is None for run in runs)
-    predicted = "Memory that was not measured is predicted from the settings." if guessed else ""
-    return tuple(note for note in (n, said, predicted, *status_notes(runs)) if note)
+    is_predicted = figure.value == "memory" and any(run.steady_bytes is None for run in runs)
+    predicted = "Memory that was not measured is predicted from the settings." if is_predicted else ""
+    return tuple(note for note in (n, intervals, predicted, *status_notes(runs)) if note)
 
 
 def draw_bars(bars: Bars) -> alt.ConcatChart:
-    """The gathered bars, categories side by side where a second dial colours them."""
+    """The bars as Altair panels; a second setting colours bars side by side within a category."""
     import altair as alt
 
     from seedbed.charts.vega_lite import csv_dataset, wrapped_title
 
     data, block = csv_dataset(COLUMNS, _rows(bars))
-    panels = [_draw_panel(alt.Chart(data), bars, place, panel) for place, panel in enumerate(bars.panels)]
+    panels = [_draw_panel(alt.Chart(data), bars, index, panel) for index, panel in enumerate(bars.panels)]
     return alt.concat(*panels, columns=bars.n_columns, title=wrapped_title(bars.title), datasets=block, spacing=24)
 
 
@@ -148,13 +149,13 @@ def _rows(bars: Bars) -> Iterator[tuple[Any, ...]]:
 
 
 def _y_domain(bars: Bars, panel: Panel, panel_index: int) -> tuple[float, float]:
-    """The y axis: from 0 past the largest run, and as far as intervals go while runs stay readable."""
-    mine = [bar for bar in bars.bars if bar.panel == panel_index]
-    values = [value for bar in mine for _, value in bar.values if isfinite(value)] or [0.0, 1.0]
-    ends = [end for bar in mine for end in (bar.low, bar.high) if isfinite(end)]
+    """The y domain: 0, every run, and intervals up to a limit that keeps the runs readable."""
+    panel_bars = [bar for bar in bars.bars if bar.panel == panel_index]
+    values = [value for bar in panel_bars for _, value in bar.values if isfinite(value)] or [0.0, 1.0]
+    ends = [end for bar in panel_bars for end in (bar.low, bar.high) if isfinite(end)]
     low, high = min(0.0, *values), max(0.0, *values)
-    most = 1.0 if panel.is_fraction else high + 0.6 * (high - low)
-    return low, min(most, max([high, *ends])) or 1.0
+    limit = 1.0 if panel.is_fraction else high + 0.6 * (high - low)
+    return low, min(limit, max([high, *ends])) or 1.0
 
 
 def _draw_panel(base: alt.Chart, bars: Bars, panel_index: int, panel: Panel) -> alt.LayerChart | alt.FacetChart:
@@ -166,30 +167,34 @@ def _draw_panel(base: alt.Chart, bars: Bars, panel_index: int, panel: Panel) -> 
     colours = list(dict.fromkeys(bar.colour for bar in bars.bars))
     width = max(180, min(620, 46 * len(categories) * len(colours)))
     angle = 0 if 7 * sum(map(len, categories)) < width else -40
-    told: dict[str, Any] = {"x": alt.X("x:N", sort=categories, title=bars.x_title, axis=alt.Axis(labelAngle=angle))}
+    position: dict[str, Any] = {"x": alt.X("x:N", sort=categories, title=bars.x_title, axis=alt.Axis(labelAngle=angle))}
     colour: Any = alt.value(CATEGORY_COLOURS[0])
     if bars.colour_title:
-        told["xOffset"] = alt.XOffset("colour:N", sort=colours)
+        position["xOffset"] = alt.XOffset("colour:N", sort=colours)
         colour = alt.Color(
             "colour:N",
             sort=colours,
             scale=category_scale(colours, CATEGORY_COLOURS),
             title=isolate_direction(bars.colour_title),
         )
-    inside = base.transform_filter(f"datum.panel == {panel_index}").encode(**told)
-    room = _y_domain(bars, panel, panel_index)
-    scale = alt.Scale(type="log") if panel.scale == "log" else alt.Scale(domain=list(room), nice=True)
-    axis = alt.Axis(tickCount=5, format=tick_format(room))
+    panel_base = base.transform_filter(f"datum.panel == {panel_index}").encode(**position)
+    domain = _y_domain(bars, panel, panel_index)
+    scale = alt.Scale(type="log") if panel.scale == "log" else alt.Scale(domain=list(domain), nice=True)
+    axis = alt.Axis(tickCount=5, format=tick_format(domain))
     y = alt.Y("mean:Q", title=isolate_direction(panel.y_title), scale=scale, axis=axis)
-    means = _mean_marks(inside, panel).encode(y=y, color=colour)
-    layered = alt.layer(means, *_interval_and_seed_marks(inside))
+    means = _mean_marks(panel_base, panel).encode(y=y, color=colour)
+    layered = alt.layer(means, *_interval_and_seed_marks(panel_base))
     return layered.properties(width=width, height=220, title=isolate_direction(panel.title))
 
 
 def _mean_marks(base: alt.Chart, panel: Panel) -> alt.Chart:
     import altair as alt
 
-    tooltip = [alt.Tooltip("x:N", title="of"), alt.Tooltip("mean:Q", format=".4~g"), alt.Tooltip("n:N", title="n")]
+    tooltip = [
+        alt.Tooltip("x:N", title="category"),
+        alt.Tooltip("mean:Q", format=".4~g"),
+        alt.Tooltip("n:N", title="n"),
+    ]
     means = base.transform_filter("isValid(datum.mean)").encode(tooltip=tooltip)
     return means.mark_point(size=90, filled=True) if panel.scale == "log" else means.mark_bar(opacity=0.8)
 

@@ -1,9 +1,9 @@
-"""Level curves of a budget C = P·B·T: where they run, and what each point on them would have reached.
+"""Iso-budget curves for a compute budget C = P·B·T, and the metric that each config reaches along them.
 
-For a budget and a point with P parameters and batch B, the run is taken as if stopped at T = C / (P·B), with nothing
-interpolated. The left panel is the level curves themselves, with the best point of each ringed; the others show the
-metric along them. Beside what was seen stands what a fitted law says, dashed, and the point that it advises for each
-budget, with its interval (`advised`).
+For a budget and a config with P parameters and batch size B, each run is truncated at T = C / (P·B), without
+interpolation. The left panel shows the curves in the plane of steps and x, with the best config of each ringed; the
+others show the metrics along them, with the fitted scaling law dashed and the config that the law recommends for each
+budget, with its interval (`budget_fit`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from seedbed.charts.run_selection import (
     distinct_values,
     group_by_config,
     metric_curve,
-    select_runs,
-    setting_value,
 )
 from seedbed.data.dataset_info import get_dataset_info
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.comparison import summarise_seeds
 from seedbed.stats.curve_statistics import find_extremum, metric_direction
+from seedbed.stats.groups import filter_runs, setting_value
 from seedbed.stats.summary import RunCurves
 from seedbed.stats.training_cost import training_compute
 
@@ -43,7 +42,7 @@ N_BUDGETS: Final = 6
 
 @dataclass(frozen=True)
 class BudgetPoint:
-    """A point stopped where it has used up a budget."""
+    """A config truncated at the step where it has used up a budget."""
 
     x: float
     steps: float
@@ -55,7 +54,7 @@ class BudgetPoint:
 
 @dataclass(frozen=True)
 class IsoBudgetCurve:
-    """The stops of one budget, by x; the best of them is marked."""
+    """The configs that can spend one budget, sorted by x; the best is flagged."""
 
     group: int
     metric: int
@@ -65,7 +64,7 @@ class IsoBudgetCurve:
 
 @dataclass(frozen=True)
 class BudgetChart:
-    """A chart of level curves, gathered: one row of panels for each group of runs."""
+    """The data of a budget chart: one row of panels per group of runs."""
 
     title: str
     groups: tuple[str, ...]
@@ -79,24 +78,24 @@ class BudgetChart:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to see."""
+        """Whether there is nothing to draw."""
         return not self.curves
 
 
 def gather_budget(figure: FigureSpec, runs: Sequence[RunCurves]) -> BudgetChart:
-    """The level curves of a figure of kind `level`; x is a number such as the batch size or `parameters`."""
+    """The data of a `budget` figure; x is numeric, such as the batch size or `parameters`."""
     x = "train.batch_size" if figure.x == "step" else figure.x
     check_setting_names(runs, (x, figure.column))
-    drawn = [run for run in select_runs(runs, figure) if run.is_included]
-    groups = distinct_values(drawn, figure.column)
+    selected = [run for run in filter_runs(runs, figure.only) if run.is_included]
+    groups = distinct_values(selected, figure.column)
     curves: list[IsoBudgetCurve] = []
     fits: list[BudgetFit | None] = []
     for group, value in enumerate(groups):
-        inside = [run for run in drawn if figure.column is None or setting_value(run, figure.column) == value]
-        fits.append(fit_budget_law(group, figure.metrics, x, _budget_levels(inside), inside))
-        for budget in _budget_levels(inside):
-            for place, metric in enumerate(figure.metrics):
-                curves += _iso_budget_curve(group, place, metric, budget, x, inside)
+        group_runs = [run for run in selected if figure.column is None or setting_value(run, figure.column) == value]
+        fits.append(fit_budget_law(group, figure.metrics, x, _budget_levels(group_runs), group_runs))
+        for budget in _budget_levels(group_runs):
+            for metric_index, metric in enumerate(figure.metrics):
+                curves += _iso_budget_curve(group, metric_index, metric, budget, x, group_runs)
     names = tuple(value_title(figure.column, value) if figure.column else "" for value in groups)
     return BudgetChart(
         title=figure.title or f"What a budget of C = P·B·T buys, against {setting_label(x)}",
@@ -107,35 +106,35 @@ def gather_budget(figure: FigureSpec, runs: Sequence[RunCurves]) -> BudgetChart:
         x_title=setting_label(x),
         x_scale=figure.x_scale,
         y_scale=figure.y_scale,
-        notes=(*_notes(drawn, runs), *_law_notes(names, fits)),
+        notes=(*_notes(selected, runs), *_law_notes(names, fits)),
     )
 
 
 def _budget_levels(runs: Sequence[RunCurves]) -> list[float]:
-    """Budgets in equal ratios: from what every point can spend in a tenth of its steps to the largest of all."""
-    spent = [training_compute(run.run.settings, run.run.parameters) for run in runs]
-    if not spent:
+    """Geometrically spaced budgets, from a fiftieth of the largest compute of any run up to all of it."""
+    compute = [training_compute(run.run) for run in runs]
+    if not compute:
         return []
-    low, high = max(spent) / 50, max(spent)
+    low, high = max(compute) / 50, max(compute)
     return [float(f"{budget:.2g}") for budget in np.geomspace(low, high, N_BUDGETS)]
 
 
 def _iso_budget_curve(
     group: int, metric_index: int, metric: str, budget: float, x: str, runs: Sequence[RunCurves]
 ) -> list[IsoBudgetCurve]:
-    """The curve of one budget; none where fewer than two points can spend it."""
-    found: dict[float, BudgetPoint] = {}
-    kind = metric_direction(metric) or "min"
-    for members in group_by_config(runs):
-        stop = _budget_point(members, metric, budget, x)
-        if stop and (stop.x not in found or _is_better(stop, found[stop.x], kind)):
-            found[stop.x] = stop
-    if len(found) < 2:
+    """The curve of one budget; empty if fewer than two configs can spend it. Of equal x the better config is kept."""
+    best_by_x: dict[float, BudgetPoint] = {}
+    goal = metric_direction(metric) or "min"
+    for seed_runs in group_by_config(runs):
+        point = _budget_point(seed_runs, metric, budget, x)
+        if point and (point.x not in best_by_x or _is_better(point, best_by_x[point.x], goal)):
+            best_by_x[point.x] = point
+    if len(best_by_x) < 2:
         return []
-    ordered = [found[x] for x in sorted(found)]
-    best = (min if kind == "min" else max)(ordered, key=lambda stop: stop.mean)
-    stops = tuple(BudgetPoint(s.x, s.steps, s.mean, s.std, s.n, s is best) for s in ordered)
-    return [IsoBudgetCurve(group, metric_index, budget, stops)]
+    ordered = [best_by_x[x] for x in sorted(best_by_x)]
+    best = (min if goal == "min" else max)(ordered, key=lambda point: point.mean)
+    points = tuple(BudgetPoint(p.x, p.steps, p.mean, p.std, p.n, p is best) for p in ordered)
+    return [IsoBudgetCurve(group, metric_index, budget, points)]
 
 
 def _is_better(one: BudgetPoint, other: BudgetPoint, goal: str) -> bool:
@@ -143,38 +142,35 @@ def _is_better(one: BudgetPoint, other: BudgetPoint, goal: str) -> bool:
 
 
 def _budget_point(seed_runs: Sequence[RunCurves], metric: str, budget: float, x: str) -> BudgetPoint | None:
-    """Where this point stops; None where its steps do not reach so far, or nothing is recorded before."""
+    """The config truncated at this budget; None if it was trained for too few steps or has no finite value by then."""
     first = seed_runs[0].run
-    each = training_compute(first.settings, first.parameters, 1)
-    steps = budget / each
+    steps = budget / training_compute(first, 1)
     if not 1 <= steps <= first.settings.n_steps(get_dataset_info(first.settings.task)) * 1.05:
         return None
-    kind = metric_direction(metric) or "min"
-    best = {run.run.seed: find_extremum(metric_curve(run, metric), kind, steps).value for run in seed_runs}
+    goal = metric_direction(metric) or "min"
+    best = {run.run.seed: find_extremum(metric_curve(run, metric), goal, steps).value for run in seed_runs}
     spread = summarise_seeds(best)
-    where: Value = setting_value(seed_runs[0], x)
-    return BudgetPoint(float(where), steps, spread.mean, spread.std, spread.n) if isfinite(spread.mean) else None
+    x_value: Value = setting_value(seed_runs[0], x)
+    return BudgetPoint(float(x_value), steps, spread.mean, spread.std, spread.n) if isfinite(spread.mean) else None
 
 
 def _notes(selected: Sequence[RunCurves], runs: Sequence[RunCurves]) -> tuple[str, ...]:
-    counts = sorted({len(members) for members in group_by_config(selected)})
-    n = f"n = {counts[0]} seed{'s' * (counts[0] != 1)} a point." if len(counts) == 1 else ""
-    how = "Each run is taken as if stopped at T = C / (P·B). Rings: the best of each budget."
-    return tuple(note for note in (n, how, *status_notes(runs)) if note)
+    counts = sorted({len(seed_runs) for seed_runs in group_by_config(selected)})
+    n = f"n = {counts[0]} seed{'s' * (counts[0] != 1)} per config." if len(counts) == 1 else ""
+    legend = "Each run is truncated at T = C / (P·B). Rings: the best config of each budget."
+    return tuple(note for note in (n, legend, *status_notes(runs)) if note)
 
 
 def _law_notes(names: Sequence[str], fits: Sequence[BudgetFit | None]) -> list[str]:
-    """What each group's law says, with its warnings; the drawing leaves out what lies beyond its axes."""
-    found = [fit for fit in fits if fit]
-    how = (
-        "Dashed: the fitted law. Diamonds: the points that it advises, with 95 % intervals, where they are on the axes."
-    )
-    said = [f"{names[fit.group]}: {note}".removeprefix(": ") for fit in found for note in fit.notes]
-    return [how, *said] if any(fit.predictions for fit in found) else said
+    """Each group's fitted law, its recommendation and its warnings."""
+    known = [fit for fit in fits if fit]
+    legend = "Dashed: the fitted law. Diamonds: the configs it recommends, with 95 % intervals, if within the axes."
+    notes = [f"{names[fit.group]}: {note}".removeprefix(": ") for fit in known for note in fit.notes]
+    return [legend, *notes] if any(fit.predictions for fit in known) else notes
 
 
 def draw_budget(chart: BudgetChart) -> alt.ConcatChart:
-    """The level curves over (T, x), and the metrics along them."""
+    """The iso-budget curves over (T, x), and the metrics along them."""
     from seedbed.charts.budget_panels import draw_budget_panels
 
     return draw_budget_panels(chart)

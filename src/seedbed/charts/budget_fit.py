@@ -1,6 +1,6 @@
-"""A law of scale along the level curves of a budget, and the point that it advises for each, as numbers to draw.
+"""A scaling law along the iso-budget curves of a chart, and the config that it recommends for each budget.
 
-Fitting and advising are `measures.scaling`'s; what it says against its own advice becomes notes of the figure.
+Fitting and recommending are left to `stats.compute_budget`, whose warnings become notes of the figure.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.scaling_laws import FittedValue, ScalingLaw
 from seedbed.stats.summary import RunCurves
 
-LAW_VARIABLE_OF_X: Final = {"train.batch_size": "batch", "parameters": "parameters"}  # what x is in a law
-FIXED_VARIABLE: Final = {"batch": "parameters", "parameters": "batch"}  # what the law leaves out, and must be the same
-MAX_STEPS_RATIO: Final = 1.05  # steps beyond those that were run, by rounding
+LAW_VARIABLE_OF_X: Final = {
+    "train.batch_size": "batch",
+    "parameters": "parameters",
+}  # x of the figure → variable of the law
+FIXED_VARIABLE: Final = {"batch": "parameters", "parameters": "batch"}  # not in the law, so equal in all runs
+MAX_STEPS_RATIO: Final = 1.05  # tolerance beyond the range of trained steps, for rounding
 
 
 @dataclass(frozen=True)
 class PredictedPoint:
-    """A place on the level curve of a budget, and the loss that the law has there."""
+    """A point on an iso-budget curve, with the loss that the law predicts there."""
 
     budget: float
     x: float
@@ -40,7 +43,7 @@ class PredictedPoint:
 
 @dataclass(frozen=True)
 class RecommendedPoint:
-    """Where the law's loss is least on the level curve of a budget, with 95 % intervals."""
+    """Where the predicted loss is lowest on an iso-budget curve, with 95 % intervals."""
 
     budget: float
     x: FittedValue
@@ -50,7 +53,7 @@ class RecommendedPoint:
 
 @dataclass(frozen=True)
 class BudgetFit:
-    """What a law says of one group of runs; without points where none could be fitted, and why in the notes."""
+    """The law of one group of runs; if none could be fitted, it has no points and its notes say why."""
 
     group: int
     metric: int
@@ -62,39 +65,37 @@ class BudgetFit:
 def fit_budget_law(
     group: int, metrics: Sequence[str], x: str, budgets: Sequence[float], runs: Sequence[RunCurves]
 ) -> BudgetFit | None:
-    """The law of the first metric that should be small; None where there is none, or x is in no law."""
-    place = next((place for place, name in enumerate(metrics) if metric_direction(name) == "min"), None)
-    if place is None or x not in LAW_VARIABLE_OF_X or not budgets:
+    """The law of the first metric to be minimised; None if there is none, or if x is not a variable of a law."""
+    metric_index = next((index for index, name in enumerate(metrics) if metric_direction(name) == "min"), None)
+    if metric_index is None or x not in LAW_VARIABLE_OF_X or not budgets:
         return None
     variable = LAW_VARIABLE_OF_X[x]
     try:
-        held = _fixed_value(FIXED_VARIABLE[variable], runs)
-        law = fit_law_to_runs(runs, metrics[place], (variable, "steps"))
-        advice = [advise_budget(law, budget, held) for budget in budgets]
+        fixed = _fixed_value(FIXED_VARIABLE[variable], runs)
+        law = fit_law_to_runs(runs, metrics[metric_index], (variable, "steps"))
+        advice = [advise_budget(law, budget, fixed) for budget in budgets]
     except UsageError as error:
-        return BudgetFit(group, place, notes=(f"No law is fitted: {error}.",))
-    along = [point for budget in budgets for point in _predictions_along(law, budget, variable, held)]
+        return BudgetFit(group, metric_index, notes=(f"No law is fitted: {error}.",))
+    predictions = [point for budget in budgets for point in _predictions_along(law, budget, variable, fixed)]
     return BudgetFit(
         group=group,
-        metric=place,
-        predictions=tuple(along),
+        metric=metric_index,
+        predictions=tuple(predictions),
         recommended=tuple(_recommended_point(one, variable) for one in advice),
-        notes=(format_scaling_law(law, metrics[place]), format_budget_advice(advice[-1], metrics[place])),
+        notes=(format_scaling_law(law, metrics[metric_index]), format_budget_advice(advice[-1], metrics[metric_index])),
     )
 
 
 def _fixed_value(name: str, runs: Sequence[RunCurves]) -> dict[str, float]:
-    """The part of a budget that all runs have in common."""
+    """The factor of the budget that all runs must share."""
     values = {float(LAW_VARIABLES[name](run)) for run in runs}
     if len(values) > 1:
-        raise UsageError(
-            f"{name} differs among these runs, and a law along one of batch and parameters holds the other"
-        )
+        raise UsageError(f"{name} differs among these runs, and a law along batch or parameters keeps the other fixed")
     return {name: values.pop()}
 
 
 def _predictions_along(law: ScalingLaw, budget: float, variable: str, fixed: dict[str, float]) -> list[PredictedPoint]:
-    """The law on one level curve, within the steps that were tried."""
+    """The law on one iso-budget curve, within the range of trained steps."""
     curve = budget_curve(law, budget, variable, "steps", fixed)
     low, high = law.ranges["steps"]
     return [

@@ -1,4 +1,4 @@
-"""Every chart kind of a study file with the two functions that make it; a new kind is one file and one line here."""
+"""The registry of chart kinds: the figures of a study file. A new kind is one file and one line here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seedbed.stats.summary import RunCurves
 
 @dataclass(frozen=True)
 class ChartKind:
-    """Gathers plain numbers from runs, and draws them."""
+    """A pair of functions: `gather` extracts plain numbers from runs, `draw` makes an Altair chart of them."""
 
     gather: Callable[[FigureSpec, Sequence[RunCurves]], Any]
     draw: Callable[[Any], Any]

@@ -1,17 +1,18 @@
-"""Metrics, dials and values in a reader's words, ready for axes and legends; what they mean is the catalogue's.
+"""Metrics, settings and values as text for axes and legends; what metrics mean is in `stats.metric_registry`.
 
->>> metric_in_words("val/accuracy[order=2]")
+>>> metric_label("val/accuracy[order=2]")
 'validation accuracy, order=2'
->>> with_unit("learning rate", "")
+>>> label_with_unit("learning rate", "")
 'learning rate'
 """
 
 from __future__ import annotations
 
 import unicodedata
+from functools import cache
 from typing import Final
 
-from seedbed.settings import Value
+from seedbed.settings import Value, all_settings, setting_traits, traits_of
 from seedbed.stats.metric_registry import QUANTITIES, MetricName
 
 SPLIT_LABELS: Final = {
@@ -21,18 +22,7 @@ SPLIT_LABELS: Final = {
     "gap": "train–validation gap of",
     "": "",
 }
-SETTING_LABELS: Final = {
-    "model.kind": "model",
-    "model.layers": "layers L",
-    "model.dim": "width d",
-    "model.heads": "attention heads",
-    "task.train_fraction": "share of equations in training, r_train",
-    "task.orders": "operands per equation",
-    "task.p": "modulus p",
-    "train.batch_size": "batch size B (samples)",
-    "train.lr": "learning rate",
-    "train.weight_decay": "weight decay",
-    "train.steps": "steps T",
+AXIS_LABELS: Final = {  # of what can stand on an axis besides settings
     "step": "training step",
     "epoch": "epochs",
     "tokens": "tokens seen in training",
@@ -42,20 +32,19 @@ SETTING_LABELS: Final = {
     "seed": "seed",
     "budget": "budget C = P·B·T",
 }
-VALUE_LABELS: Final = {"gpt": "GPT", "lstm": "LSTM", "sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 _RIGHT_TO_LEFT_CLASSES: Final = frozenset({"R", "AL"})
-_RIGHT_TO_LEFT_ISOLATE, _POP_ISOLATE = "\u2067", "\u2069"  # the only marks that turn a whole label (interface.md 6.2)
+_RIGHT_TO_LEFT_ISOLATE, _POP_ISOLATE = "\u2067", "\u2069"  # renderers honour only these for a whole label
 
 
 def metric_label(name: str) -> str:
-    """`training loss`, `test perplexity (obama), length=64`; a name of another form stays as it is."""
+    """`training loss`, `test perplexity (obama), length=64`; an unknown quantity keeps its name."""
     metric = MetricName.parse(name)
     split, _, inner = metric.split.partition("[")
     if name.startswith("gap/"):
         split, metric = "gap", MetricName.parse(name.removeprefix("gap/"))
     quantity = "L2 norm of the weights" if metric.quantity == "norm" else metric.quantity.replace("_", " ")
-    words = f"{SPLIT_LABELS[split]} {quantity}".strip() + (f" ({inner.rstrip(']')})" if inner else "")
-    return isolate_direction(f"{words}, {metric.group.strip('[]')}" if metric.group else words)
+    label = f"{SPLIT_LABELS[split]} {quantity}".strip() + (f" ({inner.rstrip(']')})" if inner else "")
+    return isolate_direction(f"{label}, {metric.group.strip('[]')}" if metric.group else label)
 
 
 def metric_quantity(name: str) -> str:
@@ -64,7 +53,7 @@ def metric_quantity(name: str) -> str:
 
 
 def metric_unit(name: str) -> str:
-    """The unit of a metric; empty where it has none or none is known."""
+    """The unit of a metric; empty if it has none or is unknown."""
     entry = QUANTITIES.get(metric_quantity(name))
     return "" if entry is None or entry.unit in ("1", "tokens") else entry.unit
 
@@ -74,12 +63,22 @@ def label_with_unit(label: str, unit: str) -> str:
 
 
 def setting_label(name: str) -> str:
-    """A dial as an axis names it: its known words, or the last part of its name."""
-    return isolate_direction(SETTING_LABELS.get(name, name.rpartition(".")[2].replace("_", " ")))
+    """The label of a setting, or of anything else that an axis can show, with its unit."""
+    if name not in all_settings():
+        return isolate_direction(AXIS_LABELS.get(name, name.rpartition(".")[2].replace("_", " ")))
+    traits = setting_traits(name)
+    return label_with_unit(traits.label or name.rpartition(".")[2].replace("_", " "), traits.unit)
+
+
+@cache
+def _value_labels() -> dict[str, str]:
+    """How charts write the values of settings that have a spelling of their own."""
+    traits = [traits_of(field) for fields in all_settings().values() for field in fields]
+    return {value: label for one in traits for value, label in one.value_labels.items()}
 
 
 def value_label(value: Value) -> str:
-    """A dial's value as a legend shows it: `GPT`, `0.3`, `[2,3]`, `true`."""
+    """A setting's value as text for a legend: `GPT`, `0.3`, `[2,3]`, `true`."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(value_label, value))}]"
     if isinstance(value, bool):
@@ -87,7 +86,7 @@ def value_label(value: Value) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return (
-        isolate_direction(VALUE_LABELS.get(value, value))
+        isolate_direction(_value_labels().get(value, value))
         if isinstance(value, str)
         else "unset"
         if value is None
@@ -96,23 +95,23 @@ def value_label(value: Value) -> str:
 
 
 def capitalize_first(text: str) -> str:
-    """The words with a capital, unless they begin with a sign such as t_f.
+    """The text with a capital letter, unless it begins with a symbol such as t_f.
 
-    >>> sentence("best loss"), sentence("t_f of loss")
+    >>> capitalize_first("best loss"), capitalize_first("t_f of loss")
     ('Best loss', 't_f of loss')
     """
     return text[:1].upper() + text[1:] if text[1:2] != "_" else text
 
 
 def isolate_direction(text: str) -> str:
-    """The text with its own direction where it holds right-to-left letters; others are left alone.
+    """The text in a right-to-left isolate if it has right-to-left letters, else unchanged.
 
-    >>> isolated("abc"), isolated("מילים — words") == "\\u2067מילים — words\\u2069"
+    >>> isolate_direction("abc"), isolate_direction("מילים — words") == "\\u2067מילים — words\\u2069"
     ('abc', True)
     """
-    turned = any(unicodedata.bidirectional(sign) in _RIGHT_TO_LEFT_CLASSES for sign in text)
+    right_to_left = any(unicodedata.bidirectional(char) in _RIGHT_TO_LEFT_CLASSES for char in text)
     return (
         f"{_RIGHT_TO_LEFT_ISOLATE}{text}{_POP_ISOLATE}"
-        if turned and not text.startswith(_RIGHT_TO_LEFT_ISOLATE)
+        if right_to_left and not text.startswith(_RIGHT_TO_LEFT_ISOLATE)
         else text
     )

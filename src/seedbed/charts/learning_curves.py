@@ -1,7 +1,7 @@
-"""Readings against steps, epochs, tokens or seconds: one line a point, the mean over seeds with a band of ± std.
+"""Metrics against steps, epochs, tokens or seconds: one line per config, the mean over seeds with a band of ± std.
 
-A point whose seeds have different steps is drawn run by run: a mean over some of them would be another
-number. A run that diverged or failed is in no mean; it has its own line to where it ended.
+If the seeds of a config were evaluated at different steps, each run is drawn separately: a mean over a changing set of
+seeds would mislead. A run that diverged or failed is in no mean; its own line goes to where it ended.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ from seedbed.charts.run_selection import (
     group_by_config,
     measured_clock_units_per_step,
     metric_curve,
-    select_runs,
-    setting_value,
 )
 from seedbed.charts.stopping_marks import stopping_marks, stopping_note
 from seedbed.records import Curve
 from seedbed.specs import FigureSpec
+from seedbed.stats.groups import filter_runs, setting_value
 from seedbed.stats.summary import RunCurves
 
 if TYPE_CHECKING:
@@ -54,35 +53,35 @@ if TYPE_CHECKING:
 
 
 def gather_learning_curves(figure: FigureSpec, runs: Sequence[RunCurves]) -> LineChart:
-    """The lines of a figure of kind `curves`."""
+    """The data of a `curves` figure."""
     check_setting_names(runs, (figure.colour, figure.dash, figure.row, figure.column))
-    figure, drawn = _with_gap_metrics(figure), select_runs(runs, figure)
-    cells = list(panel_specs(figure, drawn))
-    lines = [line for place, cell in enumerate(cells) for line in _lines_in_panel(figure, place, cell, drawn)]
+    figure, selected = _with_gap_metrics(figure), filter_runs(runs, figure.only)
+    specs = list(panel_specs(figure, selected))
+    lines = [line for index, spec in enumerate(specs) for line in _lines_in_panel(figure, index, spec, selected)]
     shown = [_downsample(line, max_points_per_line(len(lines))) for line in lines]
-    stops = tuple(stop for place, cell in enumerate(cells) for stop in stopping_marks(figure, place, cell, drawn))
+    marks = tuple(mark for index, spec in enumerate(specs) for mark in stopping_marks(figure, index, spec, selected))
     return LineChart(
         title=figure.title or _title(figure),
-        panels=tuple(build_panel(figure, cell) for cell in cells),
-        n_columns=n_panel_columns(figure, drawn),
+        panels=tuple(build_panel(figure, spec) for spec in specs),
+        n_columns=n_panel_columns(figure, selected),
         lines=tuple(shown),
         x=Axis(setting_label(figure.x), figure.x_scale),
-        colour=colour_axis(figure, drawn),
+        colour=colour_axis(figure, selected),
         dash_title=dash_title(figure),
-        notes=tuple(filter(None, (*_notes(figure, drawn, shown), stopping_note(stops, figure)))),
-        stopping_marks=stops,
+        notes=tuple(filter(None, (*_notes(figure, selected, shown), stopping_note(marks, figure)))),
+        stopping_marks=marks,
     )
 
 
-def draw_learning_curves(lines: LineChart) -> alt.ConcatChart:
-    """The gathered lines as panels of lines with bands."""
+def draw_learning_curves(chart: LineChart) -> alt.ConcatChart:
+    """The chart as Altair panels of lines with bands."""
     from seedbed.charts.line_chart import draw_lines
 
-    return draw_lines(lines)
+    return draw_lines(chart)
 
 
 def _with_gap_metrics(figure: FigureSpec) -> FigureSpec:
-    """With `value = "gap"` the curves are how far validation lags behind training."""
+    """With `value = "gap"`, the figure of the train–validation gap of its metrics."""
     if figure.value != "gap":
         return figure
     gaps = dict.fromkeys(f"gap/{metric.rpartition('/')[2]}" for metric in figure.metrics)
@@ -92,28 +91,28 @@ def _with_gap_metrics(figure: FigureSpec) -> FigureSpec:
 # ---- lines ----
 
 
-def _lines_in_panel(figure: FigureSpec, panel: int, cell: PanelSpec, runs: Sequence[RunCurves]) -> Iterator[Line]:
-    for members, metric in product(group_by_config(cell.select(figure, runs)), cell.metrics):
-        for group in _runs_to_average(members, metric):
-            if line := _line(figure, panel, metric, group, len(members)):
+def _lines_in_panel(figure: FigureSpec, panel_index: int, spec: PanelSpec, runs: Sequence[RunCurves]) -> Iterator[Line]:
+    for seed_runs, metric in product(group_by_config(spec.select(figure, runs)), spec.metrics):
+        for group in _runs_to_average(seed_runs, metric):
+            if line := _line(figure, panel_index, metric, group, len(seed_runs)):
                 yield line
 
 
 def _runs_to_average(seed_runs: Sequence[RunCurves], metric: str) -> Iterator[list[RunCurves]]:
-    """Runs that make one mean, if all have the same steps; the others one by one."""
-    counted = [run for run in seed_runs if run.is_included]
-    steps = [metric_curve(run, metric).steps for run in counted]
+    """The runs of each line: all included runs together if their steps agree, else one by one; excluded runs apart."""
+    included = [run for run in seed_runs if run.is_included]
+    steps = [metric_curve(run, metric).steps for run in included]
     if all(np.array_equal(steps[0], other) for other in steps[1:]):
-        yield counted
+        yield included
     else:
-        yield from ([run] for run in counted)
+        yield from ([run] for run in included)
     yield from ([run] for run in seed_runs if not run.is_included)
 
 
-def _line(figure: FigureSpec, panel: int, metric: str, runs: Sequence[RunCurves], n_runs: int) -> Line | None:
+def _line(figure: FigureSpec, panel_index: int, metric: str, runs: Sequence[RunCurves], n_runs: int) -> Line | None:
     curves = [metric_curve(run, metric) for run in runs]
-    worth = float(np.mean([measured_clock_units_per_step(figure.x, run) for run in runs])) if runs else nan
-    if not curves or not curves[0].steps.size or isnan(worth):
+    units_per_step = float(np.mean([measured_clock_units_per_step(figure.x, run) for run in runs])) if runs else nan
+    if not curves or not curves[0].steps.size or isnan(units_per_step):
         return None
     first = runs[0]
     mean, std = _mean_and_std(curves)
@@ -121,11 +120,11 @@ def _line(figure: FigureSpec, panel: int, metric: str, runs: Sequence[RunCurves]
     n = len(runs)
     name = f"{config_label(first)} {metric_label(metric)}".strip()
     return Line(
-        panel=panel,
+        panel=panel_index,
         name=name if n > 1 else f"{name}, seed {first.run.seed}",
         colour=setting_value(first, figure.colour) if figure.colour else split,
         dash=value_label(setting_value(first, figure.dash)) if figure.dash else dash_value(figure, metric),
-        x=tuple(np.asarray(curves[0].steps * worth, dtype=np.float64)),
+        x=tuple(np.asarray(curves[0].steps * units_per_step, dtype=np.float64)),
         y=mean,
         low=mean - std,
         high=mean + std,
@@ -143,29 +142,31 @@ def _mean_and_std(curves: Sequence[Curve]) -> tuple[FloatArray, FloatArray]:
 
 
 def _downsample(line: Line, max_points: int) -> Line:
-    kept = downsample_indices(line.y, max_points)
-    return replace(line, x=tuple(line.x[i] for i in kept), y=line.y[kept], low=line.low[kept], high=line.high[kept])
+    indices = downsample_indices(line.y, max_points)
+    return replace(
+        line, x=tuple(line.x[i] for i in indices), y=line.y[indices], low=line.low[indices], high=line.high[indices]
+    )
 
 
-# ---- words ----
+# ---- title and notes ----
 
 
 def _title(figure: FigureSpec) -> str:
     metrics = list(dict.fromkeys(metric_quantity(metric) for metric in figure.metrics))
-    over = f" for each {setting_label(figure.colour)}" if figure.colour else ""
-    return capitalize_first(f"{' and '.join(metrics)} against {setting_label(figure.x)}{over}")
+    per_colour = f" for each {setting_label(figure.colour)}" if figure.colour else ""
+    return capitalize_first(f"{' and '.join(metrics)} against {setting_label(figure.x)}{per_colour}")
 
 
 def _notes(figure: FigureSpec, runs: Sequence[RunCurves], lines: Sequence[Line]) -> tuple[str, ...]:
-    said = {
+    conditions = {
         "Bands are ± std over seeds (population).": any(line.n > 1 for line in lines),
-        "Where seeds have different steps there is no mean: each run has its line.": _has_single_run_lines(lines),
-        "Gaps are records that are not finite.": any(np.isnan(line.y).any() for line in lines),
+        "Seeds evaluated at different steps have no mean: each run has its own line.": _has_single_run_lines(lines),
+        "Gaps are values that are not finite.": any(np.isnan(line.y).any() for line in lines),
         "Compute time is spread evenly over a run's steps.": figure.x == "time",
-        "What is not positive has no place on a log axis.": {figure.x_scale, figure.y_scale} != {"linear"},
-        "Epochs of these runs are not known here.": figure.x == "epoch" and not lines,
+        "A log axis leaves out what is not positive.": {figure.x_scale, figure.y_scale} != {"linear"},
+        "The epochs of these runs are unknown without their data.": figure.x == "epoch" and not lines,
     }
-    notes = (seed_count_note(lines), *(note for note, holds in said.items() if holds), *status_notes(runs))
+    notes = (seed_count_note(lines), *(note for note, applies in conditions.items() if applies), *status_notes(runs))
     return tuple(note for note in notes if note)
 
 

@@ -1,7 +1,7 @@
-"""Which panels a figure has: one for each value of its row and column dials, and for each metric or each quantity.
+"""Which panels a figure has: one per value of its row and column settings, and per metric or quantity.
 
-With no dial to colour, metrics of one quantity share a panel and where they were measured is coloured; with one, each
-metric has its own.
+If a setting is coloured, each metric has its own panel; otherwise the metrics of one quantity share a panel, and their
+splits are coloured.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from seedbed.charts.labels import (
     value_label,
 )
 from seedbed.charts.line_data import Axis, Panel, Scale
-from seedbed.charts.run_selection import distinct_values, is_number, setting_value
+from seedbed.charts.run_selection import distinct_values, is_number
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
+from seedbed.stats.groups import setting_value
 from seedbed.stats.metric_registry import MetricName
 from seedbed.stats.summary import RunCurves
 
@@ -31,14 +32,14 @@ CONTEXT_LENGTH_LABEL: Final = "context (tokens)"
 
 @dataclass(frozen=True)
 class PanelSpec:
-    """One panel: the metrics in it and the dials that its runs have."""
+    """One panel: its metrics, and the row and column values of its runs."""
 
     metrics: tuple[str, ...]
     row: Value
     column: Value
 
     def select(self, figure: FigureSpec, runs: Sequence[RunCurves]) -> list[RunCurves]:
-        """Those that belong into it."""
+        """The runs of this panel."""
         return [
             run for run in runs if _has_value(run, figure.row, self.row) and _has_value(run, figure.column, self.column)
         ]
@@ -49,7 +50,7 @@ def _has_value(run: RunCurves, name: str | None, value: Value) -> bool:
 
 
 def panel_specs(figure: FigureSpec, runs: Sequence[RunCurves]) -> Iterator[PanelSpec]:
-    """Panels in reading order: where a dial has the columns, metrics go down; else they go across."""
+    """Panels from left to right, top to bottom: metrics are rows if a setting has the columns, else columns."""
     rows, columns = distinct_values(runs, figure.row), distinct_values(runs, figure.column)
     for row, metrics, column in product(rows, metrics_by_panel(figure), columns):
         yield PanelSpec(metrics, row, column)
@@ -66,7 +67,7 @@ def metrics_by_panel(figure: FigureSpec) -> list[tuple[str, ...]]:
 
 
 def n_panel_columns(figure: FigureSpec, runs: Sequence[RunCurves]) -> int:
-    """Panels side by side."""
+    """The number of panels per row."""
     if figure.column:
         return max(1, len(distinct_values(runs, figure.column)))
     n = len(metrics_by_panel(figure))
@@ -74,31 +75,33 @@ def n_panel_columns(figure: FigureSpec, runs: Sequence[RunCurves]) -> int:
 
 
 def build_panel(figure: FigureSpec, spec: PanelSpec, title_template: str = "{}", unit: str | None = None) -> Panel:
-    """The panel of a cell, its y axis named by what `words` makes of the metric; a share is never on a log axis."""
-    dials = ((figure.row, spec.row), (figure.column, spec.column))
-    title = ", ".join(value_title(name, value) for name, value in dials if name)
+    """The panel, its y axis titled by `title_template` of the metric; a share is never on a log axis."""
+    facets = ((figure.row, spec.row), (figure.column, spec.column))
+    title = ", ".join(value_title(name, value) for name, value in facets if name)
     metric = spec.metrics[0] if len(spec.metrics) == 1 else metric_quantity(spec.metrics[0])
     unit = metric_unit(metric) if unit is None else unit
-    name = label_with_unit(title_template.format(metric_label(metric)), unit)
-    difference = metric.startswith("gap/") or "gap" in title_template or figure.value == "delta_t"
-    share = unit == "share" and not difference
-    return Panel(metric, title, name, "linear" if unit == "share" else figure.y_scale, share, not difference)
+    y_title = label_with_unit(title_template.format(metric_label(metric)), unit)
+    is_difference = metric.startswith("gap/") or "gap" in title_template or figure.value == "delta_t"
+    is_fraction = unit == "share" and not is_difference
+    return Panel(
+        metric, title, y_title, "linear" if unit == "share" else figure.y_scale, is_fraction, not is_difference
+    )
 
 
 def value_title(name: str, value: Value) -> str:
-    """`GPT`, `layers L = 2`: a dial's value as a panel is called."""
+    """`GPT`, `layers L = 2`: a setting's value as a panel title."""
     return value_label(value) if isinstance(value, str) else f"{setting_label(name)} = {value_label(value)}"
 
 
 def split_and_group(metric: str) -> tuple[str, str]:
-    """What tells metrics of one quantity apart: where it was read, and of which group."""
-    parts = MetricName.parse(metric)
-    where = metric_label(f"{parts.split}/?").replace(" ?", "") if parts.split else "all"
-    return where, parts.group.strip("[]")
+    """The split and the group of samples of a metric, as text: what distinguishes metrics of one quantity."""
+    name = MetricName.parse(metric)
+    split = metric_label(f"{name.split}/?").replace(" ?", "") if name.split else "all"
+    return split, name.group.strip("[]")
 
 
 def colour_axis(figure: FigureSpec, runs: Sequence[RunCurves]) -> Axis | None:
-    """What colours tell: the figure's dial, or where metrics were measured."""
+    """The legend of colours: the figure's setting, or the split of each metric."""
     if figure.colour is None:
         return Axis("measured on", None) if len(figure.metrics) > 1 else None
     values = distinct_values(runs, figure.colour)
@@ -106,14 +109,14 @@ def colour_axis(figure: FigureSpec, runs: Sequence[RunCurves]) -> Axis | None:
 
 
 def scale_for_values(values: Sequence[Value], requested: Scale) -> Scale | None:
-    """The scale of a dial: None for words, and linear where a value has no logarithm."""
+    """The scale for a setting's values: None for categories, linear if a value has no logarithm."""
     if not all(is_number(value) for value in values):
         return None
     return requested if requested == "linear" or all(value > 0 for value in values) else "linear"
 
 
 def dash_title(figure: FigureSpec) -> str | None:
-    """What dashes tell: the figure's second dial, or groups of samples, or how long texts are read at a time."""
+    """The title of the dashes: the figure's second setting, the context length, or the group of samples."""
     if figure.dash:
         return setting_label(figure.dash)
     groups = {MetricName.parse(metric).group for metric in figure.metrics}
@@ -123,14 +126,14 @@ def dash_title(figure: FigureSpec) -> str | None:
 
 
 def dash_value(figure: FigureSpec, metric: str) -> str:
-    """The group of samples that a metric is of, where groups are what dashes tell."""
+    """The group of samples of a metric, if dashes show groups; else empty."""
     if figure.colour or dash_title(figure) is None:
         return ""
     return split_and_group(metric)[1] or ("as in training" if dash_title(figure) == CONTEXT_LENGTH_LABEL else "all")
 
 
 def config_label(run: RunCurves) -> str:
-    """`GPT layers=2 dim=64`."""
+    """The varied settings of a run as text: `GPT layers=2 dim=64`."""
     return " ".join(
         value_label(value) if name == "model.kind" else f"{name.rpartition('.')[2]}={value_label(value)}"
         for name, value in run.config.items()

@@ -17,11 +17,12 @@ from seedbed.charts.labels import (
 )
 from seedbed.charts.line_data import status_notes
 from seedbed.charts.panel_layout import PanelSpec, config_label
-from seedbed.charts.run_selection import distinct_values, group_by_config, is_number, select_runs, setting_value
+from seedbed.charts.run_selection import distinct_values, group_by_config, is_number
 from seedbed.charts.sweep import UNIT_BY_STATISTIC, axis_title_template, spread_over_seeds
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.comparison import SeedSummary
+from seedbed.stats.groups import filter_runs, setting_value
 from seedbed.stats.summary import RunCurves
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class ParallelCoordinates:
 
 def gather_parallel_coordinates(figure: FigureSpec, runs: Sequence[RunCurves]) -> ParallelCoordinates:
     """The tracks of a figure of kind `parallel`: dials that vary, then the first metric."""
-    drawn, metric = select_runs(runs, figure), figure.metrics[0]
+    drawn, metric = filter_runs(runs, figure.only), figure.metrics[0]
     names = dict.fromkeys(name for run in drawn for name in run.config)
     dials = {name: _AxisScale.fit(values) for name in names if len(values := distinct_values(drawn, name)) > 1}
     points = [(members, spread_over_seeds(members, metric, figure)) for members in group_by_config(drawn)]

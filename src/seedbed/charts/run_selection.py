@@ -12,12 +12,12 @@ from typing import Final
 
 import numpy as np
 
-from seedbed.data.dataset_info import get_dataset_info
-from seedbed.errors import MissingData, UsageError
-from seedbed.records import Curve
-from seedbed.settings import ArithmeticSettings, Settings, Value
-from seedbed.specs import FigureSpec
+from seedbed.data.dataset_info import stored_dataset_info
+from seedbed.errors import UsageError
+from seedbed.records import Curve, StoredRun
+from seedbed.settings import Value
 from seedbed.stats.curve_statistics import metric_direction
+from seedbed.stats.groups import setting_value
 from seedbed.stats.run_statistics import EMPTY_CURVE
 from seedbed.stats.summary import RunCurves
 from seedbed.study.toml_format import did_you_mean
@@ -31,29 +31,20 @@ NON_SETTING_NAMES: Final = (
 )  # names that a figure may use besides dials
 
 
-def clock_units_per_step(clock: str, settings: Settings) -> float:
-    """How many epochs or tokens one step takes; NaN where only data could tell that is not here."""
-    if clock == "epoch":
-        try:
-            return 1 / settings.updates_per_epoch(get_dataset_info(settings.task))
-        except (MissingData, UsageError):
-            return nan
-    return _tokens_per_step(settings) if clock == "tokens" else 1.0
-
-
-def _tokens_per_step(settings: Settings) -> float:
-    task, samples = settings.task, settings.train.batch_size * settings.train.accumulate
-    if not isinstance(task, ArithmeticSettings):
-        return float(samples * task.length)
-    n_train = {order: task.n_train(order) for order in task.orders}
-    total = sum(n_train.values())  # BOS a + b = r EOS: two tokens an operand and three more
-    return min(samples, total) * sum(n * (2 * order + 3) for order, n in n_train.items()) / total
+def clock_units_per_step(clock: str, run: StoredRun) -> float:
+    """Epochs or tokens that one step takes; NaN where a corpus is needed that is missing here."""
+    if clock not in ("epoch", "tokens"):
+        return 1.0
+    info = stored_dataset_info(run)
+    if clock == "tokens":
+        return run.settings.tokens_per_update(info)
+    return nan if info is None else 1 / run.settings.updates_per_epoch(info)
 
 
 def measured_clock_units_per_step(clock: str, run: RunCurves) -> float:
     """One step of this run on a clock; its compute seconds are spread evenly, and NaN where none are stored."""
     if clock != "time":
-        return clock_units_per_step(clock, run.run.settings)
+        return clock_units_per_step(clock, run.run)
     return run.seconds.get("compute", nan) / run.run.step if run.run.step else nan
 
 
@@ -66,29 +57,6 @@ def metric_curve(run: RunCurves, metric: str) -> Curve:
     steps, of_train, of_val = np.intersect1d(train.steps, val.steps, return_indices=True)
     sign = 1 if metric_direction(quantity) == "max" else -1
     return Curve(steps, sign * (train.values[of_train] - val.values[of_val]))
-
-
-def select_runs(runs: Iterable[RunCurves], figure: FigureSpec) -> list[RunCurves]:
-    """The runs that a figure's `only` asks for."""
-    return [
-        run
-        for run in runs
-        if all(_matches_filter(setting_value(run, name), wanted) for name, wanted in figure.only.items())
-    ]
-
-
-def _matches_filter(value: Value, wanted: Value) -> bool:
-    return bool(value == wanted) or (isinstance(wanted, tuple) and value in wanted)
-
-
-def setting_value(run: RunCurves, name: str) -> Value:
-    """The run's value of a dial, of `seed`, or of `parameters`; None for a dial that it does not have."""
-    if name == "seed":
-        return run.run.seed
-    if name == "parameters":
-        return run.run.parameters.non_embedding
-    value = run.config[name] if name in run.config else run.run.settings.flat().get(name)
-    return tuple(value) if isinstance(value, list) else value
 
 
 def check_setting_names(runs: Sequence[RunCurves], names: Iterable[str | None]) -> None:

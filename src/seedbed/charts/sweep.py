@@ -32,13 +32,12 @@ from seedbed.charts.run_selection import (
     distinct_values,
     group_by_config,
     is_number,
-    select_runs,
-    setting_value,
 )
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.comparison import SeedSummary, summarise_seeds
 from seedbed.stats.curve_statistics import metric_direction
+from seedbed.stats.groups import filter_runs, setting_value
 from seedbed.stats.metric_registry import STATISTICS
 from seedbed.stats.run_statistics import compute_statistic, replay_at_alpha
 from seedbed.stats.summary import RunCurves
@@ -53,7 +52,7 @@ UNIT_BY_STATISTIC: Final = {"t_f": "steps", "delta_t": "steps", "seconds": "s", 
 def gather_sweep(figure: FigureSpec, runs: Sequence[RunCurves]) -> LineChart:
     """The lines of a figure of kind `against`."""
     check_setting_names(runs, (figure.x, figure.colour, figure.dash, figure.row, figure.column))
-    drawn = truncate_at_alphas(figure, select_runs(runs, figure))
+    drawn = truncate_at_alphas(figure, filter_runs(runs, figure.only))
     cells = list(panel_specs(figure, drawn))
     lines = [line for place, cell in enumerate(cells) for line in _lines_in_panel(figure, place, cell, drawn)]
     return LineChart(
@@ -174,5 +173,5 @@ def _notes(figure: FigureSpec, runs: Sequence[RunCurves], lines: Sequence[Line])
         "α: as if each run had been stopped at αT.": "alpha" in (figure.x, figure.colour),
         "Points without a finite mean are left out.": any(np.isnan(line.y).any() for line in lines),
     }
-    notes = (*(note for note, holds in said.items() if holds), *status_notes(select_runs(runs, figure)))
+    notes = (*(note for note, holds in said.items() if holds), *status_notes(filter_runs(runs, figure.only)))
     return tuple(note for note in notes if note)

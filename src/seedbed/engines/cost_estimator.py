@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from statistics import median
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from seedbed.engines.cost_model import (
     STARTUP_SECONDS,
@@ -30,18 +30,8 @@ from seedbed.engines.rates import MeasuredRate
 from seedbed.models.flops import evaluation_workload, update_workload
 from seedbed.models.model_size import effective_batch_size
 from seedbed.records import Cost, EstimateBasis, Pack, PackEstimate, Placement, Run, StudyEstimate
-from seedbed.settings import Settings
+from seedbed.settings import Settings, setting_traits
 from seedbed.study.pack import shape_key
-
-# Dials that say when something is done, not how long it takes.
-COST_NEUTRAL_SETTINGS: Final = frozenset({
-    "train.steps", "train.epochs", "train.max_tokens", "train.seconds", "train.eval_first", "train.eval_every",
-    "train.save_every", "train.sample_every", "train.prompt", "train.final_evaluation", "train.stop_after",
-    "train.stop_metric", "train.exclusive",
-})  # fmt: skip
-DROPOUT_SETTINGS: Final = tuple(
-    f"model.{name}dropout" for name in ("", "embedding_", "attention_", "mlp_", "residual_", "classifier_")
-)
 
 
 def make_rate(cost: Cost, runs: Sequence[Run], placement: Placement, machine: str) -> MeasuredRate:
@@ -62,12 +52,12 @@ def rate_family(settings: Settings) -> str:
 def shape_digest(runs: Sequence[Run]) -> str:
     """A name of everything that decides how long a pack's updates and records take, but for how many runs it has."""
     settings = largest_batch_run(runs).settings
-    alike = [
-        entry for entry in shape_key(settings) if not (isinstance(entry, tuple) and entry[0] in COST_NEUTRAL_SETTINGS)
-    ]
-    dials = settings.flat()
-    drops = any(dials.get(name) for name in DROPOUT_SETTINGS)
-    whole = [alike, effective_batch_size(settings, largest_batch_run(runs).dataset_info), drops]
+    shared = [
+        entry for entry in shape_key(settings)
+        if not isinstance(entry, tuple) or setting_traits(entry[0]).affects_step_time
+    ]  # fmt: skip
+    has_dropout = any(value for name, value in settings.flat().items() if setting_traits(name).nonzero_adds_work)
+    whole = [shared, effective_batch_size(settings, largest_batch_run(runs).dataset_info), has_dropout]
     return blake2b(json.dumps(whole).encode(), digest_size=8).hexdigest()
 
 

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from seedbed.charts.panel_layout import config_label
-from seedbed.charts.run_selection import group_by_config, select_runs
+from seedbed.charts.run_selection import group_by_config
 from seedbed.interp.analysis import ATTENTION_METRIC_PREFIX, Analysis
 from seedbed.interp.text_attention import TextAttention
 from seedbed.report.analysis_curves import declared_analysis_metrics
 from seedbed.report.tables import Table
 from seedbed.specs import FigureSpec
 from seedbed.stats.attention_stats import HEAD_STATISTICS
+from seedbed.stats.groups import filter_runs
 from seedbed.stats.summary import RunCurves
 from seedbed.study.declarations import Declarations
 
@@ -93,7 +94,7 @@ def _received_tables(figure: FigureSpec, runs: Sequence[RunCurves]) -> Iterator[
     """A row a piece of the figure's text, a column a layer and point."""
     points = [
         (members[0], maps)
-        for members in group_by_config(select_runs(runs, figure))
+        for members in group_by_config(filter_runs(runs, figure.only))
         if (maps := _maps_by_seed(figure, members))
     ]
     if not points:

@@ -15,13 +15,14 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from seedbed.charts.chart_kinds import CHART_KINDS
-from seedbed.charts.run_selection import distinct_values, is_number, select_runs
+from seedbed.charts.run_selection import distinct_values, is_number
 from seedbed.charts.theme import THEMES
 from seedbed.charts.vega_lite import to_vega_lite, without_interaction
 from seedbed.errors import MissingData, UsageError
 from seedbed.settings import Value, all_settings, check_value
 from seedbed.specs import FigureSpec
 from seedbed.stats.curve_statistics import metric_direction
+from seedbed.stats.groups import filter_runs
 from seedbed.stats.metric_registry import MetricName, metric_sort_key
 from seedbed.stats.summary import RunCurves
 from seedbed.study.declarations import Declarations
@@ -100,7 +101,7 @@ def plot_command(figure: FigureSpec, study: str) -> str:
 
 def attend_command(figure: FigureSpec, runs: Sequence[RunCurves]) -> str:
     """The `seedbed attend` command of a figure of attention, of the first run that it shows."""
-    run = next((run.run.id for run in select_runs(runs, figure) if run.analyses), "RUN")
+    run = next((run.run.id for run in filter_runs(runs, figure.only) if run.analyses), "RUN")
     words = ["seedbed", "attend", run, figure.text]
     for name, value in (("--layer", figure.layers), ("--head", figure.heads)):
         words += [name, _format_option(value)] if value else []

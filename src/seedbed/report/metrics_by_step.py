@@ -36,7 +36,7 @@ def _config_tables(seed_runs: Sequence[RunCurves], show_config: bool) -> Iterato
     steps = _common_steps(seed_runs, metrics)
     if not metrics or not 2 <= len(steps) <= MAX_ROWS:
         return
-    epoch = clock_units_per_step("epoch", seed_runs[0].run.settings)
+    epoch = clock_units_per_step("epoch", seed_runs[0].run)
     clock = ["step"] + ["epoch"] * isfinite(epoch)
     rows = [
         (*[f"{step:,}", f"{step * epoch:.4g}"][: len(clock)], *(_cell(seed_runs, name, step) for name in metrics))

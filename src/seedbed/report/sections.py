@@ -265,7 +265,7 @@ def _shared_clock(runs: Sequence[RunCurves]) -> str:
     """Epochs, which runs of different studies share; steps where an epoch's length is not known here."""
     from seedbed.charts.run_selection import clock_units_per_step
 
-    return "step" if any(isnan(clock_units_per_step("epoch", run.run.settings)) for run in runs) else "epoch"
+    return "step" if any(isnan(clock_units_per_step("epoch", run.run)) for run in runs) else "epoch"
 
 
 def _with_config_label(run: RunCurves) -> RunCurves:

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from seedbed.settings import Value
+from seedbed.settings import Value, matches_value
 from seedbed.specs import RunFilter
 from seedbed.stats.format import format_setting, join_words, pluralise
 from seedbed.stats.run_statistics import replay_at_alpha
@@ -31,22 +31,19 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def setting_value(run: RunCurves, name: str) -> Value:
-    """A run's value of a dial, of `parameters` (without tables) or of `alpha`; None where it has none."""
+    """A run's value of a setting, `seed`, `parameters` (non-embedding) or `alpha`; None where it has none."""
+    if name == "seed":
+        return run.run.seed
     if name == "parameters":
         return run.run.parameters.non_embedding
-    if name == "alpha":
-        return run.config.get("alpha")
-    part, _, dial = name.partition(".")
-    return getattr(getattr(run.run.settings, part, None), dial, None)
+    return run.run.settings.get(name) if "." in name else run.config.get(name)
 
 
 def filter_runs(runs: Iterable[RunCurves], only: RunFilter) -> list[RunCurves]:
-    """The runs that have, for each dial, the value or one of the values asked for."""
-    return [run for run in runs if all(_matches(setting_value(run, name), wanted) for name, wanted in only.items())]
-
-
-def _matches(found: Value, wanted: Value) -> bool:
-    return bool(found == wanted or found == (wanted,) or (isinstance(wanted, tuple) and found in wanted))
+    """The runs that have, for each setting, the requested value or one of several."""
+    return [
+        run for run in runs if all(matches_value(setting_value(run, name), wanted) for name, wanted in only.items())
+    ]
 
 
 def replay_at_alphas(runs: Iterable[RunCurves], alphas: Sequence[float] = REPLAY_ALPHAS) -> list[RunCurves]:

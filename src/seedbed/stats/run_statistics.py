@@ -1,9 +1,9 @@
-"""One number from one run: what `value = "best"` or `"t_f"` in a figure or a question means.
+"""One statistic of one run: the meaning of `value = "best"` or `"t_f"` in a figure or a question.
 
-    run_value(run, "val/accuracy", "t_f")        the step at which validation accuracy is first at its best
-    replayed(run, 0.3)                           the run as if stopped at 0.3 T
+    compute_statistic(run, "val/accuracy", "t_f")  # the first step with the best validation accuracy
+    replay_at_alpha(run, 0.3)                      # the run as if stopped at 0.3 T
 
-Which runs are compared, and over which seeds, is left to `groups` and `compare`.
+`groups` and `comparison` decide which runs are compared, and over which seeds.
 """
 
 from __future__ import annotations
@@ -26,28 +26,27 @@ from seedbed.stats.grokking import GrokkingResult, classify_grokking
 from seedbed.stats.metric_registry import Direction, MetricName
 from seedbed.stats.summary import RunCurves
 from seedbed.stats.training_cost import predict_memory_mib
-from seedbed.study.expand import has_effect
 
 StatisticName: TypeAlias = Literal["best", "t_f", "last", "gap", "delta_t", "seconds", "memory"]
 EMPTY_CURVE = Curve(np.array([], dtype=np.int64), np.array([], dtype=np.float64))
 
 
 def compute_statistic(run: RunCurves, metric: str, statistic: StatisticName, t_max: float | None = None) -> float:
-    """The number that this value of this metric is for this run; NaN where it has none."""
+    """This statistic of a run's metric; NaN if it is undefined."""
     if statistic == "seconds":
         return run.seconds.get("compute", nan)
     if statistic == "memory":
         return predict_memory_mib(run.run.settings) if run.steady_bytes is None else run.steady_bytes / 2**20
-    curve, kind = run.curves.get(metric, EMPTY_CURVE), metric_direction(metric)
-    if statistic == "last" or (statistic == "best" and kind is None):
+    curve, direction = run.curves.get(metric, EMPTY_CURVE), metric_direction(metric)
+    if statistic == "last" or (statistic == "best" and direction is None):
         return last_value(curve, t_max)
-    if kind is None:
-        return nan  # nothing is best, so nothing is first attained
+    if direction is None:
+        return nan  # no value is best, so there is no first step with it
     if statistic == "best":
-        return find_extremum(curve, kind, t_max).value
+        return find_extremum(curve, direction, t_max).value
     if statistic == "t_f":
-        return find_extremum(curve, kind, t_max).step
-    return _compare_splits(run, metric, statistic, kind, t_max)
+        return find_extremum(curve, direction, t_max).step
+    return _compare_splits(run, metric, statistic, direction, t_max)
 
 
 def _compare_splits(
@@ -60,20 +59,20 @@ def _compare_splits(
 
 
 def statistic_direction(metric: str, statistic: StatisticName) -> Direction | None:
-    """Which way is better; None for steps, where early is early and not better, and for metrics such as the norm."""
+    """Which direction is better; None for steps (earlier is not better in itself) and for metrics such as the norm."""
     if statistic in ("gap", "seconds", "memory"):
         return "min"
     return metric_direction(metric) if statistic in ("best", "last") else None
 
 
 def metric_for_split(metric: str, split: str, quantity: str | None = None) -> str:
-    """The metric of another split, with the same group: `val/loss[order=2]` → `train/loss[order=2]`."""
+    """The same metric of another split: `val/loss[order=2]` → `train/loss[order=2]`."""
     parts = MetricName.parse(metric)
     return f"{split}/{quantity or parts.quantity}{parts.group}"
 
 
 def substitute_metric(run: RunCurves, source: str, target: str) -> RunCurves:
-    """The run with one metric, and its other splits, in the place of another: to compare two metrics of one run."""
+    """The run with the curves of `source`, in all splits, named `target`: to compare two metrics of one run."""
     pairs = [
         (source, target),
         *((metric_for_split(source, split), metric_for_split(target, split)) for split in ("train", "val")),
@@ -83,7 +82,7 @@ def substitute_metric(run: RunCurves, source: str, target: str) -> RunCurves:
 
 
 def classify_run(run: RunCurves, metric: str = "val/accuracy", t_max: float | None = None) -> GrokkingResult | None:
-    """The grokking label of a run, from the accuracies of the metric's group; None where they were not recorded."""
+    """The grokking label of a run, from the accuracies of the metric's group; None if they were not recorded."""
     train, val = (run.curves.get(metric_for_split(metric, split, "accuracy")) for split in ("train", "val"))
     if train is None or val is None or not (train.steps.size and val.steps.size):
         return None
@@ -91,13 +90,13 @@ def classify_run(run: RunCurves, metric: str = "val/accuracy", t_max: float | No
 
 
 def total_steps(run: RunCurves) -> int:
-    """T: the steps that the study asked for; where it asked for epochs, tokens or seconds, those done so far."""
+    """T: the planned steps; if training is limited by epochs, tokens or seconds, the steps done so far."""
     settings = run.run.settings
-    return settings.train.steps if has_effect("train.steps", settings) else run.run.step
+    return settings.train.steps if settings.is_active("train.steps") else run.run.step
 
 
 def replay_at_alpha(run: RunCurves, alpha: float) -> RunCurves:
-    """The run as if stopped at αT, with `alpha` among its dials."""
+    """The run as if stopped at αT, with `alpha` added to its config."""
     t_max = floor(alpha * total_steps(run))
     curves = {name: truncate_curve(curve, t_max) for name, curve in run.curves.items()}
     return replace(run, config={**run.config, "alpha": alpha}, curves=curves)

@@ -1,7 +1,8 @@
-"""What a run costs: compute P·B·T as report D counts it, training FLOPs, and memory.
+"""The training cost of a run: compute P·B·T as report D counts it, and memory.
 
->>> from seedbed.records import Parameters
->>> compute(Settings(), Parameters(404_516, 399_908))  # 399,908 × 480 × 10,001
+>>> from seedbed.records import ParameterCounts
+>>> run = StoredRun("a", 0, Settings(), ParameterCounts(404_516, 399_908), "planned", 0)
+>>> training_compute(run)  # 399,908 × 480 × 10,001
 1919750355840.0
 """
 
@@ -9,34 +10,22 @@ from __future__ import annotations
 
 from math import nan
 
-from seedbed.data.dataset_info import get_dataset_info
+from seedbed.data.dataset_info import stored_dataset_info
 from seedbed.errors import SeedbedError
-from seedbed.models.model_size import estimate_training_bytes, n_training_samples
-from seedbed.records import ParameterCounts
-from seedbed.settings import ArithmeticSettings, Settings
-
-FLOPS_PER_PARAMETER = 6  # and token: 2 forward, 4 backward (Kaplan et al. 2020, section 2.1)
+from seedbed.models.model_size import estimate_training_bytes
+from seedbed.records import StoredRun
+from seedbed.settings import Settings
 
 
-def training_compute(settings: Settings, parameters: ParameterCounts, n_updates: float | None = None) -> float:
-    """C = P·B·T up to these steps (all when None): parameters without tables × samples per update × updates."""
-    updates = settings.n_steps(get_dataset_info(settings.task)) if n_updates is None else n_updates
-    return float(parameters.non_embedding) * samples_per_update(settings) * updates
-
-
-def samples_per_update(settings: Settings) -> int:
-    """B: batch size times accumulated batches; equations are few, so it is capped at the training set."""
-    wanted = settings.train.batch_size * settings.train.accumulate
-    return min(wanted, n_training_samples(settings.task)) if isinstance(settings.task, ArithmeticSettings) else wanted
-
-
-def training_flops(parameters: ParameterCounts, tokens: float) -> float:
-    """6·P for every token trained on; attention's scores, which grow with the context, are left out."""
-    return FLOPS_PER_PARAMETER * float(parameters.non_embedding) * tokens
+def training_compute(run: StoredRun, n_updates: float | None = None) -> float:
+    """C = P·B·T for this many updates (all when None): non-embedding parameters × samples per update × updates."""
+    info = stored_dataset_info(run)
+    updates = run.settings.n_steps(info) if n_updates is None else n_updates
+    return float(run.parameters.non_embedding) * run.settings.samples_per_update(info) * updates
 
 
 def predict_memory_mib(settings: Settings) -> float:
-    """Predicted memory while training, in MiB; NaN where it hangs on a corpus that is not here."""
+    """Predicted training memory in MiB; NaN if it depends on a corpus that is not available."""
     try:
         return estimate_training_bytes(settings) / 2**20
     except SeedbedError:

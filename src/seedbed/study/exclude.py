@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Final
 
 from seedbed.errors import Problem, StudyError
-from seedbed.settings import Value, all_settings, check_value
+from seedbed.settings import Value, all_settings, check_value, matches_value
 from seedbed.study.toml_format import did_you_mean, preview_toml, truncate_text
 
 MAX_RULE_CHARACTERS: Final = 500
@@ -24,14 +24,14 @@ RULE_SYNTAX: Final = "comparisons of settings, joined by and, or, not"
 TOML_BOOLEANS: Final = {"true": True, "false": False}  # TOML's spelling
 
 _COMPARISON_OPERATORS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
-    ast.Eq: lambda left, right: _equals(left, right),
-    ast.NotEq: lambda left, right: not _equals(left, right),
+    ast.Eq: matches_value,
+    ast.NotEq: lambda left, right: not matches_value(left, right),
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.In: lambda left, right: any(_equals(left, item) for item in right),
-    ast.NotIn: lambda left, right: not any(_equals(left, item) for item in right),
+    ast.In: lambda left, right: any(matches_value(left, item) for item in right),
+    ast.NotIn: lambda left, right: not any(matches_value(left, item) for item in right),
 }
 
 
@@ -150,11 +150,6 @@ def _dotted_name(node: ast.expr) -> str:
         case ast.Attribute():
             return f"{_dotted_name(node.value)}.{node.attr}"
     raise InvalidRule(f"expected {RULE_SYNTAX}; found {truncate_text(ast.unparse(node))}")
-
-
-def _equals(left: Value, right: Value) -> bool:
-    """Equal, where `orders == 2` means `orders == [2]`."""
-    return bool(left == right or left == (right,))
 
 
 @cache

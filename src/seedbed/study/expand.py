@@ -1,24 +1,23 @@
-"""A study with words written out as points: one product, then exclusions, dials without effect, conflicts."""
+"""Study and overrides → configs: one Cartesian product, then exclusions, inactive settings and conflicts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import product
 from math import prod
 
 from pydantic import ValidationError
 
 from seedbed.settings import (
-    ACTIVE_WHEN,
     TRAINING_BUDGETS,
     Settings,
     Value,
     all_settings,
     describe_accepted_values,
     setting_fields,
+    traits_of,
 )
 from seedbed.study.definition import MAX_RUNS, Assignment, Assignments, Problems, Study
 from seedbed.study.overrides import Overrides
@@ -29,7 +28,7 @@ _SETTING_NAME_PATTERN = re.compile(r"\b(?:task|model|train)\.\w+")
 
 @dataclass(frozen=True)
 class Expansion:
-    """The distinct points of a study, in its order, and what it says in vain."""
+    """The distinct configs of a study in its order, and warnings about settings without effect."""
 
     configs: tuple[Settings, ...]
     warnings: tuple[str, ...]
@@ -37,7 +36,7 @@ class Expansion:
 
 @dataclass
 class InactiveSettings:
-    """Dials without effect: for each, the causes (a dial and its values) that silence it."""
+    """Settings without effect: for each, the other settings and their values that make it inactive."""
 
     causes: dict[str, dict[str, list[Value]]] = field(default_factory=dict)
 
@@ -55,92 +54,78 @@ def _format_causes(causes: Mapping[str, list[Value]]) -> str:
 
 
 def expand_study(study: Study, overrides: Overrides, problems: Problems) -> Expansion:
-    """The points; conflicts between dials become findings, save those that a dial already found wrong may explain."""
-    n_points = prod(len(factor) for factor in study.factors + overrides.factors)
+    """The configs; conflicts are added to `problems`, except those that an invalid setting may explain."""
+    n_configs = prod(len(factor) for factor in study.factors + overrides.factors)
     n_seeds = len(study.seeds if overrides.seeds is None else overrides.seeds)
-    if (n_runs := n_points * n_seeds) > MAX_RUNS:
-        product_in_words = f"{n_points:,} points × {n_seeds:,} seeds are {n_runs:,} runs"
-        problems.add(study.where, f"{product_in_words}; at most {MAX_RUNS:,} are accepted")
+    if (n_runs := n_configs * n_seeds) > MAX_RUNS:
+        product_text = f"{n_configs:,} configs × {n_seeds:,} seeds are {n_runs:,} runs"
+        problems.add(study.where, f"{product_text}; at most {MAX_RUNS:,} are accepted")
         return Expansion((), ())
     if overrides.scale is not None and overrides.scale not in study.scales:
         known = f"it has {', '.join(study.scales)}" if study.scales else "it has none"
-        problems.add(f"word 'scale={truncate_text(overrides.scale)}'", f"the study has no scale of this name; {known}")
+        problems.add(
+            f"argument 'scale={truncate_text(overrides.scale)}'", f"the study has no scale of this name; {known}"
+        )
         return Expansion((), ())
-    idle = InactiveSettings()
-    points: dict[Settings, None] = {}
-    for dials in _iter_combinations(study, overrides):
-        silent = dict(_find_inactive(dials))
-        settings = _build_settings(dials, silent, problems)
+    inactive_settings = InactiveSettings()
+    configs: dict[Settings, None] = {}
+    for assignments in _iter_combinations(study, overrides):
+        inactive = dict(_find_inactive(assignments))
+        settings = _build_settings(assignments, inactive, problems)
         if settings is None or any(rule.excludes(settings.flat()) for rule in study.exclude):
             continue
-        for name, (cause, value) in silent.items():
-            idle.add(name, cause, value)
-        if settings not in points:
-            points[settings] = None
-            _report_conflicts(settings, dials, problems, study.where)
-    if not points and not problems:
-        problems.add(study.exclude[0].where, "exclude leaves no point")
-    return Expansion(tuple(points), idle.warnings())
+        for name, (cause, value) in inactive.items():
+            inactive_settings.add(name, cause, value)
+        if settings not in configs:
+            configs[settings] = None
+            _report_conflicts(settings, assignments, problems, study.where)
+    if not configs and not problems:
+        problems.add(study.exclude[0].where, "exclude leaves no config")
+    return Expansion(tuple(configs), inactive_settings.warnings())
 
 
 def _iter_combinations(study: Study, overrides: Overrides) -> Iterator[dict[str, Assignment]]:
-    """One choice of each factor, laid over the base, for every combination; the first factor changes slowest."""
-    base = {dial.name: dial for dial in study.base}
+    """The assignments of every combination of factor levels over the base; the first factor varies slowest."""
+    base = {assignment.name: assignment for assignment in study.base}
     n = len(study.factors)
-    for choices in product(*study.factors, *overrides.factors):
-        dials = _apply_assignments(base, choices[:n])
+    for levels in product(*study.factors, *overrides.factors):
+        assignments = _apply_assignments(base, levels[:n])
         if overrides.scale is not None:
-            dials = _apply_assignments(dials, [_applicable_assignments(study.scales[overrides.scale], dials)])
-        yield _apply_assignments(dials, choices[n:])
+            scale = _applicable_assignments(study.scales[overrides.scale], assignments)
+            assignments = _apply_assignments(assignments, [scale])
+        yield _apply_assignments(assignments, levels[n:])
 
 
 def _applicable_assignments(scale: Assignments, assignments: Mapping[str, Assignment]) -> Assignments:
-    """The dials of a scale that the kinds at hand have; one scale serves all models of a study."""
-    known = _setting_names(_value_or_default("task.kind", assignments), _value_or_default("model.kind", assignments))
-    return tuple(dial for dial in scale if dial.name in known)
+    """The settings of a scale that this task and model kind have: one scale serves all models of a study."""
+    known = setting_fields(_value_or_default("task.kind", assignments), _value_or_default("model.kind", assignments))
+    return tuple(assignment for assignment in scale if assignment.name in known)
 
 
 def _apply_assignments(base: Mapping[str, Assignment], layers: Iterable[Assignments]) -> dict[str, Assignment]:
-    """The choices over what is below; a budget such as epochs takes the place of another one."""
-    above = {dial.name: dial for choice in layers for dial in choice}
-    replaced = TRAINING_BUDGETS if any(name in above for name in TRAINING_BUDGETS) else ()
-    return {name: dial for name, dial in base.items() if name not in replaced} | above
+    """The base overridden by the layers; a training budget such as epochs replaces any other budget."""
+    new = {assignment.name: assignment for layer in layers for assignment in layer}
+    replaced = TRAINING_BUDGETS if any(name in new for name in TRAINING_BUDGETS) else ()
+    return {name: assignment for name, assignment in base.items() if name not in replaced} | new
 
 
 def _find_inactive(assignments: Mapping[str, Assignment]) -> Iterator[tuple[str, tuple[str, Value]]]:
-    """Each dial without effect, with the dial and value that make it so."""
-    known = _setting_names(_value_or_default("task.kind", assignments), _value_or_default("model.kind", assignments))
+    """Each inactive setting, with the setting and value that make it inactive."""
+    fields = setting_fields(_value_or_default("task.kind", assignments), _value_or_default("model.kind", assignments))
     for name in assignments:
-        if name not in known:
+        if name not in fields:
             kind = f"{name.partition('.')[0]}.kind"
             yield name, (kind, _value_or_default(kind, assignments))
-        elif name in ACTIVE_WHEN:
-            cause, is_used = ACTIVE_WHEN[name]
-            if cause in known and not is_used(value := _value_or_default(cause, assignments)):
-                yield name, (cause, value)
-
-
-def has_effect(name: str, settings: Settings) -> bool:
-    """Whether a run of these settings has this dial and does something with it."""
-    known = _setting_names(settings.task.kind, settings.model.kind)
-    if name not in known:
-        return False
-    if name == "train.steps":
-        return settings.train.epochs is settings.train.max_tokens is settings.train.seconds is None
-    if name not in ACTIVE_WHEN or ACTIVE_WHEN[name][0] not in known:
-        return True
-    cause, is_used = ACTIVE_WHEN[name]
-    part, _, last = cause.partition(".")
-    return is_used(getattr(getattr(settings, part), last))
-
-
-@cache
-def _setting_names(task_kind: str, model_kind: str) -> frozenset[str]:
-    return frozenset(setting_fields(task_kind, model_kind))
+        elif name not in TRAINING_BUDGETS:  # two budgets at once are a conflict, which says more than a warning
+            for condition in traits_of(fields[name]).active_when:
+                cause = condition.setting
+                if cause in fields and not condition.holds(value := _value_or_default(cause, assignments)):
+                    yield name, (cause, value)
+                    break
 
 
 def _value_or_default(name: str, assignments: Mapping[str, Assignment]) -> Value:
-    """The dial's value, or its default in the kind of task and model at hand."""
+    """The assigned value, or the default for this kind of task and model."""
     if name in assignments:
         return assignments[name].value
     if name.endswith(".kind"):
@@ -153,17 +138,16 @@ def _value_or_default(name: str, assignments: Mapping[str, Assignment]) -> Value
 def _build_settings(
     assignments: Mapping[str, Assignment], inactive: Mapping[str, object], problems: Problems
 ) -> Settings | None:
-    """The settings, with dials without effect at their defaults so that equal runs fall together."""
-    kept = {name: dial for name, dial in assignments.items() if name not in inactive}
+    """The settings, inactive ones at their defaults so that equivalent configs are equal."""
+    active = {name: assignment for name, assignment in assignments.items() if name not in inactive}
     try:
-        return Settings.from_flat({name: dial.value for name, dial in kept.items()})
-    except ValidationError as error:  # a value that one kind accepts and another does not
-        for wrong in error.errors():
-            name = f"{wrong['loc'][0]}.{wrong['loc'][-1]}"
-            dial = kept.get(name) or next(iter(kept.values()))
-            problems.add(
-                dial.where, f"{dial.name} = {preview_toml(dial.value)}: expected {describe_accepted_values(dial.name)}"
-            )
+        return Settings.from_flat({name: assignment.value for name, assignment in active.items()})
+    except ValidationError as error:  # a value that another kind of task or model accepts
+        for detail in error.errors():
+            name = f"{detail['loc'][0]}.{detail['loc'][-1]}"
+            blamed = active.get(name) or next(iter(active.values()))
+            expected = describe_accepted_values(blamed.name)
+            problems.add(blamed.where, f"{blamed.name} = {preview_toml(blamed.value)}: expected {expected}")
         return None
 
 
@@ -178,7 +162,7 @@ def _report_conflicts(
 
 
 def _involved_settings(blamed: str, why: str) -> list[str]:
-    """The dials that may be at fault, the blamed one first, then those named, then the others that size the task."""
+    """Settings that may cause a conflict: the blamed one, those named in it, then the rest of the task's."""
     named = [blamed, *_SETTING_NAME_PATTERN.findall(why)]
     if blamed.startswith("task."):
         named += [name for name in all_settings() if name.startswith("task.")]
@@ -186,21 +170,21 @@ def _involved_settings(blamed: str, why: str) -> list[str]:
 
 
 def find_axes(configs: Iterable[Settings], order: Iterable[str] = ()) -> tuple[str, ...]:
-    """The dials that differ among the points that have them, those in `order` first."""
+    """The settings that vary among the configs that use them, those in `order` first."""
     values: dict[str, set[Value]] = {name: set() for name in (*order, *all_settings())}
     for settings in configs:
         for name, value in settings.flat().items():
-            if has_effect(name, settings):
+            if settings.is_active(name):
                 values[name].add(value)
     return tuple(name for name, found in values.items() if len(found) > 1)
 
 
 def extract_config(settings: Settings, axes: Iterable[str]) -> dict[str, Value]:
-    """The values of the axes for a run, without those that mean nothing to its kind."""
-    dials = settings.flat()
-    return {name: dials[name] for name in axes if has_effect(name, settings)}
+    """The values of the axes for a run, without those that have no effect on it."""
+    values = settings.flat()
+    return {name: values[name] for name in axes if settings.is_active(name)}
 
 
-def ordered_setting_names(choices: Iterable[Assignments]) -> tuple[str, ...]:
-    """The dials of some choices, as first written."""
-    return tuple(dict.fromkeys(dial.name for choice in choices for dial in choice))
+def ordered_setting_names(levels: Iterable[Assignments]) -> tuple[str, ...]:
+    """The names of all assigned settings, in order of first use."""
+    return tuple(dict.fromkeys(assignment.name for level in levels for assignment in level))

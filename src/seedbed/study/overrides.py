@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from seedbed.settings import Settings, Value, all_settings
+from seedbed.settings import Settings, Value, all_settings, matches_value
 from seedbed.study.definition import Factor, Problems, check_setting, parse_seeds
 from seedbed.study.toml_format import format_toml_value, truncate_text
 from seedbed.study.toml_scanner import LimitExceeded, check_toml_limits
@@ -121,12 +121,5 @@ def matches_overrides(settings: Settings, seed: int, overrides: Overrides) -> bo
     """Whether a run has, for each override, one of its values."""
     if overrides.seeds is not None and seed not in overrides.seeds:
         return False
-    values = settings.flat()
     wanted = [[assignment for (assignment,) in factor] for factor in overrides.factors]
-    return all(any(_equals(values.get(one.name), one.value) for one in accepted) for accepted in wanted)
-
-
-def _equals(found: Value, wanted: Value) -> bool:
-    """Equal, where a list means a tuple and `orders=2` means `orders=[2]`."""
-    wanted = tuple(wanted) if isinstance(wanted, list) else wanted
-    return bool(found == wanted or found == (wanted,))
+    return all(any(matches_value(settings.get(one.name), one.value) for one in accepted) for accepted in wanted)

@@ -1,8 +1,8 @@
-"""Runs → packs: which runs can train together as one program, and how many fit; no torch.
+"""Groups runs into packs: which runs can train together as one program, and how many fit; no torch.
 
-    packs = pack_runs(plan.runs, Room(max_bytes=2 * 10**9, max_runs=64, min_packs=2))
+    packs = pack_runs(plan.runs, Capacity(max_bytes=2 * 10**9, max_runs=64, min_packs=2))
 
-Runs share a pack when their shapes and their program are equal; dials that are numbers per run may differ.
+Runs share a pack if their tensor shapes and their program are equal; per-run settings (lr, dropout, ...) may differ.
 """
 
 from __future__ import annotations
@@ -15,56 +15,43 @@ from typing import Final, TypeAlias
 
 from seedbed.models.model_size import effective_batch_size, estimate_training_bytes
 from seedbed.records import Pack, Run
-from seedbed.settings import ArithmeticSettings, Settings, Value
+from seedbed.settings import ArithmeticSettings, Settings, Value, setting_traits
 
 RunGroup: TypeAlias = tuple[Run, ...]
 ShapeKey: TypeAlias = tuple[Value, ...]
 
-# Dials that become tensors over runs, or only decide what a run starts from. The batch size and the training fraction
-# are here too: the smaller batch is padded with samples of weight 0, as far as MIN_USE allows.
-# fmt: off
-PER_RUN_SETTINGS: Final = frozenset({
-    "task.train_fraction", "task.operator",
-    "model.dropout", "model.embedding_dropout", "model.attention_dropout", "model.mlp_dropout",
-    "model.residual_dropout", "model.classifier_dropout", "model.init", "model.init_scale", "model.gate_init",
-    "train.batch_size", "train.lr", "train.weight_decay", "train.momentum", "train.betas", "train.eps", "train.clip",
-    "train.schedule", "train.warmup", "train.lr_floor", "train.lr_every", "train.lr_factor",
-    "train.patience", "train.threshold", "train.plateau_metric",
-})
-# fmt: on
-MIN_BATCH_USE: Final = 0.7  # the least share of a pack's padded batches that must be real samples
+MIN_BATCH_USE: Final = 0.7  # minimum fraction of real samples in a pack's padded batches
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a machine offers: memory and slots of one pack, and how many packs keep it busy."""
+    """Limits of a machine: memory and runs of one pack, and the number of packs that keep it busy."""
 
     max_bytes: int
     max_runs: int
     min_packs: int
-    measured_max_runs: Mapping[ShapeKey, int] = field(
-        default_factory=dict
-    )  # slots that pay, of shapes where that was measured
+    # Largest pack worth its memory, for shapes whose throughput was measured
+    measured_max_runs: Mapping[ShapeKey, int] = field(default_factory=dict)
 
 
 def pack_runs(runs: Sequence[Run], capacity: Capacity) -> list[Pack]:
-    """Packs that fit the room, in the order of their first runs' shapes; a run too large for it is a pack alone."""
-    groups = [group for alike in _group_by_shape(runs) for group in _split_to_fit(alike, capacity)]
+    """Packs that fit the capacity, in order of first appearance of their shape; an oversized run gets its own pack."""
+    groups = [group for same_shape in _group_by_shape(runs) for group in _split_to_fit(same_shape, capacity)]
     counts = _count_parts(groups, capacity.min_packs)
     parts = [part for group, n in zip(groups, counts, strict=True) for part in _split_evenly(group, n)]
-    return [_make_pack(useful) for part in parts for useful in _split_by_batch_use(part)]
+    return [_make_pack(group) for part in parts for group in _split_by_batch_use(part)]
 
 
 def shape_key(settings: Settings) -> ShapeKey:
-    """What runs of one pack have in common: every dial that is not per run, and the number of equations.
+    """Key that runs must share to be packed: every setting that is not per run, and the number of equations.
 
-    The operator is per run, but `/` has fewer equations than the others, so it keeps to itself. A text follows from its
-    dials.
+    The operator is per run, but `/` has fewer equations than the others and so needs packs of its own. The shapes of a
+    text task follow from its settings.
     """
-    dials = tuple((name, value) for name, value in settings.flat().items() if name not in PER_RUN_SETTINGS)
+    shared = tuple((name, value) for name, value in settings.flat().items() if not setting_traits(name).per_run)
     if not isinstance(settings.task, ArithmeticSettings):
-        return dials
-    return (*dials, *(settings.task.n_equations(order) for order in settings.task.orders))
+        return shared
+    return (*shared, *(settings.task.n_equations(order) for order in settings.task.orders))
 
 
 def _group_by_shape(runs: Sequence[Run]) -> list[RunGroup]:
@@ -75,7 +62,7 @@ def _group_by_shape(runs: Sequence[Run]) -> list[RunGroup]:
 
 
 def _split_to_fit(runs: RunGroup, capacity: Capacity) -> Iterator[RunGroup]:
-    """Groups that are small enough and waste little; a part of a group may waste what the whole did not."""
+    """Groups that fit and waste little; checked recursively, since a part can waste more than the whole."""
     for group in _split_by_batch_use(runs):
         n_fit = _max_runs_per_pack(group, capacity)
         if len(group) <= n_fit:
@@ -86,24 +73,24 @@ def _split_to_fit(runs: RunGroup, capacity: Capacity) -> Iterator[RunGroup]:
 
 
 def _split_by_batch_use(runs: RunGroup) -> list[RunGroup]:
-    """Groups whose batches, padded to their largest, are real samples to at least MIN_USE; the order is kept.
+    """Groups whose batches, padded to their largest, hold at least MIN_BATCH_USE real samples; keeps the order.
 
-    Taking sizes from the largest down, the share of real samples only falls, so each group can be closed greedily.
+    With sizes in descending order the fraction of real samples only falls, so each group can be closed greedily.
     """
     sizes = [effective_batch_size(run.settings, run.dataset_info) for run in runs]
     groups: list[list[int]] = []
     total = 0
-    for place in sorted(range(len(runs)), key=lambda place: -sizes[place]):
-        total += sizes[place]
+    for index in sorted(range(len(runs)), key=lambda index: -sizes[index]):
+        total += sizes[index]
         if not groups or total < MIN_BATCH_USE * (len(groups[-1]) + 1) * sizes[groups[-1][0]]:
             groups.append([])
-            total = sizes[place]
-        groups[-1].append(place)
-    return [tuple(runs[place] for place in sorted(group)) for group in groups]
+            total = sizes[index]
+        groups[-1].append(index)
+    return [tuple(runs[index] for index in sorted(group)) for group in groups]
 
 
 def _max_runs_per_pack(group: RunGroup, capacity: Capacity) -> int:
-    """Runs of such a group that may share a pack: one where it must be alone, those that pay, or those that fit."""
+    """Limit for this group: 1 if exclusive, else the measured best size of its shape, else what fits in memory."""
     settings = group[0].settings
     if settings.train.exclusive:
         return 1
@@ -112,26 +99,26 @@ def _max_runs_per_pack(group: RunGroup, capacity: Capacity) -> int:
 
 
 def _count_parts(groups: Sequence[RunGroup], min_packs: int) -> list[int]:
-    """Into how many parts each group goes, so that there are enough packs: always the heaviest part is halved."""
+    """Number of parts for each group, so that there are at least min_packs: always splits the heaviest part."""
     counts = [1] * len(groups)
     weights = [len(group) * _bytes_per_run(group) for group in groups]
     while sum(counts) < min_packs:
-        splittable = [place for place, group in enumerate(groups) if counts[place] < len(group)]
+        splittable = [index for index, group in enumerate(groups) if counts[index] < len(group)]
         if not splittable:
             break
-        counts[max(splittable, key=lambda place: weights[place] / counts[place])] += 1
+        counts[max(splittable, key=lambda index: weights[index] / counts[index])] += 1
     return counts
 
 
 def _split_evenly(runs: RunGroup, n_parts: int) -> list[RunGroup]:
-    """Consecutive parts whose sizes differ by one at most, the larger first."""
+    """Consecutive parts whose sizes differ by at most one, larger ones first."""
     size, n_larger = divmod(len(runs), n_parts)
     ends = [(part + 1) * size + min(part + 1, n_larger) for part in range(n_parts)]
     return [runs[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _bytes_per_run(runs: RunGroup) -> int:
-    """Memory of each run of a group, all padded to the largest batch."""
+    """Training memory per run of a group: that of its largest run, since all are padded to the largest batch."""
     return max(estimate_training_bytes(run.settings, run.dataset_info) for run in runs)
 
 
