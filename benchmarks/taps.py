@@ -40,7 +40,7 @@ def seconds_of_calls(model: torch.nn.Module, repeats: int = 200) -> float:
 def seconds(model: torch.nn.Module, tokens: torch.Tensor, taps: Hooks) -> float:
     start = time.perf_counter()
     with torch.inference_mode():
-        model(tokens, taps=taps)
+        model(tokens, hooks=taps)
     return time.perf_counter() - start
 
 

@@ -12,23 +12,23 @@ from seedbed.models.build import build_model, build_pack
 from seedbed.models.hooks import Hooks
 from seedbed.models.model_size import count_parameters
 from seedbed.settings import Settings
-from tests.equivalence.plain import PlainGPT
+from tests.equivalence.reference_gpt import PlainGPT
 
 V, T = 18, 6  # p = 13
 SMALL = {"task.p": 13, "model.layers": 2, "model.dim": 12}
 
 
-def pack(dials, seeds=(3, 5, 8), noise=0.1):
+def pack(overrides, seeds=(3, 5, 8), noise=0.1):
     """Three runs in float64, moved off their initial weights so that zeros and ones cannot hide a mistake."""
-    settings = [Settings.from_flat(dials)] * len(seeds)
-    model, bank = build_pack(settings, seeds, torch.zeros(1, dtype=torch.int64), torch.float64)
+    settings = [Settings.from_flat(overrides)] * len(seeds)
+    model, parameters = build_pack(settings, seeds, torch.zeros(1, dtype=torch.int64), torch.float64)
     torch.manual_seed(0)
-    bank.weights += noise * torch.randn_like(bank.weights)
-    return settings[0], model, bank
+    parameters.weights += noise * torch.randn_like(parameters.weights)
+    return settings[0], model, parameters
 
 
-def tensors(bank, slot):
-    return {name: torch.from_numpy(array) for name, array in bank.arrays(slot).items()}
+def tensors(parameters, slot):
+    return {name: torch.from_numpy(array) for name, array in parameters.get_arrays(slot).items()}
 
 
 GPT_KINDS = [
@@ -44,14 +44,14 @@ GPT_KINDS = [
 ]
 
 
-@pytest.mark.parametrize("dials", GPT_KINDS)
-def test_gpt_equals_a_plain_one(dials):
-    settings, model, bank = pack(SMALL | dials)
+@pytest.mark.parametrize("overrides", GPT_KINDS)
+def test_gpt_equals_a_plain_one(overrides):
+    settings, model, parameters = pack(SMALL | overrides)
     tokens = torch.randint(V, (3, 4, T))
     logits = model(tokens)
     for slot in range(3):
         plain = PlainGPT(settings.model, V, T).double()
-        plain.load(tensors(bank, slot))
+        plain.load(tensors(parameters, slot))
         torch.testing.assert_close(logits[slot], plain(tokens[slot]), rtol=1e-12, atol=1e-12)
 
 
@@ -60,23 +60,23 @@ def test_gpt_equals_a_plain_one(dials):
 def test_short_and_long_attention_agree_with_a_plain_one(length, positions):
     """Up to 16 positions multiply-and-sum is used, beyond it torch's fused kernel."""
     settings = Settings.from_flat(SMALL | {"model.positions": positions, "model.heads": 3})
-    model, bank = build_pack([settings] * 2, [1, 2], torch.zeros(1, dtype=torch.int64), torch.float64)
+    model, parameters = build_pack([settings] * 2, [1, 2], torch.zeros(1, dtype=torch.int64), torch.float64)
     tokens = torch.randint(V, (2, 3, length))
     for slot in range(2):
         plain = PlainGPT(settings.model, V, length).double()
-        plain.load(tensors(bank, slot))
+        plain.load(tensors(parameters, slot))
         torch.testing.assert_close(model(tokens)[slot], plain(tokens[slot]), rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("biases", [0, 1, 2])
 def test_lstm_equals_torchs_lstm(biases):
-    _, model, bank = pack(
+    _, model, parameters = pack(
         SMALL | {"model.kind": "lstm", "model.hidden": 7, "model.gate_biases": biases, "model.layers": 3}
     )
     tokens = torch.randint(V, (3, 4, T))
     logits = model(tokens)
     for slot in range(3):
-        ours = tensors(bank, slot)
+        ours = tensors(parameters, slot)
         theirs = nn.LSTM(12, 7, 3, bias=biases > 0, batch_first=True, dtype=torch.float64)
         for i in range(3):
             getattr(theirs, f"weight_ih_l{i}").data = ours[f"cells.{i}.input.weight"]
@@ -97,9 +97,9 @@ ALL_KINDS = [SMALL | kind for kind in GPT_KINDS] + [
 ]
 
 
-@pytest.mark.parametrize("dials", ALL_KINDS)
-def test_wanted_positions_alone_give_the_same_logits(dials):
-    _, model, _ = pack(dials)
+@pytest.mark.parametrize("overrides", ALL_KINDS)
+def test_wanted_positions_alone_give_the_same_logits(overrides):
+    _, model, _ = pack(overrides)
     tokens = torch.randint(V, (3, 4, T))
     whole = model(tokens)
     torch.testing.assert_close(model(tokens, slice(-2, None)), whole[:, :, -2:], rtol=1e-12, atol=1e-12)
@@ -108,50 +108,50 @@ def test_wanted_positions_alone_give_the_same_logits(dials):
     torch.testing.assert_close(model(tokens, at), picked, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("dials", ALL_KINDS)
-def test_the_future_never_changes_a_logit(dials):
-    _, model, _ = pack(dials)
+@pytest.mark.parametrize("overrides", ALL_KINDS)
+def test_the_future_never_changes_a_logit(overrides):
+    _, model, _ = pack(overrides)
     tokens = torch.randint(V, (3, 4, T))
     changed = tokens.clone()
     changed[..., 4:] = (changed[..., 4:] + 1) % V
     assert torch.equal(model(tokens)[:, :, :4], model(changed)[:, :, :4])
 
 
-@pytest.mark.parametrize("dials", ALL_KINDS)
-def test_no_run_reaches_into_another(dials):
+@pytest.mark.parametrize("overrides", ALL_KINDS)
+def test_no_run_reaches_into_another(overrides):
     """d loss_i / d w_j is exactly 0 for i ≠ j, for every parameter."""
-    _, model, bank = pack(dials)
+    _, model, parameters = pack(overrides)
     tokens = torch.randint(V, (3, 4, T))
     for run in range(3):
-        bank.compute_gradients(model(tokens)[run].logsumexp(-1).sum())
+        parameters.compute_gradients(model(tokens)[run].logsumexp(-1).sum())
         for other in range(3):
-            reached = bank.gradients[other].abs().sum()
+            reached = parameters.gradients[other].abs().sum()
             assert (reached > 0) if other == run else (reached == 0)
 
 
 def test_gradients_are_put_together_in_one_pass_as_one_by_one():
     """With a matrix of 12 × 13 and biases of 12, so that there are gaps between parameters."""
-    _, model, bank = pack(SMALL)
+    _, model, parameters = pack(SMALL)
     loss = model(torch.randint(V, (3, 4, T))).logsumexp(-1).sum()
-    found = torch.autograd.grad(loss, bank.parameters, retain_graph=True)
-    apart = bank.compute_gradients(loss).clone()
+    found = torch.autograd.grad(loss, parameters.parameters, retain_graph=True)
+    apart = parameters.compute_gradients(loss).clone()
     assert apart.count_nonzero() < apart.numel()
-    bank.gradients.fill_(torch.nan)
-    assert torch.equal(bank.concatenate_gradients(found), apart)
+    parameters.gradients.fill_(torch.nan)
+    assert torch.equal(parameters.concatenate_gradients(found), apart)
 
 
-@pytest.mark.parametrize("dials", ALL_KINDS)
-def test_reading_taps_changes_nothing_and_patterns_sum_to_one(dials):
-    _, model, _ = pack(dials)
+@pytest.mark.parametrize("overrides", ALL_KINDS)
+def test_reading_taps_changes_nothing_and_patterns_sum_to_one(overrides):
+    _, model, _ = pack(overrides)
     tokens = torch.randint(V, (3, 4, T))
-    taps = Hooks("*")
-    torch.testing.assert_close(model(tokens, taps=taps), model(tokens), rtol=1e-12, atol=1e-12)
-    assert torch.equal(taps.activations["logits"], model(tokens, taps=Hooks("*")))
-    if "model.kind" in dials:
-        assert taps.activations["lstm.1.cell"].shape == (3, 4, T, 12)
+    hooks = Hooks("*")
+    torch.testing.assert_close(model(tokens, hooks=hooks), model(tokens), rtol=1e-12, atol=1e-12)
+    assert torch.equal(hooks.activations["logits"], model(tokens, hooks=Hooks("*")))
+    if "model.kind" in overrides:
+        assert hooks.activations["lstm.1.cell"].shape == (3, 4, T, 12)
     else:
-        heads = dials.get("model.heads", 4)
-        pattern = taps.activations["blocks.0.attention.pattern"]
+        heads = overrides.get("model.heads", 4)
+        pattern = hooks.activations["blocks.0.attention.pattern"]
         assert pattern.shape == (3, 4, heads, T, T)
         torch.testing.assert_close(pattern.sum(-1), torch.ones_like(pattern[..., 0]))
         assert (pattern.triu(1) == 0).all()
@@ -169,9 +169,9 @@ def test_closed_forms_count_what_the_modules_hold():
             ("model.layers", (1, 3)), ("model.tied", (False,)),
         ],
     }  # fmt: skip
-    for kind, dials in switches.items():
-        names = [name for name, _ in dials]
-        for values in itertools.product(*(choices for _, choices in dials)):
+    for kind, overrides in switches.items():
+        names = [name for name, _ in overrides]
+        for values in itertools.product(*(choices for _, choices in overrides)):
             settings = Settings.from_flat(
                 {"task.p": 13, "model.kind": kind, "model.dim": 8} | dict(zip(names, values, strict=True))
             )

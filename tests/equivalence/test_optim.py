@@ -1,4 +1,4 @@
-"""Each update rule, clipping and schedule against torch's own, every run with its own dials, in float64."""
+"""Each update rule, clipping and schedule against torch's own, every run with its own overrides, in float64."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def test_every_run_moves_as_torchs_optimizer_with_its_dials(optimizer):
     torch.manual_seed(1)
     weights = torch.randn(3, 11, dtype=torch.float64)
     alone = [row.clone().requires_grad_() for row in weights]
-    dials = trains(optimizer)
-    ours, references = Optimizer(dials, weights), [theirs(t, p) for t, p in zip(dials, alone, strict=True)]
+    overrides = trains(optimizer)
+    ours, references = Optimizer(overrides, weights), [theirs(t, p) for t, p in zip(overrides, alone, strict=True)]
     for _ in range(20):
         gradients = 5 * torch.randn(3, 11, dtype=torch.float64)
-        for row, parameter, reference, train in zip(gradients, alone, references, dials, strict=True):
+        for row, parameter, reference, train in zip(gradients, alone, references, overrides, strict=True):
             parameter.grad = row.clone()
             if train.clip:
                 torch.nn.utils.clip_grad_norm_([parameter], train.clip)
@@ -70,9 +70,9 @@ def test_clipping_shortens_what_is_too_long_and_leaves_the_rest():
     assert (gradients * scales).norm(dim=1).tolist() == pytest.approx([1.0, 0.5, 50.0], rel=1e-5)
 
 
-def factors(n_steps: int, **dials: object) -> list[float]:
+def factors(n_steps: int, **overrides: object) -> list[float]:
     """Our factors next to those of a constant run, to show that kinds share a pack."""
-    schedule = Schedule([TrainSettings(**dials), TrainSettings()], torch.tensor([n_steps, n_steps]))  # type: ignore[arg-type]
+    schedule = Schedule([TrainSettings(**overrides), TrainSettings()], torch.tensor([n_steps, n_steps]))  # type: ignore[arg-type]
     rows = [schedule.lr_factors(torch.tensor([t])).tolist() for t in range(n_steps)]
     assert {constant for _, constant in rows} == {1.0}
     return [ours for ours, _ in rows]
@@ -92,7 +92,7 @@ S = torch.optim.lr_scheduler
 
 
 @pytest.mark.parametrize(
-    ("dials", "make"),
+    ("overrides", "make"),
     [
         ({"schedule": "linear", "lr_floor": 0.2}, lambda o: S.LinearLR(o, 1.0, 0.2, total_iters=37)),
         ({"schedule": "cosine", "lr_floor": 0.1}, lambda o: S.CosineAnnealingLR(o, 37, eta_min=0.1)),
@@ -104,17 +104,17 @@ S = torch.optim.lr_scheduler
         ),
     ],
 )
-def test_schedules_equal_torchs(dials, make):
-    assert factors(37, **dials) == pytest.approx(torchs(make, 37), rel=1e-12)
+def test_schedules_equal_torchs(overrides, make):
+    assert factors(37, **overrides) == pytest.approx(torchs(make, 37), rel=1e-12)
 
 
 def test_plateau_equals_torchs_with_each_runs_own_patience():
-    dials = [TrainSettings(schedule="plateau", patience=n, threshold=0.1, lr_factor=0.5) for n in (0, 2)] + [
+    overrides = [TrainSettings(schedule="plateau", patience=n, threshold=0.1, lr_factor=0.5) for n in (0, 2)] + [
         TrainSettings()
     ]
-    ours = Schedule(dials, torch.tensor([50, 50, 50]))
+    ours = Schedule(overrides, torch.tensor([50, 50, 50]))
     references = []
-    for train in dials[:2]:
+    for train in overrides[:2]:
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
         references.append(
             (optimizer, S.ReduceLROnPlateau(optimizer, factor=0.5, patience=train.patience, threshold=0.1))

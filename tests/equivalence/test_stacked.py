@@ -11,7 +11,7 @@ from seedbed.training.evaluate import compute_metrics
 from seedbed.training.trainer import Trainer
 
 SMALL = {"task.p": 7, "model.dim": 8, "model.heads": 2, "train.batch_size": 10, "model.dropout": 0.3}
-VARIED = [  # dials that differ inside one pack
+VARIED = [  # overrides that differ inside one pack
     {"train.lr": 0.01, "task.operator": "-"},
     {"train.lr": 0.003, "train.weight_decay": 0.1, "train.clip": 0.5, "task.train_fraction": 0.7},
     {"train.lr": 0.02, "train.schedule": "cosine", "train.warmup": 5, "model.init_scale": 0.5, "train.batch_size": 13},
@@ -42,8 +42,8 @@ def settings(family, optimizer="adamw"):
     ]
 
 
-def applies(dial, family):
-    return dial != "model.heads" or family["model.kind"] == "gpt"
+def applies(name, family):
+    return name != "model.heads" or family["model.kind"] == "gpt"
 
 
 def train(runs, seeds, n_steps, dtype=torch.float64, meddle=None):
@@ -74,8 +74,8 @@ def test_stacked_runs_match_runs_alone(family, optimizer):
 def decided_weights(trainer, slot):
     """One run's weights but for key biases: softmax cancels them, so their gradient is pure rounding, which Adam scales
     up to full size; no logit depends on them."""
-    state = {name: held.detach().numpy() for name, held in trainer.state().items()}
-    weights = {name: torch.from_numpy(array) for name, array in trainer.kept([slot], state)[slot].items()}
+    state = {name: tensor.detach().numpy() for name, tensor in trainer.state().items()}
+    weights = {name: torch.from_numpy(array) for name, array in trainer.weights_by_slot([slot], state)[slot].items()}
     for name, values in weights.items():
         if name.endswith("qkv.bias"):
             values.unflatten(0, (3, -1))[1] = 0
@@ -142,7 +142,7 @@ def test_stacked_runs_that_read_match_runs_alone(readers, reader):
 def test_a_broken_reader_leaves_its_neighbours_byte_identical(readers, reader):
     runs, seeds = readers(reader), (0, 42, 42)
     healthy = train(runs, seeds, 8, torch.float32)
-    harmed = train(runs, seeds, 8, torch.float32, lambda trainer: trainer.bank.weights[1].fill_(torch.nan))
+    harmed = train(runs, seeds, 8, torch.float32, lambda trainer: trainer.parameters.weights[1].fill_(torch.nan))
     assert torch.equal(healthy.parameters.weights[[0, 2]], harmed.parameters.weights[[0, 2]])
     before, after = compute_metrics(healthy), compute_metrics(harmed)
     for name in before:
@@ -156,12 +156,12 @@ def test_the_comparison_sees_a_shared_gradient_norm():
 
     def leak(trainer):
         trainer.optimizer.clip = trainer.optimizer.clip * 0
-        inner = trainer.bank.take_gradients
+        inner = trainer.parameters.compute_gradients
 
         def take_and_clip(loss):
-            return inner(loss).div_(trainer.bank.gradients.norm().clamp(min=1.0))
+            return inner(loss).div_(trainer.parameters.gradients.norm().clamp(min=1.0))
 
-        trainer.bank.take_gradients = take_and_clip
+        trainer.parameters.compute_gradients = take_and_clip
 
     together, alone = train(runs, SEEDS, 20, meddle=leak), train(runs[:1], SEEDS[:1], 20)
     assert not torch.allclose(together.parameters.weights[0], alone.parameters.weights[0], rtol=1e-6)
@@ -169,7 +169,7 @@ def test_the_comparison_sees_a_shared_gradient_norm():
 
 def poison_weights(value):
     def meddle(trainer):
-        trainer.bank.weights[1, 3] = value
+        trainer.parameters.weights[1, 3] = value
 
     return meddle
 
@@ -216,7 +216,7 @@ def test_sharing_the_beginnings_of_equations_changes_no_number(kind, more):
 
     def unshare(trainer):
         tasks, sizes = [one.task for one in runs], [one.train.batch_size for one in runs]
-        assert trainer.batches.n_stem > 0
+        assert trainer.batches.prefix_length > 0
         trainer.batches = EquationBatches(tasks, (1, 2), sizes, trainer.step.device, share_prefixes=False)
 
     shared, whole = train(runs, (1, 2), 30), train(runs, (1, 2), 30, meddle=unshare)
@@ -243,7 +243,7 @@ def test_order_and_neighbours_change_no_draw():
 
 
 def test_equal_seeds_pair_across_points():
-    """Runs that differ in a dial only start from the same weights."""
+    """Runs that differ in a name only start from the same weights."""
     small, large = Settings.from_flat(SMALL), Settings.from_flat(SMALL | {"train.lr": 0.5, "train.weight_decay": 0.0})
     trainer = Trainer([small, large], [9, 9], "cpu", torch.float32)
     assert torch.equal(trainer.parameters.weights[0], trainer.parameters.weights[1])

@@ -24,17 +24,17 @@ GPT = {"task.kind": "text", "model.dim": 24, "model.heads": 4, "model.layers": 2
        "model.mlp_bias": True, "model.final_norm": True, "model.tied": True, "model.output_bias": False}  # fmt: skip
 
 
-def pack(dials, facts, seeds=(3, 5, 8), varied=None):
-    settings = [Settings.from_flat(dials | (varied[i] if varied else {})) for i in range(len(seeds))]
+def pack(overrides, dataset_info, seeds=(3, 5, 8), varied=None):
+    settings = [Settings.from_flat(overrides | (varied[i] if varied else {})) for i in range(len(seeds))]
     assert not settings[0].conflicts()
-    model, bank = build_pack(settings, seeds, torch.zeros(1, dtype=torch.int64), torch.float64, facts)
+    model, parameters = build_pack(settings, seeds, torch.zeros(1, dtype=torch.int64), torch.float64, dataset_info)
     torch.manual_seed(0)
-    bank.weights += 0.1 * torch.randn_like(bank.weights)
-    return model.eval(), bank
+    parameters.weights += 0.1 * torch.randn_like(parameters.weights)
+    return model.eval(), parameters
 
 
-def tensors(bank, slot):
-    return {name: torch.from_numpy(array) for name, array in bank.arrays(slot).items()}
+def tensors(parameters, slot):
+    return {name: torch.from_numpy(array) for name, array in parameters.get_arrays(slot).items()}
 
 
 # ---- encoder ----
@@ -43,13 +43,13 @@ def tensors(bank, slot):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_encoder_equals_torchs_encoder_layers_and_a_plain_classifier(norm, activation):
-    model, bank = pack(ENCODER | {"model.norm": norm, "model.activation": activation}, LABELS)
+    model, parameters = pack(ENCODER | {"model.norm": norm, "model.activation": activation}, LABELS)
     tokens = torch.randint(V, (3, 4, T))
     logits = model(tokens)
     assert logits.shape == (3, 4, 1, C)
     act = nn.functional.relu if activation == "relu" else nn.functional.gelu
     for slot in range(3):
-        ours = tensors(bank, slot)
+        ours = tensors(parameters, slot)
         x = ours["embed.weight"][tokens[slot]]
         for i in range(2):
             x = torch_layer(ours, i, act, norm == "pre")(x)
@@ -72,11 +72,11 @@ def torch_layer(ours, i, activation, norm_first):
 
 
 def test_alibi_is_symmetric_in_the_encoder_and_works_beyond_the_training_length():
-    model, bank = pack(ENCODER | {"model.positions": "alibi"}, LABELS)
+    model, parameters = pack(ENCODER | {"model.positions": "alibi"}, LABELS)
     tokens = torch.randint(V, (3, 2, 3 * T))
-    taps = Hooks("blocks.0.attention.pattern")
-    model(tokens, taps=taps)
-    ours = tensors(bank, 1)
+    hooks = Hooks("blocks.0.attention.pattern")
+    model(tokens, hooks=hooks)
+    ours = tensors(parameters, 1)
     x = torch.nn.functional.layer_norm(
         ours["embed.weight"][tokens[1]], (12,), ours["blocks.0.norm1.weight"], ours["blocks.0.norm1.bias"]
     )
@@ -85,8 +85,8 @@ def test_alibi_is_symmetric_in_the_encoder_and_works_beyond_the_training_length(
     for head, slope in enumerate([2**-4, 2**-8, 2**-2]):
         part = slice(4 * head, 4 * head + 4)
         expected = (q[..., part] @ k[..., part].mT / 2 - slope * apart).softmax(-1)
-        torch.testing.assert_close(taps.activations["blocks.0.attention.pattern"][1, :, head], expected, **CLOSE)
-    torch.testing.assert_close(model(tokens), model(tokens, taps=Hooks("*")), **CLOSE)
+        torch.testing.assert_close(hooks.activations["blocks.0.attention.pattern"][1, :, head], expected, **CLOSE)
+    torch.testing.assert_close(model(tokens), model(tokens, hooks=Hooks("*")), **CLOSE)
 
 
 def test_every_position_reaches_the_encoders_logits_padding_too():
@@ -125,15 +125,15 @@ def test_batch_norm_is_torchs_for_each_run_by_itself():
 
 def test_a_packs_statistics_are_named_and_have_one_row_a_run():
     model, _ = pack(ENCODER | {"model.batch_norm": True}, LABELS)
-    shapes = {name: tuple(held.shape) for name, held in running_stats(model).items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in running_stats(model).items()}
     assert shapes == {"classifier.norm.mean": (3, 5), "classifier.norm.variance": (3, 5)}
-    before = {name: held.clone() for name, held in running_stats(model).items()}
+    before = {name: tensor.clone() for name, tensor in running_stats(model).items()}
     model(torch.randint(V, (3, 4, T)))
     assert all(
-        torch.equal(before[name], held) for name, held in running_stats(model).items()
+        torch.equal(before[name], tensor) for name, tensor in running_stats(model).items()
     )  # evaluating learns nothing
     model.train()(torch.randint(V, (3, 4, T)))
-    assert not any(torch.equal(before[name], held) for name, held in running_stats(model).items())
+    assert not any(torch.equal(before[name], tensor) for name, tensor in running_stats(model).items())
 
 
 # ---- decoders against transformers ----
@@ -141,14 +141,14 @@ def test_a_packs_statistics_are_named_and_have_one_row_a_run():
 
 def test_decoder_equals_gpt2():
     transformers = pytest.importorskip("transformers")
-    model, bank = pack(GPT | {"model.positions": "learned"}, TEXT)
+    model, parameters = pack(GPT | {"model.positions": "learned"}, TEXT)
     config = transformers.GPT2Config(
         vocab_size=V, n_positions=T, n_embd=24, n_layer=2, n_head=4, activation_function="gelu",
         resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, attn_implementation="eager",
     )  # fmt: skip
     tokens = torch.randint(V, (3, 4, T))
     for slot in range(3):
-        ours = tensors(bank, slot)
+        ours = tensors(parameters, slot)
         theirs = transformers.GPT2LMHeadModel(config).double().eval()
         state = {"wte.weight": "embed.weight", "wpe.weight": "position_table.weight"}
         state |= {f"ln_f.{leaf}": f"final_norm.{leaf}" for leaf in ("weight", "bias")}
@@ -173,19 +173,19 @@ def test_decoder_with_alibi_equals_bloom_at_any_length(heads, monkeypatch):
     """BLOOM normalises its embeddings, approximates GELU and takes softmax in 32 bits; all three are taken out."""
     transformers = pytest.importorskip("transformers")
     monkeypatch.setattr(nn.functional, "softmax", lambda x, dim, dtype=None: x.softmax(dim))
-    model, bank = pack(GPT | {"model.positions": "alibi", "model.heads": heads}, TEXT)
+    model, parameters = pack(GPT | {"model.positions": "alibi", "model.heads": heads}, TEXT)
     config = transformers.BloomConfig(
         vocab_size=V, hidden_size=24, n_layer=2, n_head=heads, hidden_dropout=0, attention_dropout=0
     )
     tokens = torch.randint(V, (3, 4, 4 * T))
     for slot in range(3):
-        ours = tensors(bank, slot)
+        ours = tensors(parameters, slot)
         theirs = transformers.BloomForCausalLM(config).double().eval()
         theirs.transformer.word_embeddings_layernorm = nn.Identity()
         theirs.transformer.word_embeddings.weight.data = ours["embed.weight"]
         for i, layer in enumerate(theirs.transformer.h):
             layer.mlp.gelu_impl = nn.GELU()
-            fill_bloom(layer, {name.removeprefix(f"blocks.{i}."): held for name, held in ours.items()}, heads)
+            fill_bloom(layer, {name.removeprefix(f"blocks.{i}."): tensor for name, tensor in ours.items()}, heads)
         theirs.transformer.ln_f.weight.data = ours["final_norm.weight"]
         theirs.transformer.ln_f.bias.data = ours["final_norm.bias"]
         theirs.tie_weights()
@@ -210,11 +210,11 @@ def fill_bloom(layer, ours, heads):
 def test_what_is_remembered_stands_for_the_tokens_before(positions):
     model, _ = pack(GPT | {"model.positions": positions}, TEXT)
     tokens = torch.randint(V, (3, 4, T))
-    tail = model(tokens[..., 3:], past=model.remember(tokens[..., :3]))
+    tail = model(tokens[..., 3:], past=model.prefill(tokens[..., :3]))
     torch.testing.assert_close(tail, model(tokens)[:, :, 3:], **CLOSE)
     at = torch.randint(T - 3, (3, 4, 2))
     picked = tail.gather(2, at[..., None].expand(-1, -1, -1, V))
-    torch.testing.assert_close(model(tokens[..., 3:], at, past=model.remember(tokens[..., :3])), picked, **CLOSE)
+    torch.testing.assert_close(model(tokens[..., 3:], at, past=model.prefill(tokens[..., :3])), picked, **CLOSE)
 
 
 # ---- LSTM with a projection, and frozen tables ----
@@ -227,10 +227,10 @@ LSTM = {"task.kind": "text", "model.kind": "lstm", "model.dim": 6, "model.hidden
 def test_lstm_with_projection_equals_torchs_lstm_and_linear(frozen, tmp_path):
     table = np.random.RandomState(1).standard_normal((V, 6))
     np.savez(tmp_path / "table.npz", tokens=table)
-    model, bank = pack(LSTM | ({"model.embeddings": str(tmp_path / "table.npz")} if frozen else {}), TEXT)
+    model, parameters = pack(LSTM | ({"model.embeddings": str(tmp_path / "table.npz")} if frozen else {}), TEXT)
     tokens = torch.randint(V, (3, 4, T))
     for slot in range(3):
-        ours = tensors(bank, slot)
+        ours = tensors(parameters, slot)
         assert ("embed.weight" in ours) is not frozen
         embed = torch.from_numpy(table) if frozen else ours["embed.weight"]
         theirs = nn.LSTM(6, 7, 2, batch_first=True, dtype=torch.float64)
@@ -248,20 +248,20 @@ def test_lstm_with_projection_equals_torchs_lstm_and_linear(frozen, tmp_path):
 def test_frozen_tables_are_no_parameters_and_stay(tmp_path, output_bias):
     tables = {"tokens": np.random.randn(V, 24), "positions": np.random.randn(T + 2, 24)}
     np.savez(tmp_path / "tables.npz", **tables)
-    dials = GPT | {"model.positions": "learned", "model.output_bias": output_bias}
-    model, bank = pack(dials | {"model.embeddings": str(tmp_path / "tables.npz")}, TEXT)
-    assert not {"embed.weight", "position_table.weight"} & bank.shapes.keys()
-    learned, theirs = pack(dials, TEXT)
+    overrides = GPT | {"model.positions": "learned", "model.output_bias": output_bias}
+    model, parameters = pack(overrides | {"model.embeddings": str(tmp_path / "tables.npz")}, TEXT)
+    assert not {"embed.weight", "position_table.weight"} & parameters.shapes.keys()
+    learned, theirs = pack(overrides, TEXT)
     tokens = torch.randint(V, (3, 4, T))
     for slot in range(3):
-        arrays = bank.get_arrays(slot) | {
+        arrays = parameters.get_arrays(slot) | {
             "embed.weight": tables["tokens"],
             "position_table.weight": tables["positions"][:T],
         }
         theirs.load_arrays(slot, arrays)
     torch.testing.assert_close(model(tokens), learned(tokens), **CLOSE)
-    bank.compute_gradients(model(tokens).square().sum())
-    assert (bank.gradients != 0).any()
+    parameters.compute_gradients(model(tokens).square().sum())
+    assert (parameters.gradients != 0).any()
 
 
 # ---- runs by themselves ----
@@ -280,38 +280,38 @@ FAMILIES = [
 ]
 
 
-@pytest.mark.parametrize(("dials", "facts"), FAMILIES)
-def test_stacked_runs_match_runs_alone_with_dropout_and_statistics(dials, facts):
+@pytest.mark.parametrize(("overrides", "dataset_info"), FAMILIES)
+def test_stacked_runs_match_runs_alone_with_dropout_and_statistics(overrides, dataset_info):
     varied = [{}, {"model.init": "orthogonal"}, {"model.embedding_dropout": 0.0, "model.init": "xavier-normal"}]
     seeds, tokens = (3, 5, 3), torch.randint(V, (3, 4, T))
-    together, bank = pack(dials, facts, seeds, varied)
+    together, parameters = pack(overrides, dataset_info, seeds, varied)
     logits = together.train()(tokens)
-    bank.compute_gradients(logits.logsumexp(-1).sum())
+    parameters.compute_gradients(logits.logsumexp(-1).sum())
     for slot in range(3):
-        alone, own = pack(dials, facts, seeds[slot : slot + 1], varied[slot : slot + 1])
-        own.load_arrays(0, bank.get_arrays(slot))
+        alone, own = pack(overrides, dataset_info, seeds[slot : slot + 1], varied[slot : slot + 1])
+        own.load_arrays(0, parameters.get_arrays(slot))
         torch.testing.assert_close(alone.train()(tokens[slot : slot + 1])[0], logits[slot], **CLOSE)
         own.compute_gradients(alone(tokens[slot : slot + 1]).logsumexp(-1).sum())
-        if "model.batch_norm" not in dials:
-            torch.testing.assert_close(own.gradients[0], bank.gradients[slot], **CLOSE)
-        for name, held in running_stats(together).items():
-            assert not torch.equal(held[slot], held[(slot + 1) % 3]), name
+        if "model.batch_norm" not in overrides:
+            torch.testing.assert_close(own.gradients[0], parameters.gradients[slot], **CLOSE)
+        for name, tensor in running_stats(together).items():
+            assert not torch.equal(tensor[slot], tensor[(slot + 1) % 3]), name
 
 
-@pytest.mark.parametrize(("dials", "facts"), FAMILIES)
-def test_no_run_reaches_into_another(dials, facts):
-    model, bank = pack(dials, facts)
+@pytest.mark.parametrize(("overrides", "dataset_info"), FAMILIES)
+def test_no_run_reaches_into_another(overrides, dataset_info):
+    model, parameters = pack(overrides, dataset_info)
     tokens = torch.randint(V, (3, 4, T))
     for run in range(3):
-        bank.compute_gradients(model.train()(tokens)[run].logsumexp(-1).sum())
+        parameters.compute_gradients(model.train()(tokens)[run].logsumexp(-1).sum())
         for other in range(3):
-            reached = bank.gradients[other].abs().sum()
+            reached = parameters.gradients[other].abs().sum()
             assert (reached > 0) if other == run else (reached == 0)
 
 
 def test_attention_dropout_drops_its_share_of_the_weights_and_keeps_their_mean():
-    dials = GPT | {"model.positions": "none", "model.attention_dropout": 0.3, "model.layers": 1}
-    model, _ = pack(dials, TEXT)
+    overrides = GPT | {"model.positions": "none", "model.attention_dropout": 0.3, "model.layers": 1}
+    model, _ = pack(overrides, TEXT)
     tokens = torch.randint(V, (3, 50, 20))
     whole, dropped = model(tokens), model.train()(tokens)
     assert not torch.allclose(whole, dropped)

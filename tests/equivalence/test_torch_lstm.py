@@ -20,15 +20,15 @@ LOOKING = Hooks("no.such.place")  # whoever looks inside gets the cell written o
 def test_the_library_computes_what_is_written_out(dtype, biases, n_runs, with_past):
     torch.manual_seed(1)
     cell = LSTMCell(5, 7, biases)
-    bank = FlatParameters(cell, n_runs, torch.device("cpu"), dtype)
-    bank.weights.normal_(std=0.5)
+    parameters = FlatParameters(cell, n_runs, torch.device("cpu"), dtype)
+    parameters.weights.normal_(std=0.5)
     x = torch.randn(n_runs, 4, 6, 5, dtype=dtype, requires_grad=True)
     past = tuple(torch.randn(n_runs, 4, 7, dtype=dtype, requires_grad=True) for _ in "hc") if with_past else None
     assert should_use_torch_lstm(x)
     sources = [x, *cell.parameters(), *(past or ())]
     found = []
-    for taps in (NO_HOOKS, LOOKING):
-        states, (h, c) = cell(x, past, taps, "lstm.0")
+    for hooks in (NO_HOOKS, LOOKING):
+        states, (h, c) = cell(x, past, hooks, "lstm.0")
         told = states.cos().sum() + 2 * h.sin().sum() + 3 * c.sin().sum()
         found.append([states, h, c, *torch.autograd.grad(told, sources)])
     tolerance = {"rtol": 1e-11, "atol": 1e-11} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-5}
@@ -38,8 +38,8 @@ def test_the_library_computes_what_is_written_out(dtype, biases, n_runs, with_pa
 
 def test_a_run_in_a_pack_has_the_bits_it_has_alone():
     cell, alone = LSTMCell(5, 7, 1), LSTMCell(5, 7, 1)
-    bank, own = (FlatParameters(one, n, torch.device("cpu"), torch.float32) for one, n in ((cell, 3), (alone, 1)))
-    bank.weights.normal_()
-    own.weights.copy_(bank.weights[1:2])
+    parameters, own = (FlatParameters(one, n, torch.device("cpu"), torch.float32) for one, n in ((cell, 3), (alone, 1)))
+    parameters.weights.normal_()
+    own.weights.copy_(parameters.weights[1:2])
     x = torch.randn(3, 4, 6, 5)
     assert torch.equal(cell(x, None, NO_HOOKS, "")[0][1], alone(x[1:2], None, NO_HOOKS, "")[0][0])

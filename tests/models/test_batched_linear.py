@@ -35,25 +35,25 @@ def test_a_map_of_several_runs_has_gradients_of_its_gradients():
 
 @pytest.mark.parametrize("n_runs", [1, 3])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("dials", [GPT, ENCODER], ids=["gpt", "encoder"])
-def test_in_16_bits_the_stream_is_too(dials, norm, n_runs):
-    facts = DatasetInfo(
-        vocab_size=19, context_length=7, n_train=50, padding_id=0, n_classes=3 if dials is ENCODER else None
+@pytest.mark.parametrize("overrides", [GPT, ENCODER], ids=["gpt", "encoder"])
+def test_in_16_bits_the_stream_is_too(overrides, norm, n_runs):
+    dataset_info = DatasetInfo(
+        vocab_size=19, context_length=7, n_train=50, padding_id=0, n_classes=3 if overrides is ENCODER else None
     )
     shape = {"model.dim": 48, "model.heads": 4, "model.layers": 3, "model.norm": norm}
-    settings, step = [Settings.from_flat(dials | shape)] * n_runs, torch.zeros(1, dtype=torch.int64)
-    model, bank = build_pack(settings, range(n_runs), step, torch.float64, facts)
+    settings, step = [Settings.from_flat(overrides | shape)] * n_runs, torch.zeros(1, dtype=torch.int64)
+    model, parameters = build_pack(settings, range(n_runs), step, torch.float64, dataset_info)
     tokens = torch.randint(19, (n_runs, 4, 7), generator=torch.Generator().manual_seed(1))
     exact = model(tokens)
-    exact_gradients = bank.compute_gradients(exact.logsumexp(-1).sum()).clone()
+    exact_gradients = parameters.compute_gradients(exact.logsumexp(-1).sum()).clone()
 
-    model, bank = build_pack(settings, range(n_runs), step, torch.float32, facts)
-    taps = Hooks("embed", "blocks.*.mid", "blocks.*.out")
+    model, parameters = build_pack(settings, range(n_runs), step, torch.float32, dataset_info)
+    hooks = Hooks("embed", "blocks.*.mid", "blocks.*.out")
     with torch.autocast("cpu", torch.bfloat16):
-        logits = model(tokens, taps=taps)
-    gradients = bank.compute_gradients(logits.float().logsumexp(-1).sum())
+        logits = model(tokens, hooks=hooks)
+    gradients = parameters.compute_gradients(logits.float().logsumexp(-1).sum())
 
-    assert {value.dtype for value in taps.activations.values()} == {torch.bfloat16}
+    assert {value.dtype for value in hooks.activations.values()} == {torch.bfloat16}
     assert gradients.dtype == torch.float32
     assert off(logits, exact) < 2e-2  # the unit of bfloat16 is 2⁻⁸
     assert off(gradients, exact_gradients) < 5e-2

@@ -15,14 +15,14 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("at", [None, slice(-2, None), slice(1, 4, 2)], ids=str)
 def test_what_is_seen(at, n_past, monkeypatch):
     expected = causal_mask(at, 5, CPU, n_past)
-    monkeypatch.setattr(layers, "keeps_constants", lambda _: True)
+    monkeypatch.setattr(layers, "should_cache", lambda _: True)
     kept = causal_mask(at, 5, CPU, n_past)
     assert torch.equal(kept, expected)
     assert causal_mask(at, 5, CPU, n_past) is kept
 
 
 def test_what_a_text_asked_for_first_serves_training_too(monkeypatch):
-    monkeypatch.setattr(layers, "keeps_constants", lambda _: True)
+    monkeypatch.setattr(layers, "should_cache", lambda _: True)
     with torch.inference_mode():
         seen = causal_mask(slice(2, 7), 11, CPU)
     assert not seen.is_inference()
@@ -31,6 +31,6 @@ def test_what_a_text_asked_for_first_serves_training_too(monkeypatch):
 def test_what_is_picked(monkeypatch):
     index = torch.tensor([[3, 0], [1, 1]])
     expected = one_hot(index, 5, torch.float64)
-    monkeypatch.setattr(layers, "keeps_constants", lambda _: True)
+    monkeypatch.setattr(layers, "should_cache", lambda _: True)
     assert torch.equal(one_hot(index, 5, torch.float64), expected)
     assert expected.tolist()[0] == [[0, 0, 0, 1, 0], [1, 0, 0, 0, 0]]

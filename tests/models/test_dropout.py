@@ -44,8 +44,8 @@ def test_masks_follow_seed_stream_and_step_and_nothing_else():
 def test_entries_after_others_go_on_in_the_same_mask():
     drop, x = dropout(0.5, 0.5), torch.ones(2, 1001)
     whole = drop(x)
-    assert torch.equal(drop(x[:, 600:], n_before=600), whole[:, 600:])
-    assert torch.equal(drop(x[:, 600:], n_before=599), whole[:, 600:])  # from the next even one on
+    assert torch.equal(drop(x[:, 600:], offset=600), whole[:, 600:])
+    assert torch.equal(drop(x[:, 600:], offset=599), whole[:, 600:])  # from the next even one on
 
 
 @pytest.mark.parametrize("length", [5, 17, 24])

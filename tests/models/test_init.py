@@ -14,7 +14,7 @@ from seedbed.models.build import build_model
 from seedbed.models.init import initial_weights
 from seedbed.settings import DatasetInfo, Settings
 
-FACTS = DatasetInfo(vocab_size=70, context_length=9, n_train=1, n_classes=3, padding_id=0)
+DATASET_INFO = DatasetInfo(vocab_size=70, context_length=9, n_train=1, n_classes=3, padding_id=0)
 MATRICES = {
     "gpt": ["embed.weight", "blocks.0.attention.qkv.weight", "blocks.0.mlp.up.weight", "output.weight"],
     "lstm": ["embed.weight", "cells.0.input.weight", "cells.1.state.weight", "output.weight"],
@@ -28,11 +28,11 @@ MATRICES = {
 PARTS = {"qkv": 3, "input": 4, "state": 4}
 
 
-def start(kind: str, init: str, **dials: Any) -> dict[str, NDArray[np.float64]]:
+def start(kind: str, init: str, **overrides: Any) -> dict[str, NDArray[np.float64]]:
     task = "labels" if kind == "encoder" else "text"
-    chosen = {"task.kind": task, "model.kind": kind, "model.dim": 64, "model.init": init, **dials}
+    chosen = {"task.kind": task, "model.kind": kind, "model.dim": 64, "model.init": init, **overrides}
     settings = Settings.from_flat(chosen)
-    return initial_weights(build_model(settings, FACTS), settings.model, 7)
+    return initial_weights(build_model(settings, DATASET_INFO), settings.model, 7)
 
 
 def maps(name: str, weights: dict[str, NDArray[np.float64]]) -> list[NDArray[np.float64]]:
@@ -72,7 +72,10 @@ def test_orthogonal_starts_favour_no_direction() -> None:
     """Without the sign rule, the diagonal of Q would lean to one side."""
     signs = [start("gpt", "orthogonal", **{"model.dim": 4})[f"blocks.{i}.mlp.up.weight"][0, 0] for i in range(2)]
     draws = [
-        initial_weights(build_model(settings, FACTS), settings.model, seed)["blocks.0.attention.out.weight"][0, 0] > 0
+        initial_weights(build_model(settings, DATASET_INFO), settings.model, seed)["blocks.0.attention.out.weight"][
+            0, 0
+        ]
+        > 0
         for seed in range(60)
         for settings in [Settings.from_flat({"task.kind": "text", "model.dim": 4, "model.init": "orthogonal"})]
     ]

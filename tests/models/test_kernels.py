@@ -173,21 +173,23 @@ LABELS = {"task.kind": "labels", "model.kind": "encoder", "model.attention_bias"
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("dials", [TEXT, LABELS], ids=["gpt", "encoder"])
-def test_models_are_the_same_where_sums_and_norms_are_one_pass(dials, norm, monkeypatch):
-    facts = DatasetInfo(
-        vocab_size=19, context_length=7, n_train=50, padding_id=0, n_classes=3 if dials is LABELS else None
+@pytest.mark.parametrize("overrides", [TEXT, LABELS], ids=["gpt", "encoder"])
+def test_models_are_the_same_where_sums_and_norms_are_one_pass(overrides, norm, monkeypatch):
+    dataset_info = DatasetInfo(
+        vocab_size=19, context_length=7, n_train=50, padding_id=0, n_classes=3 if overrides is LABELS else None
     )
     shape = {"model.dim": 48, "model.heads": 4, "model.layers": 2, "model.norm": norm}
     step = torch.zeros(1, dtype=torch.int64, device=DEVICE)
-    model, bank = build_pack([Settings.from_flat(dials | shape)] * 3, (3, 5, 8), step, torch.float32, facts)
+    model, parameters = build_pack(
+        [Settings.from_flat(overrides | shape)] * 3, (3, 5, 8), step, torch.float32, dataset_info
+    )
     tokens = torch.randint(19, (3, 4, 7), device=DEVICE)
     dtype_of("fp32")
     found = []
     for fuses in (False, True):
-        monkeypatch.setattr("seedbed.models.gpt.fuses_norm", lambda x, fuses=fuses: fuses)
+        monkeypatch.setattr("seedbed.models.gpt.can_fuse_add_norm", lambda x, fuses=fuses: fuses)
         logits = model(tokens)
-        found.append((logits, bank.compute_gradients(logits.logsumexp(-1).sum()).clone()))
+        found.append((logits, parameters.compute_gradients(logits.logsumexp(-1).sum()).clone()))
     (plain, plain_gradients), (fused, gradients) = found
     assert not torch.equal(plain_gradients, gradients)  # so these were two ways
     assert off(fused, plain.double()) < 1e-5
@@ -258,9 +260,9 @@ def test_weights_kept_in_16_bits_follow_those_they_are_of():
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
 def test_kernels_decide_and_update_as_the_trainer_does(kind):
     """Six runs: as usual, clipped, with a schedule of its own, ended, with a broken loss, with a broken gradient."""
-    dials = {"model.kind": "lstm", "train.optimizer": kind, "train.weight_decay": 0.1, "train.steps": 40}
+    overrides = {"model.kind": "lstm", "train.optimizer": kind, "train.weight_decay": 0.1, "train.steps": 40}
     own = [{}, {"train.clip": 0.5, "train.betas": [0.5, 0.999]}, {"train.schedule": "cosine", "train.warmup": 3}]
-    settings = [Settings.from_flat(dials | more) for more in [*own, {"train.steps": 2}, {}, {}]]
+    settings = [Settings.from_flat(overrides | more) for more in [*own, {"train.steps": 2}, {}, {}]]
     fused, plain = (Trainer(settings, range(6), DEVICE, torch.float32) for _ in range(2))
     start = plain.parameters.weights.clone()
     torch.manual_seed(3)
@@ -275,7 +277,8 @@ def test_kernels_decide_and_update_as_the_trainer_does(kind):
         )
         ours, our_numbers = fused_adam.active_and_lr(fused, loss, norms)
         fused_adam.fused_adam_step(
-            fused.parameters.weights, fused.optimizer.moments, gradients, our_numbers[0], ours[:, None], *our_numbers[1:],
+            fused.parameters.weights, fused.optimizer.moments, gradients, our_numbers[0], ours[:, None],
+            *our_numbers[1:],
             decoupled=kind == "adamw",
         )  # fmt: skip
         assert ours.tolist() == active.tolist()

@@ -68,7 +68,7 @@ def test_the_report_s_lstm_formula_holds_for_any_number_of_biases(layers: int, h
 
 
 @pytest.mark.parametrize(
-    ("dials", "total", "non_embedding"),
+    ("overrides", "total", "non_embedding"),
     [
         ({"model.tied": True}, -36 * 128, -36 * 128),
         ({"model.output_bias": False}, -36, -36),
@@ -82,8 +82,10 @@ def test_the_report_s_lstm_formula_holds_for_any_number_of_biases(layers: int, h
         ({"model.heads": 8, "model.norm": "pre", "model.dropout": 0.5}, 0, 0),
     ],
 )
-def test_each_flag_changes_the_counts_by_its_own_vectors(dials: dict[str, Any], total: int, non_embedding: int) -> None:
-    plain, changed = count_parameters(Settings()), count_parameters(Settings.from_flat(dials))
+def test_each_flag_changes_the_counts_by_its_own_vectors(
+    overrides: dict[str, Any], total: int, non_embedding: int
+) -> None:
+    plain, changed = count_parameters(Settings()), count_parameters(Settings.from_flat(overrides))
     assert (changed.total - plain.total, changed.non_embedding - plain.non_embedding) == (total, non_embedding)
 
 
@@ -141,7 +143,7 @@ SPEECHES, WIKI = DatasetInfo(5_755, 32, 1, n_classes=3), DatasetInfo(40_479, 256
 
 
 @pytest.mark.parametrize(
-    ("dials", "facts", "total"),
+    ("overrides", "dataset_info", "total"),
     [
         (A | {"model.layers": 6}, DatasetInfo(66, 128, 1), 2_719_554),
         (A | {"model.layers": 8}, DatasetInfo(66, 128, 1), 3_609_282),
@@ -160,12 +162,12 @@ SPEECHES, WIKI = DatasetInfo(5_755, 32, 1, n_classes=3), DatasetInfo(40_479, 256
     ],
 )
 def test_characters_and_speeches_have_their_reports_counts(
-    dials: dict[str, Any], facts: DatasetInfo, total: int
+    overrides: dict[str, Any], dataset_info: DatasetInfo, total: int
 ) -> None:
-    settings = Settings.from_flat(dials)
+    settings = Settings.from_flat(overrides)
     assert settings.conflicts() == []
-    assert count_parameters(settings, facts).total == total
-    assert sum(p.numel() for p in build_model(settings, facts).parameters()) == total
+    assert count_parameters(settings, dataset_info).total == total
+    assert sum(p.numel() for p in build_model(settings, dataset_info).parameters()) == total
 
 
 @pytest.mark.parametrize(
@@ -179,13 +181,13 @@ def test_characters_and_speeches_have_their_reports_counts(
 def test_wikitext_models_have_their_reports_counts_frozen_or_learned(
     layers: int, lstm: tuple[int, int], gpt: tuple[int, int]
 ) -> None:
-    for dials, (total, learnable) in ((C_LSTM, lstm), (C_GPT, gpt)):
-        frozen = Settings.from_flat(dials | {"model.layers": layers})
+    for overrides, (total, learnable) in ((C_LSTM, lstm), (C_GPT, gpt)):
+        frozen = Settings.from_flat(overrides | {"model.layers": layers})
         counted = count_parameters(frozen, WIKI)
         assert (counted.total + counted.frozen, counted.total) == (total, learnable)
         assert sum(p.numel() for p in build_model(frozen, WIKI).parameters()) == learnable
         learned = Settings.from_flat(
-            {name: value for name, value in dials.items() if name != "model.embeddings"} | {"model.layers": layers}
+            {name: value for name, value in overrides.items() if name != "model.embeddings"} | {"model.layers": layers}
         )
         assert count_parameters(learned, WIKI) == ParameterCounts(total, learnable)
         assert sum(p.numel() for p in build_model(learned, WIKI).parameters()) == total

@@ -41,8 +41,8 @@ def test_only_large_single_precision_products_are_taken():
 def test_training_without_it_gives_the_same_to_single_precision(monkeypatch):
     settings = Settings.from_flat({"task.p": 31, "model.layers": 1, "model.dim": 16})
     weights = []
-    for there in (True, False):
-        monkeypatch.setattr(products, "HAS_ONEDNN", there)
+    for available in (True, False):
+        monkeypatch.setattr("seedbed.models.onednn_linear.HAS_ONEDNN", available)
         trainer = Trainer([settings], [0], "cpu", torch.float32)
         for _ in range(3):
             trainer.train_step()

@@ -1,4 +1,4 @@
-"""The calendar of a run, and going on from any save as if nothing had happened."""
+"""Which steps of a run are evaluated, and resuming from any checkpoint as if never interrupted."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from seedbed.settings import Settings
 from seedbed.training.loop import train_pack
 
 TINY = {"task.p": 5, "model.dim": 4, "model.heads": 2, "model.layers": 1}
-HERE = Placement()
+CPU = Placement()
 
 
-def events(settings, seeds=(0,), **more):
-    return [event for event in train_pack(settings, seeds, HERE, **more) if not isinstance(event, StepEvent)]
+def events(settings, seeds=(0,), **options):
+    return [event for event in train_pack(settings, seeds, CPU, **options) if not isinstance(event, StepEvent)]
 
 
-def recorded_steps(dials):
-    found = events([Settings.from_flat(TINY | dials)])
+def evaluated_steps(overrides):
+    found = events([Settings.from_flat(TINY | overrides)])
     return [event.step for event in found if isinstance(event, EvaluationEvent)]
 
 
-def test_default_calendar_has_the_reports_202_records():
-    """0, 1 … 100, 200 … 10000, 10001, and the closing 10002; counted on a calendar ten times shorter as well."""
-    session = recorded_steps({"train.steps": 1001, "train.eval_first": 10, "train.eval_every": 10})
-    assert session == [0, *range(1, 11), *range(20, 1001, 10), 1001, 1002]
+def test_by_default_a_run_has_the_reports_202_evaluations():
+    """0, 1 … 100, 200 … 10000, 10001 and the final 10002; trained with a tenth of the steps."""
+    steps = evaluated_steps({"train.steps": 1001, "train.eval_first": 10, "train.eval_every": 10})
+    assert steps == [0, *range(1, 11), *range(20, 1001, 10), 1001, 1002]
     assert len([0, *range(1, 101), *range(200, 10_001, 100), 10_001, 10_002]) == 202
 
 
 def test_steps_are_rounded_up_to_whole_epochs():
     """25 equations, 12 for training; batches of 5 make 3 an epoch, so 10 steps become 12."""
-    steps = recorded_steps({"train.steps": 10, "train.batch_size": 5, "train.eval_first": 0})
+    steps = evaluated_steps({"train.steps": 10, "train.batch_size": 5, "train.eval_first": 0})
     assert steps == [0, 12, 13]
 
 
 @pytest.mark.parametrize(("size", "steps"), [(32, 10005), (64, 10008), (128, 10004), (256, 10002), (512, 10001)])
-def test_whole_epochs_of_the_default_task(size, steps):
+def test_n_steps_of_the_default_task_are_whole_epochs(size, steps):
     assert Settings.from_flat({"train.batch_size": size}).n_steps() == steps
 
 
-def test_an_epoch_shows_every_training_sample_once_and_its_last_batch_is_short():
+def test_an_epoch_draws_every_training_sample_once_and_its_last_batch_is_short():
     from seedbed.data.equation_batches import EquationBatches
 
     settings = Settings.from_flat(TINY | {"train.batch_size": 5})
@@ -79,16 +79,16 @@ def test_an_epoch_shows_every_training_sample_once_and_its_last_batch_is_short()
     assert not torch.equal(batches.draw(torch.tensor([0])).inputs, second)
 
 
-def test_the_closing_record_repeats_the_last_one():
+def test_the_final_evaluation_repeats_the_last_one():
     found = [e for e in events([Settings.from_flat(TINY | {"train.steps": 7})]) if isinstance(e, EvaluationEvent)]
     assert found[-1].step == found[-2].step + 1
     assert np.array_equal(found[-1].values, found[-2].values)
 
 
-def test_readings_are_means_over_whole_sets():
-    """Loss and accuracy recomputed sample by sample from the saved weights, by torch's own functions."""
+def test_metrics_are_means_over_whole_splits():
+    """Loss and accuracy recomputed sample by sample from the saved weights with torch's own functions."""
     import torch.nn.functional as F
-    from tests.equivalence.plain import PlainGPT
+    from tests.equivalence.reference_gpt import PlainGPT
 
     from seedbed.data.arithmetic import build_equation_table, split_equations
 
@@ -101,7 +101,7 @@ def test_readings_are_means_over_whole_sets():
     equations = build_equation_table(settings.task)
     for split_name, rows in zip(("train", "val"), split_equations(settings.task, 11), strict=True):
         for suffix, wanted in (("", (2, 3)), ("[order=2]", (2,)), ("[order=3]", (3,))):
-            losses, right = [], []
+            losses, correct = [], []
             for row in rows:
                 if equations.n_operands[row] not in wanted:
                     continue
@@ -109,10 +109,10 @@ def test_readings_are_means_over_whole_sets():
                 logits = plain(tokens[None, :-1])[0]
                 after = range(2 * equations.n_operands[row], 2 * equations.n_operands[row] + 2)  # r and EOS
                 losses.append(np.mean([F.cross_entropy(logits[t], tokens[t + 1]).item() for t in after]))
-                right.append(all(logits[t].argmax() == tokens[t + 1] for t in after))
-            at = last.metrics.index(f"{split_name}/loss{suffix}")
-            assert last.values[0, at] == pytest.approx(np.mean(losses), rel=1e-5)
-            assert last.values[0, at + 1] == pytest.approx(np.mean(right))
+                correct.append(all(logits[t].argmax() == tokens[t + 1] for t in after))
+            column = last.metrics.index(f"{split_name}/loss{suffix}")
+            assert last.values[0, column] == pytest.approx(np.mean(losses), rel=1e-5)
+            assert last.values[0, column + 1] == pytest.approx(np.mean(correct))
     norm = np.sqrt(sum((array.astype(float) ** 2).sum() for array in saved.weights[0].values()))
     assert last.values[0, last.metrics.index("norm")] == pytest.approx(norm, rel=1e-9)
 
@@ -125,7 +125,7 @@ PACK = [
 
 
 def comparable(found):
-    """Events as values that compare by bytes, clocks left out."""
+    """Events as values that compare by bytes, without times."""
     out = []
     for event in found:
         if isinstance(event, EvaluationEvent):
@@ -140,41 +140,41 @@ def comparable(found):
     return out
 
 
-def test_going_on_from_any_save_equals_never_having_stopped():
-    """Byte for byte, twice in a row, with dropout, shuffled batches, a plateau and a run that diverges."""
+def test_resuming_from_any_checkpoint_equals_never_having_stopped():
+    """Byte for byte, twice in a row, with dropout, shuffled batches, a plateau schedule and a diverging run."""
     whole = events(PACK, seeds=(1, 2, 3))
     assert any(isinstance(event, DivergenceEvent) for event in whole)
     saves = [i for i, event in enumerate(whole) if isinstance(event, CheckpointEvent)]
     assert len(saves) >= 4
     for i in saves[:-1]:
-        resumed = events(PACK, seeds=(1, 2, 3), resume=whole[i].state)
+        resumed = events(PACK, seeds=(1, 2, 3), resume_state=whole[i].state)
         assert comparable(resumed) == comparable(whole[i + 1 :])
         again = next(event for event in resumed if isinstance(event, CheckpointEvent))
         at = next(j for j, event in enumerate(whole) if isinstance(event, CheckpointEvent) and event.step == again.step)
-        assert comparable(events(PACK, seeds=(1, 2, 3), resume=again.state)) == comparable(whole[at + 1 :])
+        assert comparable(events(PACK, seeds=(1, 2, 3), resume_state=again.state)) == comparable(whole[at + 1 :])
 
 
-def test_a_stop_saves_the_step_it_is_at_and_resumes_exactly():
+def test_a_stopped_pack_saves_its_current_step_and_resumes_exactly():
     whole, calls = events(PACK, seeds=(1, 2, 3)), iter([False] * 17 + [True])
-    first = events(PACK, seeds=(1, 2, 3), stop=lambda: next(calls))
+    first = events(PACK, seeds=(1, 2, 3), should_stop=lambda: next(calls))
     assert isinstance(first[-1], StopEvent)
     saved = first[-2]
     assert isinstance(saved, CheckpointEvent)
     assert saved.step == first[-1].step == 17
     assert not saved.weights
-    second = events(PACK, seeds=(1, 2, 3), resume=saved.state)
+    second = events(PACK, seeds=(1, 2, 3), resume_state=saved.state)
     assert comparable([*first[:-2], *second]) == comparable(whole)
 
 
-def test_the_resume_test_sees_a_forgotten_moment():
-    """Negative control: without the optimizer's moments the rest of the run differs."""
+def test_the_resume_test_notices_a_missing_moment():
+    """Negative control: without the optimizer's first moments the rest of the run differs."""
     whole = events(PACK, seeds=(1, 2, 3))
     at, saved = next((i, event) for i, event in enumerate(whole) if isinstance(event, CheckpointEvent))
-    forgetful = dict(saved.state) | {"optimizer.moment0": np.zeros_like(saved.state["optimizer.moment0"])}
-    assert comparable(events(PACK, seeds=(1, 2, 3), resume=forgetful)) != comparable(whole[at + 1 :])
+    incomplete = dict(saved.state) | {"optimizer.moment0": np.zeros_like(saved.state["optimizer.moment0"])}
+    assert comparable(events(PACK, seeds=(1, 2, 3), resume_state=incomplete)) != comparable(whole[at + 1 :])
 
 
-def test_a_diverged_run_is_told_with_step_and_cause_and_no_more_readings():
+def test_a_diverged_run_is_reported_with_its_cause_and_no_longer_evaluated():
     whole = events(PACK, seeds=(1, 2, 3))
     diverged = next(event for event in whole if isinstance(event, DivergenceEvent))
     assert diverged.slot == 2
@@ -188,25 +188,25 @@ def test_training_twice_gives_the_same_bytes():
     assert comparable(events(PACK, seeds=(1, 2, 3))) == comparable(events(PACK, seeds=(1, 2, 3)))
 
 
-def test_a_divergence_between_records_is_told_after_going_on_and_only_once():
-    """One run breaks at once, the pack stops before a record tells so, goes on, stops after it, and goes on again."""
-    dials = {"train.steps": 30, "train.eval_first": 0, "train.eval_every": 10, "train.batch_size": 512}
-    runs = [Settings.from_flat(TINY | dials | {"train.lr": lr}) for lr in (1e30, 1e-3)]
+def test_a_divergence_between_evaluations_is_reported_once_after_resuming():
+    """One run diverges at once; the pack stops before an evaluation, resumes, stops after it, and resumes again."""
+    overrides = {"train.steps": 30, "train.eval_first": 0, "train.eval_every": 10, "train.batch_size": 512}
+    runs = [Settings.from_flat(TINY | overrides | {"train.lr": lr}) for lr in (1e30, 1e-3)]
 
     def until(n, state=None):
-        return events(runs, (0, 1), stop=iter([False] * n + [True] * 99).__next__, resume=state)
+        return events(runs, (0, 1), should_stop=iter([False] * n + [True] * 99).__next__, resume_state=state)
 
-    def told(found):
+    def reported(found):
         return [
             (type(event).__name__, event.slot) for event in found if isinstance(event, DivergenceEvent | FinishEvent)
         ]
 
     first = until(5)
     [saved] = [event for event in first if isinstance(event, CheckpointEvent)]
-    assert told(first) == []
+    assert reported(first) == []
     assert saved.state["broken_at"][0] > 0
     second = until(10, saved.state)
-    assert told(second) == [("Diverged", 0)]
+    assert reported(second) == [("DivergenceEvent", 0)]
     third = until(99, [event for event in second if isinstance(event, CheckpointEvent)][-1].state)
-    assert told(third) == [("Finished", 1)]
-    assert told(events(runs, (0, 1))) == [("Diverged", 0), ("Finished", 1)]
+    assert reported(third) == [("FinishEvent", 1)]
+    assert reported(events(runs, (0, 1))) == [("DivergenceEvent", 0), ("FinishEvent", 1)]

@@ -1,9 +1,9 @@
-"""What a loss rests on: the change when a head or a layer's part is taken out, and the loss after each layer.
+"""Ablations: change in loss when a head, a sublayer or a layer is removed, and the logit lens.
 
-    without = ablate(loaded, inputs)
-    without.heads[0, 2]                   # by how much the loss grows when head 3 of layer 1 writes nothing
+    ablation = ablate(loaded, inputs)
+    ablation.heads[0, 2]                  # increase in loss when head 3 of layer 1 is zeroed
 
-A head is taken out by setting what it reads (`attention.z`) to 0, so that its block goes on without it.
+A head is removed by zeroing its output before the output projection (`attention.z`).
 """
 
 from __future__ import annotations
@@ -30,75 +30,76 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Ablation:
-    """Losses in nats; changes are loss without minus loss with, so what helps is positive."""
+    """Losses in nats; changes are ablated minus original loss, so useful components are positive."""
 
     loss: float
-    heads: Floats  # (L, H) change without each head
-    attention: Floats  # (L,) change without a layer's attention
-    mlp: Floats  # (L,) change without a layer's MLP
-    layers: Floats  # (L,) change when a layer hands on what it gets
-    lens: Floats  # (L,) loss when the output reads the stream after each layer
+    heads: Floats  # (L, H) change without this head
+    attention: Floats  # (L,) change without the layer's attention
+    mlp: Floats  # (L,) change without the layer's MLP
+    layers: Floats  # (L,) change when the layer is skipped
+    lens: Floats  # (L,) logit lens: loss when the residual stream after the layer is unembedded
 
 
 def ablate(loaded: LoadedRun, inputs: AnalysisInputs) -> Ablation:
-    """Every head and part of the model taken out by itself."""
+    """Removes every head, sublayer and layer in turn."""
     model = _require_transformer(loaded)
     n_layers, n_heads = len(model.blocks), loaded.run.settings.model.heads  # type: ignore[union-attr]
-    whole = compute_loss(loaded, inputs)
+    original = compute_loss(loaded, inputs)
 
-    def change(name: str, without: Callable[[Tensor], Tensor]) -> float:
-        return compute_loss(loaded, inputs, Hooks(replace={name: without})) - whole
+    def change(name: str, replacement: Callable[[Tensor], Tensor]) -> float:
+        return compute_loss(loaded, inputs, Hooks(replace={name: replacement})) - original
 
     return Ablation(
-        loss=whole,
+        loss=original,
         heads=np.array(
             [[change(f"blocks.{i}.attention.z", _zero_head(h)) for h in range(n_heads)] for i in range(n_layers)]
         ),
         attention=np.array([change(f"blocks.{i}.attention.out", torch.zeros_like) for i in range(n_layers)]),
         mlp=np.array([change(f"blocks.{i}.mlp.out", torch.zeros_like) for i in range(n_layers)]),
-        layers=np.array([compute_loss(loaded, inputs, _skip_layer(i)) - whole for i in range(n_layers)]),
+        layers=np.array([compute_loss(loaded, inputs, _skip_layer(i)) - original for i in range(n_layers)]),
         lens=logit_lens(loaded, inputs),
     )
 
 
 def _zero_head(head: int) -> Callable[[Tensor], Tensor]:
-    """What the heads read, (…, H, K), but for one."""
+    """A replacement that zeroes one head of (…, H, K)."""
 
-    def zeroed(z: Tensor) -> Tensor:
-        kept = torch.ones(z.shape[-2], dtype=z.dtype)
-        kept[head] = 0
-        return z * kept[:, None]
+    def zero_head(z: Tensor) -> Tensor:
+        mask = torch.ones(z.shape[-2], dtype=z.dtype)
+        mask[head] = 0
+        return z * mask[:, None]
 
-    return zeroed
+    return zero_head
 
 
 def _skip_layer(layer: int) -> Hooks:
-    """A layer that hands on what it gets, as if it were not there."""
-    given: list[Tensor] = []
+    """Hooks that replace the output of a layer by its input."""
+    layer_inputs: list[Tensor] = []
 
-    def kept(value: Tensor) -> Tensor:
-        given.append(value)
+    def record(value: Tensor) -> Tensor:
+        layer_inputs.append(value)
         return value
 
-    return Hooks(replace={f"blocks.{layer}.in": kept, f"blocks.{layer}.out": lambda _: given[-1]})
+    return Hooks(replace={f"blocks.{layer}.in": record, f"blocks.{layer}.out": lambda _: layer_inputs[-1]})
 
 
-def compute_loss(loaded: LoadedRun, inputs: AnalysisInputs, taps: Hooks = NO_HOOKS) -> float:
-    """The mean loss of the scored targets in nats."""
+def compute_loss(loaded: LoadedRun, inputs: AnalysisInputs, hooks: Hooks = NO_HOOKS) -> float:
+    """Mean loss over the scored targets, in nats."""
     with eval_mode(loaded.model):
-        return _mean_scored_loss(loaded.model(torch.from_numpy(inputs.tokens)[None], taps=taps)[0], inputs)
+        return _mean_scored_loss(loaded.model(torch.from_numpy(inputs.tokens)[None], hooks=hooks)[0], inputs)
 
 
 def logit_lens(loaded: LoadedRun, inputs: AnalysisInputs) -> Floats:
-    """The loss when the final norm and the output read the stream after each layer (nostalgebraist 2020)."""
-    model, taps = _require_transformer(loaded), Hooks("blocks.*.out")
+    """Loss when the final norm and the output layer are applied after each layer (nostalgebraist 2020)."""
+    model, hooks = _require_transformer(loaded), Hooks("blocks.*.out")
     with eval_mode(model):
-        model(torch.from_numpy(inputs.tokens)[None], taps=taps)
-        streams = [taps.activations[f"blocks.{i}.out"] for i in range(len(model.blocks))]
-        return np.array([_mean_scored_loss(_unembed(model, stream)[0], inputs) for stream in streams])
+        model(torch.from_numpy(inputs.tokens)[None], hooks=hooks)
+        residuals = [hooks.activations[f"blocks.{i}.out"] for i in range(len(model.blocks))]
+        return np.array([_mean_scored_loss(_unembed(model, residual)[0], inputs) for residual in residuals])
 
 
 def _unembed(model: TransformerBackbone, x: Tensor) -> Tensor:
+    """Logits from a residual stream."""
     x = x if model.final_norm is None else model.final_norm(x)
     if isinstance(model, Encoder):
         return model.classifier(x.mean(-2, keepdim=True), None, NO_HOOKS)  # type: ignore[no-any-return]
@@ -113,5 +114,5 @@ def _mean_scored_loss(logits: Tensor, inputs: AnalysisInputs) -> float:
 
 def _require_transformer(loaded: LoadedRun) -> TransformerBackbone:
     if not isinstance(loaded.model, TransformerBackbone):
-        raise UsageError(f"run {loaded.run.id} is an {loaded.run.settings.model.kind} and has no heads to take out")
+        raise UsageError(f"run {loaded.run.id} is an {loaded.run.settings.model.kind} and has no heads to ablate")
     return loaded.model

@@ -1,4 +1,5 @@
-"""Sequence models: GPT and LSTM as shapes and forward passes, their initial weights, and their sizes in closed form.
+"""Sequence models: GPT, encoder and LSTM, their initialisation, hooks, and sizes in closed form.
 
-`count.py` needs no torch, so a plan can be priced without loading it; `build.py` is the way in for training.
+`model_size.py` and `flops.py` do not import torch, so that plans can be estimated without it; training starts at
+`build.py`.
 """

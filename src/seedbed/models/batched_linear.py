@@ -1,10 +1,10 @@
-"""Maps on a GPU, each run's rows by its own weights, in 16 bits or as they are.
+"""Linear layers of several runs as one batched matmul, in full precision or with a 16-bit copy of the weights.
 
-    mapped = map_runs(x, weight, low) if lowers(x, weight, bias) else …
+    out = batched_linear(x, weight, bf16_weight) if use_bf16_copy(x, weight, bias) else …
 
-Where products are done in 16 bits, weights are lowered all together beforehand (`Bank.lower`) instead of one by one
-where they are used, and their gradients arrive in float32, as they are summed. All gradients of weights lie as the
-weights do, so that putting them together is one pass.
+Under autocast, all weights are cast at once (`FlatParameters.add_bf16_copy`) instead of one by one at each use, and
+weight gradients are returned in float32, the precision they are accumulated in. They are contiguous like the weights,
+so that flattening them is a single pass.
 """
 
 from __future__ import annotations
@@ -14,72 +14,72 @@ from typing import Any
 import torch
 from torch import Tensor
 
-TILE_SIZE, MIN_BUSY_TILES = (
-    128,
-    64,
-)  # of a product's output, what a processor of a GPU works on; as many of them keep it busy
-MIN_ROWS_PER_SPLIT = 1024  # rows that are worth a part of a sum
+TILE_SIZE = 128  # output rows and columns of a matmul that one SM computes at a time
+MIN_BUSY_TILES = 64  # output tiles that keep a GPU busy
+MIN_ROWS_PER_SPLIT = 1024  # rows from which on splitting the sum over rows pays off
 
 
 def to_autocast_dtype(x: Tensor) -> Tensor:
-    """A model's stream in 16 bits where they are asked for; sums and norms on its way are worked out in float32."""
-    kind = x.device.type
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+    """x in the autocast dtype if autocast is on, so that the residual stream is kept in 16 bits."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def use_bf16_copy(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether 16-bit weights are taken where there are some: not for one run with a bias, which the library adds on
-    the way."""
+    """Use the bf16 copy of the weight? Not for a single run with a bias, where F.linear fuses the bias."""
     return x.is_cuda and torch.is_autocast_enabled("cuda") and (bias is None or len(weight) > 1)
 
 
 def batched_linear(x: Tensor, weight: Tensor, bf16_weight: Tensor | None = None) -> Tensor:
-    """Each run's rows (R, N, D) by its weights (R, E, D), which `low` may hold in x's 16 bits."""
+    """x (R, N, D) times each run's transposed weight (R, E, D); `bf16_weight` is that weight in x's dtype."""
     return _BatchedLinear.apply(x, weight, bf16_weight)
 
 
 class _BatchedLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, low: Tensor | None) -> Tensor:
-        taken = weight if low is None else low
-        ctx.save_for_backward(x, taken)
-        ctx.kind = weight.dtype
-        return _batched_matmul(x, taken.mT)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bf16_weight: Tensor | None) -> Tensor:
+        used_weight = weight if bf16_weight is None else bf16_weight
+        ctx.save_for_backward(x, used_weight)
+        ctx.weight_dtype = weight.dtype
+        return _batched_matmul(x, used_weight.mT)
 
     @staticmethod
-    def backward(ctx: Any, *outward: Tensor) -> tuple[Tensor | None, ...]:
-        x, taken = ctx.saved_tensors
-        towards_x, towards_weight, _ = ctx.needs_input_grad
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (x, used_weight) = grads, ctx.saved_tensors
+        needs_x, needs_weight, _ = ctx.needs_input_grad
         return (
-            _batched_matmul(outward[0], taken) if towards_x else None,
-            _weight_gradient(outward[0], x, ctx.kind) if towards_weight else None,
+            _batched_matmul(grad, used_weight) if needs_x else None,
+            _weight_gradient(grad, x, ctx.weight_dtype) if needs_weight else None,
             None,
         )
 
 
 def _batched_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Each run's product; of one run, one that the library may split among more processors."""
+    """torch.bmm; mm for a single run, which cuBLAS may split over more SMs."""
     return torch.mm(a.squeeze(0), b.squeeze(0)).unsqueeze(0) if len(a) == 1 else torch.bmm(a, b)
 
 
 def _batched_matmul_to_dtype(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same in another precision than that of a and b: their sums as they are."""
+    """The same with the accumulated sums returned in `dtype` instead of rounded to that of a and b."""
     if len(a) == 1:
         return torch.mm(a.squeeze(0), b.squeeze(0), out_dtype=dtype).unsqueeze(0)
     return torch.bmm(a, b, out_dtype=dtype)
 
 
-def _weight_gradient(outward: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:
-    """Σ over rows of outward (R, N, E) by x (R, N, D).
+def _weight_gradient(grad: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """gradᵀ x, summed over rows, for grad (R, N, E) and x (R, N, D).
 
-    Where the tiles of all runs' sums would leave most of a GPU idle, rows are summed in parts.
+    Split-K: where the output tiles of all runs would leave most of the GPU idle, the rows are summed in several splits.
     """
-    (n_runs, n, wide), deep = outward.shape, x.shape[2]
-    parts, tiles = 1, n_runs * -(-wide // TILE_SIZE) * -(-deep // TILE_SIZE)
+    (n_runs, n, d_out), d_in = grad.shape, x.shape[2]
+    n_splits, n_tiles = 1, n_runs * -(-d_out // TILE_SIZE) * -(-d_in // TILE_SIZE)
     while (
-        n_runs > 1 and parts * tiles < MIN_BUSY_TILES and n % (2 * parts) == 0 and n >= 2 * parts * MIN_ROWS_PER_SPLIT
+        n_runs > 1
+        and n_splits * n_tiles < MIN_BUSY_TILES
+        and n % (2 * n_splits) == 0
+        and n >= 2 * n_splits * MIN_ROWS_PER_SPLIT
     ):
-        parts *= 2
-    outward, x = outward.reshape(n_runs * parts, -1, wide), x.reshape(n_runs * parts, -1, deep)
-    sums = _batched_matmul(outward.mT, x) if x.dtype == kind else _batched_matmul_to_dtype(outward.mT, x, kind)
-    return sums.view(n_runs, parts, wide, deep).sum(1) if parts > 1 else sums
+        n_splits *= 2
+    grad, x = grad.reshape(n_runs * n_splits, -1, d_out), x.reshape(n_runs * n_splits, -1, d_in)
+    sums = _batched_matmul(grad.mT, x) if x.dtype == dtype else _batched_matmul_to_dtype(grad.mT, x, dtype)
+    return sums.view(n_runs, n_splits, d_out, d_in).sum(1) if n_splits > 1 else sums

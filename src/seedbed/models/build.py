@@ -1,4 +1,4 @@
-"""From settings to a model: one that has only shapes, or a pack of runs with initial weights."""
+"""Builds models from settings: a model without storage, or a pack of runs with their initial weights."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ from seedbed.models.layers import BatchNorm, Dropout, running_stats
 from seedbed.models.lstm import LSTM
 from seedbed.models.parameters import FlatParameters
 from seedbed.records import Arrays
-from seedbed.settings import DatasetInfo, Settings
-from seedbed.settings import GPTSettings as GPTSettings
-from seedbed.settings import LSTMSettings as LSTMSettings
+from seedbed.settings import DatasetInfo, GPTSettings, LSTMSettings, Settings
 
 
 def build_model(settings: Settings, dataset_info: DatasetInfo | None = None) -> nn.Module:
-    """The model's parts and shapes; its parameters have no storage yet."""
-    dials, dataset_info = settings.model, dataset_info or get_dataset_info(settings.task)
-    if isinstance(dials, GPTSettings):
-        return GPT(dials, dataset_info.vocab_size, dataset_info.context_length)
-    if isinstance(dials, LSTMSettings):
-        return LSTM(dials, dataset_info.vocab_size, dataset_info.padding_id)
-    return Encoder(dials, dataset_info.vocab_size, dataset_info.context_length, dataset_info.n_classes)
+    """The model on the meta device: its parameters have shapes, but no storage."""
+    model_settings, dataset_info = settings.model, dataset_info or get_dataset_info(settings.task)
+    if isinstance(model_settings, GPTSettings):
+        return GPT(model_settings, dataset_info.vocab_size, dataset_info.context_length)
+    if isinstance(model_settings, LSTMSettings):
+        return LSTM(model_settings, dataset_info.vocab_size, dataset_info.padding_id)
+    return Encoder(model_settings, dataset_info.vocab_size, dataset_info.context_length, dataset_info.n_classes)
 
 
 def build_pack(
@@ -39,15 +37,15 @@ def build_pack(
     dtype: torch.dtype,
     dataset_info: DatasetInfo | None = None,
 ) -> tuple[nn.Module, FlatParameters]:
-    """One model that holds all runs, each at its initial weights; `step` is the counter that dropout follows.
+    """One model holding all runs at their initial weights; `step` is the step counter from which dropout derives masks.
 
-    `facts` are those of the data that all runs of the pack share; without them they are looked up.
+    `dataset_info` describes the dataset that all runs of the pack share; looked up if not given.
     """
     model = build_model(settings[0], dataset_info)
-    start = [initial_weights(model, one.model, seed) for one, seed in zip(settings, seeds, strict=True)]
-    bank = FlatParameters(model, len(settings), step.device, dtype)
-    for slot, arrays in enumerate(start):
-        bank.load_arrays(slot, arrays)
+    initial = [initial_weights(model, one.model, seed) for one, seed in zip(settings, seeds, strict=True)]
+    parameters = FlatParameters(model, len(settings), step.device, dtype)
+    for slot, arrays in enumerate(initial):
+        parameters.load_arrays(slot, arrays)
     _load_frozen_embeddings(model, settings[0], dataset_info, dtype)
     model.to(step.device)
     for name, module in model.named_modules():
@@ -56,21 +54,21 @@ def build_pack(
             module.configure(rates, seeds, f"dropout/{name}", step)
         elif isinstance(module, BatchNorm):
             module.init_running_stats(len(settings), step.device, dtype)
-    return model, bank
+    return model, parameters
 
 
 def load_run_arrays(model: nn.Module, parameters: FlatParameters, slot: int, arrays: Arrays) -> None:
-    """Sets one run to what was kept of it: its weights, and the statistics that its layers gathered beside them."""
-    gathered = running_stats(model)
-    parameters.load_arrays(slot, {name: array for name, array in arrays.items() if name not in gathered})
-    for name, held in gathered.items():
-        held[slot].copy_(torch.from_numpy(arrays[name]))
+    """Loads one run's saved arrays: its weights and BatchNorm's running statistics."""
+    stats = running_stats(model)
+    parameters.load_arrays(slot, {name: array for name, array in arrays.items() if name not in stats})
+    for name, buffer in stats.items():
+        buffer[slot].copy_(torch.from_numpy(arrays[name]))
 
 
 def _load_frozen_embeddings(
-    model: nn.Module, settings: Settings, facts: DatasetInfo | None, dtype: torch.dtype
+    model: nn.Module, settings: Settings, dataset_info: DatasetInfo | None, dtype: torch.dtype
 ) -> None:
-    tables = load_embeddings(settings, facts)
+    tables = load_embeddings(settings, dataset_info)
     if tables is not None:
         model.get_submodule("embed").weight = torch.from_numpy(tables.tokens).to(dtype)[None]
         if tables.positions is not None:

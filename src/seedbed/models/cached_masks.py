@@ -1,8 +1,7 @@
-"""Small tensors that never change, made once for a GPU, where making them anew would be kernels of every update.
+"""Small constant tensors, created once per GPU instead of by extra kernels in every step.
 
-They come from the host, and the host waits: whoever uses them later, on whatever stream, finds them there. They are
-never forgotten, since recorded updates refer to them, and though a text may be the first to need them, training may
-use them too.
+Copied synchronously from the host, so any CUDA stream may read them. Cached for the life of the process because CUDA
+graphs hold their addresses, and never inference tensors, so that training can use one that sampling created.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from torch import Tensor
 
 
 def should_cache(device: torch.device) -> bool:
-    """Whether they are worth it: on a GPU, unless the compiler makes them on the way."""
+    """Cache constants on this device? Only on a GPU, and not when compiling, where Inductor generates them in place."""
     return device.type == "cuda" and not torch.compiler.is_compiling()
 
 
 @cache
 def cached_identity(n: int, device: torch.device) -> Float[Tensor, "n n"]:
-    """Row i is 1 at i and 0 elsewhere."""
+    """Identity matrix, whose rows are one-hot vectors."""
     return _to_device(np.eye(n, dtype=np.float32), device)
 
 
 @cache
 def cached_causal_mask(positions: range, n: int, n_past: int, device: torch.device) -> Bool[Tensor, "K S"]:
-    """Which of n_past remembered and n new positions those at `at` of the new ones see: all up to their own."""
+    """Causal mask of the given ones of n new positions over n_past cached and n new ones."""
     return _to_device(np.array(positions)[:, None] >= np.arange(-n_past, n), device)
 
 

@@ -1,9 +1,8 @@
-"""Parts of a model as one kernel of a library's or of our own, where that is faster; each is the function it replaces.
+"""Fused versions of parts of a model, by torch's own kernels or ours; each computes the function it replaces.
 
-    fused_attention(qkv, x, heads, causal, slopes) if fuses_attention(x, heads) else …
+    fused_attention(qkv, x, heads, causal, slopes) if can_fuse_attention(x, heads) else …
 
-They know the run axis, as `layers.py` does; who asks first whether they apply need not. Kernels of our own are imported
-only on a GPU.
+They handle the run axis, as `layers.py` does, so that models need not. Our Triton kernels are imported only on a GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from seedbed.models.lstm_recurrence import run_lstm_recurrence
 
 
 def can_fuse_attention(x: Float[Tensor, "R B T D"], heads: int) -> bool:
-    """Whether `fused_attention` takes this input: on a GPU, neither very short nor long."""
+    """Whether `fused_attention` supports this input: on a GPU, of medium length."""
     if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64 and x.shape[2] > SHORT_ATTENTION_POSITIONS):
         return False
     from seedbed.models.kernels.short_attention import is_supported_shape
@@ -29,7 +28,7 @@ def can_fuse_attention(x: Float[Tensor, "R B T D"], heads: int) -> bool:
 def fused_attention(
     qkv: Linear, x: Float[Tensor, "R B T D"], heads: int, causal: bool, slopes: Float[Tensor, "H"] | None
 ) -> Float[Tensor, "R B T D"]:
-    """Self-attention by a kernel of our own, which adds the bias of the map before it and ALiBi's on the way."""
+    """Self-attention by our Triton kernel, which also adds the QKV bias and the ALiBi bias."""
     from seedbed.models.kernels.short_attention import short_attention
 
     slopes = None if slopes is None else slopes.float()
@@ -37,17 +36,17 @@ def fused_attention(
 
 
 def linear_gelu(up: Linear, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T E"]:
-    """GELU of an affine map; on a GPU the bias is added on the way."""
+    """GELU of a linear layer; on a GPU adding the bias is fused with the GELU."""
     if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64):
         return F.gelu(up(x))
     from seedbed.models.kernels.bias_gelu import bias_gelu
 
-    mapped = up.forward_without_bias(x)
-    return bias_gelu(mapped.flatten(1, 2), up.bias).view_as(mapped)
+    pre_bias = up.forward_without_bias(x)
+    return bias_gelu(pre_bias.flatten(1, 2), up.bias).view_as(pre_bias)
 
 
 def can_fuse_add_norm(x: Float[Tensor, "R B T D"]) -> bool:
-    """Whether `add_norm` takes this stream: on a GPU, not too wide."""
+    """Whether `linear_add_norm` supports this residual stream: on a GPU, not too wide."""
     if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64):
         return False
     from seedbed.models.kernels.add_layer_norm import is_supported_width
@@ -62,24 +61,24 @@ def linear_add_norm(
     norm: LayerNorm | None,
     keep_stream_dtype: bool = False,
 ) -> tuple[Float[Tensor, "R B T D"], Float[Tensor, "R B T D"]]:
-    """The stream with an affine map of z added to it, and its norm, in one pass; without a norm, the sum twice.
+    """(x + out(z), norm(x + out(z))) with bias, add and norm in one kernel; without a norm, the sum twice.
 
-    Where the norm goes on as the stream it keeps the stream's precision.
+    `keep_stream_dtype`: return the norm in x's dtype, for post-norm blocks, where it is the next residual stream.
     """
     if norm is None:
         total = x + out(z)
         return total, total
-    from seedbed.models.kernels.add_layer_norm import add_layer_norm as kernel
+    from seedbed.models.kernels.add_layer_norm import add_layer_norm
 
     y = out.forward_without_bias(z).flatten(1, 2)
-    total, normed, *_ = kernel(x.flatten(1, 2), y, out.bias, norm.weight, norm.bias, keep_stream_dtype)
+    total, normed, *_ = add_layer_norm(x.flatten(1, 2), y, out.bias, norm.weight, norm.bias, keep_stream_dtype)
     return total.view_as(x), normed.view_as(x)
 
 
 def should_use_torch_lstm(x: Float[Tensor, "R B T D"]) -> bool:
-    """Whether the library's LSTM is taken: on a CPU run by run, on a GPU for one run on long text.
+    """Use torch's LSTM (oneDNN, cuDNN)? On a CPU always, on a GPU for a single run with long sequences.
 
-    Not where 16-bit products are asked for: cuDNN's would then be those of float16, whatever was asked for.
+    Not under autocast, where cuDNN would compute in float16 whatever dtype is requested.
     """
     if torch.compiler.is_compiling():
         return False
@@ -91,34 +90,32 @@ def should_use_torch_lstm(x: Float[Tensor, "R B T D"]) -> bool:
 def torch_lstm(
     x: Float[Tensor, "R B T D"], past: tuple[Tensor, Tensor], input_linear: Linear, state_linear: Linear
 ) -> tuple[Float[Tensor, "R B T H"], tuple[Float[Tensor, "R B H"], Float[Tensor, "R B H"]]]:
-    """One layer of the library's LSTM (oneDNN, cuDNN) with these two maps: states, and the last state and cell."""
+    """One layer of torch.lstm with these weights, run by run: all hidden states, and the final (h, c)."""
     h, c = past
     weights: list[Tensor] = [input_linear.weight, state_linear.weight]
-    if input_linear.bias is not None:  # the library has two biases or none
-        weights += [
-            input_linear.bias,
-            torch.zeros_like(input_linear.bias) if state_linear.bias is None else state_linear.bias,
-        ]
+    if input_linear.bias is not None:  # torch.lstm takes two biases or none
+        state_bias = torch.zeros_like(input_linear.bias) if state_linear.bias is None else state_linear.bias
+        weights += [input_linear.bias, state_bias]
     by_run = zip(x.unbind(), h.unbind(), c.unbind(), *(weight.unbind() for weight in weights), strict=True)
-    ends = [
-        torch.lstm(one, (h1[None], c1[None]), own, len(own) > 2, 1, 0.0, True, False, True)
-        for one, h1, c1, *own in by_run
+    outputs = [
+        torch.lstm(x_run, (h_run[None], c_run[None]), run_weights, len(run_weights) > 2, 1, 0.0, True, False, True)
+        for x_run, h_run, c_run, *run_weights in by_run
     ]
-    states, h_end, c_end = (torch.stack(parts) for parts in zip(*ends, strict=True))
-    return states, (h_end.squeeze(1), c_end.squeeze(1))
+    states, final_h, final_c = (torch.stack(parts) for parts in zip(*outputs, strict=True))
+    return states, (final_h.squeeze(1), final_c.squeeze(1))
 
 
 def should_use_fused_lstm(x: Float[Tensor, "R B T D"]) -> bool:
-    """Whether `fused_cells` are taken: on a GPU, unless the compiler fuses them."""
+    """Use `fused_lstm`? On a GPU, unless compiling, where Inductor fuses the cells."""
     return x.is_cuda and not torch.compiler.is_compiling()
 
 
 def fused_lstm(
     input_gates: Float[Tensor, "R B T 4H"], past: tuple[Tensor, Tensor], state_linear: Linear
 ) -> tuple[Float[Tensor, "R B T H"], tuple[Float[Tensor, "R B H"], Float[Tensor, "R B H"]]]:
-    """One layer of LSTM cells, all runs at once: states, and the last state and cell; only products are in 16 bits."""
+    """One LSTM layer of all runs at once: all hidden states, and the final (h, c); only matmuls are in 16 bits."""
     input_gates = input_gates.to(state_linear.weight.dtype)
     if state_linear.bias is not None:
         input_gates = input_gates + state_linear.bias[:, None, None]
-    lower = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else state_linear.weight.dtype
-    return run_lstm_recurrence(input_gates, state_linear.weight.to(lower), *past)
+    matmul_dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else state_linear.weight.dtype
+    return run_lstm_recurrence(input_gates, state_linear.weight.to(matmul_dtype), *past)

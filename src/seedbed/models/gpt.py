@@ -1,6 +1,6 @@
-"""Decoder-only transformer: parts, block, model; the encoder is made of the same parts.
+"""Decoder-only transformer (GPT): attention, MLP, block, model; the encoder shares the backbone.
 
-The last block and the output run only at the positions that are wanted (`at`), since nobody reads the others.
+The last block and the output layer run only at the requested `positions`: no other logits are used.
 """
 
 from __future__ import annotations
@@ -39,129 +39,140 @@ from seedbed.models.layers import (
     select_positions,
 )
 from seedbed.models.positions import alibi_bias, alibi_slopes, apply_rotary, rotary_frequencies, sinusoidal_embedding
-from seedbed.settings import GPTSettings as GPTSettings
-from seedbed.settings import TransformerSettings
+from seedbed.settings import GPTSettings, TransformerSettings
 
-KVCache: TypeAlias = tuple[Tensor, Tensor]  # keys and values of one block
+KVCache: TypeAlias = tuple[Tensor, Tensor]  # keys and values of one block, (R, B, S, H, K) each
 
 
 class Attention(nn.Module):
-    """Multi-head attention, causal or not; one matrix holds queries, keys and values."""
+    """Multi-head self-attention, causal or bidirectional, with a joint QKV projection."""
 
-    def __init__(self, dials: TransformerSettings, causal: bool) -> None:
+    def __init__(self, settings: TransformerSettings, causal: bool) -> None:
         super().__init__()
-        self.heads, self.dim, self.causal = dials.heads, dials.dim, causal
-        self.qkv = Linear(dials.dim, 3 * dials.dim, dials.has_qkv_bias, n_parts=3)
-        self.out = Linear(dials.dim, dials.dim, dials.attention_bias)
+        self.heads, self.dim, self.causal = settings.heads, settings.dim, causal
+        self.qkv = Linear(settings.dim, 3 * settings.dim, settings.has_qkv_bias, n_parts=3)
+        self.out = Linear(settings.dim, settings.dim, settings.attention_bias)
         self.dropout = Dropout("attention_dropout")
         self.slopes: Tensor | None
         self.frequencies: Tensor | None
-        slopes = alibi_slopes(dials.heads) if dials.positions == "alibi" else None
-        frequencies = rotary_frequencies(dials.dim // dials.heads) if dials.positions == "rotary" else None
+        slopes = alibi_slopes(settings.heads) if settings.positions == "alibi" else None
+        frequencies = rotary_frequencies(settings.dim // settings.heads) if settings.positions == "rotary" else None
         self.register_buffer("slopes", slopes, persistent=False)
         self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(
-        self, x: Tensor, at: Positions, past: KVCache | None, taps: Hooks, name: str, kept: list[KVCache] | None = None
+        self,
+        x: Tensor,
+        positions: Positions,
+        past: KVCache | None,
+        hooks: Hooks,
+        name: str,
+        cache: list[KVCache] | None = None,
     ) -> Tensor:
-        return self.out(self.attend(x, at, past, taps, name, kept))
+        return self.out(self.attend(x, positions, past, hooks, name, cache))
 
     def attend(
-        self, x: Tensor, at: Positions, past: KVCache | None, taps: Hooks, name: str, kept: list[KVCache] | None = None
+        self,
+        x: Tensor,
+        positions: Positions,
+        past: KVCache | None,
+        hooks: Hooks,
+        name: str,
+        cache: list[KVCache] | None = None,
     ) -> Tensor:
-        """What all heads have mixed, side by side, before the last map; its keys and values are added to `kept`."""
-        if at is None and past is None and kept is None and self._can_fuse(x, taps):
+        """Concatenated head outputs before the output projection; appends this block's keys and values to `cache`."""
+        if positions is None and past is None and cache is None and self._can_fuse(x, hooks):
             return fused_attention(self.qkv, x, self.heads, self.causal, self.slopes)
-        parts = (part.unflatten(-1, (self.heads, -1)) for part in self._project_qkv(x, at))
-        query, key, value = (taps(f"{name}.{of}", part) for of, part in zip("qkv", parts, strict=True))
+        parts = (part.unflatten(-1, (self.heads, -1)) for part in self._project_qkv(x, positions))
+        query, key, value = (hooks(f"{name}.{letter}", part) for letter, part in zip("qkv", parts, strict=True))
         n, n_past = x.shape[-2], 0 if past is None else past[0].shape[-3]
-        query, key = self._apply_rotary(query, at, n, n_past), self._apply_rotary(key, None, n, n_past)
-        if kept is not None:
-            kept.append((key, value))
+        query, key = self._apply_rotary(query, positions, n, n_past), self._apply_rotary(key, None, n, n_past)
+        if cache is not None:
+            cache.append((key, value))
         if past is not None:
             key, value = append_past(past[0], key), append_past(past[1], value)
-        seen = causal_mask(at, n, x.device, n_past) if self.causal else x.new_ones(n, n, dtype=torch.bool)
+        mask = causal_mask(positions, n, x.device, n_past) if self.causal else x.new_ones(n, n, dtype=torch.bool)
         bias = None
         if self.slopes is not None:
-            bias = alibi_bias(self.slopes, absolute_positions(at, n, x.device, n_past), n_past + n).to(x.dtype)
-        causal = None if self.causal and (at is not None or past is not None) else self.causal
-        mixed = self._attention_output(query, key, value, seen, bias, causal, taps, f"{name}.pattern")
-        return taps(f"{name}.z", mixed).flatten(-2)
+            bias = alibi_bias(self.slopes, absolute_positions(positions, n, x.device, n_past), n_past + n).to(x.dtype)
+        # SDPA's built-in causal mask fits only where the queries are at all source positions
+        causal = None if self.causal and (positions is not None or past is not None) else self.causal
+        heads_out = self._attention_output(query, key, value, mask, bias, causal, hooks, f"{name}.pattern")
+        return hooks(f"{name}.z", heads_out).flatten(-2)
 
-    def _can_fuse(self, x: Tensor, taps: Hooks) -> bool:
-        """Whether nobody looks at or changes anything between the map of the input and the mixed values."""
-        watched = taps.active or self.dropout.is_active or self.frequencies is not None
-        return not watched and can_fuse_attention(x, self.heads)
+    def _can_fuse(self, x: Tensor, hooks: Hooks) -> bool:
+        """True if nothing happens between QKV projection and head outputs that the fused kernel leaves out."""
+        unsupported = hooks.active or self.dropout.is_active or self.frequencies is not None
+        return not unsupported and can_fuse_attention(x, self.heads)
 
     def _attention_output(
         self,
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        seen: Tensor,
+        mask: Tensor,
         bias: Tensor | None,
         causal: bool | None,
-        taps: Hooks,
+        hooks: Hooks,
         name: str,
     ) -> Tensor:
-        """Values averaged by the attention weights; weights that are only read leave every bit as it was."""
+        """Head outputs; recording the attention weights without replacing them leaves the result bit-identical."""
         if self.dropout.is_active:
-            if taps.is_requested(name):
-                taps(name, attention_weights(query, key, seen, bias))
-            return attention_with_dropout(query, key, value, seen, bias, causal, self.dropout)
-        if taps.is_requested(name):
-            pattern = attention_weights(query, key, seen, bias)
-            changed = taps(name, pattern)
-            if changed is not pattern and not torch.equal(changed, pattern):
-                return apply_attention_weights(changed, value)
-        return attention(query, key, value, seen, bias, causal)
+            if hooks.is_requested(name):
+                hooks(name, attention_weights(query, key, mask, bias))
+            return attention_with_dropout(query, key, value, mask, bias, causal, self.dropout)
+        if hooks.is_requested(name):
+            pattern = attention_weights(query, key, mask, bias)
+            replaced = hooks(name, pattern)
+            # an equal replacement takes the usual path below, whose rounding differs
+            if replaced is not pattern and not torch.equal(replaced, pattern):
+                return apply_attention_weights(replaced, value)
+        return attention(query, key, value, mask, bias, causal)
 
     def prefill(self, x: Tensor) -> KVCache:
-        """Keys and values, for those who come after."""
+        """Keys and values of these positions, without computing attention."""
         key, value = self.qkv(x, slice(self.dim, None)).unflatten(-1, (2 * self.heads, -1)).chunk(2, dim=-2)
         return self._apply_rotary(key, None, x.shape[-2], 0), value
 
-    def _apply_rotary(self, x: Tensor, at: Positions, n: int, n_past: int) -> Tensor:
-        """Queries or keys turned by where they stand, if positions are told so."""
-        return (
-            x
-            if self.frequencies is None
-            else apply_rotary(x, absolute_positions(at, n, x.device, n_past), self.frequencies)
-        )
+    def _apply_rotary(self, x: Tensor, positions: Positions, n: int, n_past: int) -> Tensor:
+        """Queries or keys with rotary position embedding, if the model uses it."""
+        if self.frequencies is None:
+            return x
+        return apply_rotary(x, absolute_positions(positions, n, x.device, n_past), self.frequencies)
 
-    def _project_qkv(self, x: Tensor, at: Positions) -> tuple[Tensor, ...]:
-        if at is None:
+    def _project_qkv(self, x: Tensor, positions: Positions) -> tuple[Tensor, ...]:
+        if positions is None:
             return self.qkv(x).split(self.dim, dim=-1)
-        query, others = self.qkv.forward_split([select_positions(x, at), x], [self.dim, 2 * self.dim])
-        return query, *others.split(self.dim, dim=-1)
+        query, key_value = self.qkv.forward_split([select_positions(x, positions), x], [self.dim, 2 * self.dim])
+        return query, *key_value.split(self.dim, dim=-1)
 
 
 class MLP(nn.Module):
-    def __init__(self, dials: TransformerSettings) -> None:
+    def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.up = Linear(dials.dim, dials.mlp_width, dials.mlp_bias)
-        self.down = Linear(dials.mlp_width, dials.dim, dials.mlp_bias)
-        self.activation = ACTIVATIONS[dials.activation]
-        self.is_gelu = dials.activation == "gelu"
+        self.up = Linear(settings.dim, settings.mlp_width, settings.mlp_bias)
+        self.down = Linear(settings.mlp_width, settings.dim, settings.mlp_bias)
+        self.activation = ACTIVATIONS[settings.activation]
+        self.is_gelu = settings.activation == "gelu"
         self.dropout = Dropout("mlp_dropout")
 
-    def forward(self, x: Tensor, taps: Hooks, name: str) -> Tensor:
-        return self.down(self.compute_hidden(x, taps, name))
+    def forward(self, x: Tensor, hooks: Hooks, name: str) -> Tensor:
+        return self.down(self.compute_hidden(x, hooks, name))
 
-    def compute_hidden(self, x: Tensor, taps: Hooks, name: str) -> Tensor:
-        """What the last map reads."""
-        if self.is_gelu and not taps.active:
+    def compute_hidden(self, x: Tensor, hooks: Hooks, name: str) -> Tensor:
+        """Hidden activations, the input of the down projection."""
+        if self.is_gelu and not hooks.active:
             return self.dropout(linear_gelu(self.up, x))
-        hidden = self.activation(taps(f"{name}.pre", self.up(x)))
-        return self.dropout(taps(f"{name}.post", hidden))
+        hidden = self.activation(hooks(f"{name}.pre", self.up(x)))
+        return self.dropout(hooks(f"{name}.post", hidden))
 
 
 class Block(nn.Module):
-    def __init__(self, dials: TransformerSettings, causal: bool = True) -> None:
+    def __init__(self, settings: TransformerSettings, causal: bool = True) -> None:
         super().__init__()
-        self.norm_first = dials.norm == "pre"
-        self.attention, self.mlp = Attention(dials, causal), MLP(dials)
-        self.norm1, self.norm2 = LayerNorm(dials.dim), LayerNorm(dials.dim)
+        self.norm_first = settings.norm == "pre"
+        self.attention, self.mlp = Attention(settings, causal), MLP(settings)
+        self.norm1, self.norm2 = LayerNorm(settings.dim), LayerNorm(settings.dim)
         self.dropout = Dropout()
         self.residual1, self.residual2 = Dropout("residual_dropout"), Dropout("residual_dropout")
 
@@ -169,124 +180,139 @@ class Block(nn.Module):
         return self.attention.prefill(self.norm1(x) if self.norm_first else x)
 
     def forward(
-        self, x: Tensor, at: Positions, past: KVCache | None, taps: Hooks, name: str, kept: list[KVCache] | None = None
+        self,
+        x: Tensor,
+        positions: Positions,
+        past: KVCache | None,
+        hooks: Hooks,
+        name: str,
+        cache: list[KVCache] | None = None,
     ) -> Tensor:
-        """The stream at the wanted positions after this block, whose keys and values are added to `kept`."""
-        inner, x = f"{name}.attention", taps(f"{name}.in", x)
+        """Residual stream after this block at the requested positions; appends its keys and values to `cache`."""
+        inner, x = f"{name}.attention", hooks(f"{name}.in", x)
         if self.norm_first:
-            attended = taps(f"{inner}.out", self.attention(self.norm1(x), at, past, taps, inner, kept))
-            x = taps(f"{name}.mid", select_positions(x, at) + self.residual1(attended))
-            return taps(f"{name}.out", x + self._forward_mlp(self.norm2(x), taps, f"{name}.mlp"))
-        if not (taps.active or self.has_active_dropout or torch.compiler.is_compiling()) and can_fuse_add_norm(x):
-            return self._forward_fused_post_norm(x, at, past, kept)  # compiled, it was no faster (docs/log.md)
-        attended = taps(f"{inner}.out", self.attention(x, at, past, taps, inner, kept))
-        x = taps(f"{name}.mid", self.norm1(select_positions(x, at) + self.residual1(attended)))
-        return taps(f"{name}.out", self.norm2(x + self._forward_mlp(x, taps, f"{name}.mlp")))
+            attended = hooks(f"{inner}.out", self.attention(self.norm1(x), positions, past, hooks, inner, cache))
+            x = hooks(f"{name}.mid", select_positions(x, positions) + self.residual1(attended))
+            return hooks(f"{name}.out", x + self._forward_mlp(self.norm2(x), hooks, f"{name}.mlp"))
+        if not (hooks.active or self.has_active_dropout or torch.compiler.is_compiling()) and can_fuse_add_norm(x):
+            # not when compiling, where it was no faster (docs/log.md)
+            return self._forward_fused_post_norm(x, positions, past, cache)
+        attended = hooks(f"{inner}.out", self.attention(x, positions, past, hooks, inner, cache))
+        x = hooks(f"{name}.mid", self.norm1(select_positions(x, positions) + self.residual1(attended)))
+        return hooks(f"{name}.out", self.norm2(x + self._forward_mlp(x, hooks, f"{name}.mlp")))
 
     @property
     def has_active_dropout(self) -> bool:
-        """Whether not all of what the parts give is added to the stream."""
+        """True if dropout is applied to what attention or the MLP adds to the residual stream."""
         return self.dropout.is_active or self.residual1.is_active or self.residual2.is_active
 
     def _forward_fused_post_norm(
-        self, x: Tensor, at: Positions, past: KVCache | None, kept: list[KVCache] | None
+        self, x: Tensor, positions: Positions, past: KVCache | None, cache: list[KVCache] | None
     ) -> Tensor:
-        """As `forward` with norms after the sums, where nobody looks: a sum and the norm of it are one pass."""
-        mixed = self.attention.attend(x, at, past, NO_HOOKS, "", kept)
-        _, x = linear_add_norm(select_positions(x, at), self.attention.out, mixed, self.norm1, keep_stream_dtype=True)
+        """`forward` for post-norm without hooks or dropout: residual add and norm fused into one kernel."""
+        heads_out = self.attention.attend(x, positions, past, NO_HOOKS, "", cache)
+        _, x = linear_add_norm(
+            select_positions(x, positions), self.attention.out, heads_out, self.norm1, keep_stream_dtype=True
+        )
         return linear_add_norm(
             x, self.mlp.down, self.mlp.compute_hidden(x, NO_HOOKS, ""), self.norm2, keep_stream_dtype=True
         )[1]
 
     @property
     def can_fuse_pre_norm(self) -> bool:
-        """Whether parts read norms and what they add to the stream is added as it is."""
+        """True if the block is pre-norm and adds to the residual stream without dropout."""
         return self.norm_first and not self.has_active_dropout
 
     def forward_fused_pre_norm(self, x: Tensor, normed: Tensor, next_norm: LayerNorm | None) -> tuple[Tensor, Tensor]:
-        """The stream and its norm after this block, from those before it; a sum and the norm of it are one pass."""
-        mixed = self.attention.attend(normed, None, None, NO_HOOKS, "")
-        x, normed = linear_add_norm(x, self.attention.out, mixed, self.norm2)
+        """Maps (x, norm1(x)) to the new x and next_norm(x); each residual add is fused with the norm after it."""
+        heads_out = self.attention.attend(normed, None, None, NO_HOOKS, "")
+        x, normed = linear_add_norm(x, self.attention.out, heads_out, self.norm2)
         return linear_add_norm(x, self.mlp.down, self.mlp.compute_hidden(normed, NO_HOOKS, ""), next_norm)
 
-    def _forward_mlp(self, x: Tensor, taps: Hooks, name: str) -> Tensor:
-        return taps(f"{name}.out", self.residual2(self.dropout(self.mlp(x, taps, name))))
+    def _forward_mlp(self, x: Tensor, hooks: Hooks, name: str) -> Tensor:
+        return hooks(f"{name}.out", self.residual2(self.dropout(self.mlp(x, hooks, name))))
 
 
 class TransformerBackbone(nn.Module):
-    """Tokens with their positions, on their way through blocks: what decoder and encoder have in common."""
+    """Embeddings and blocks, shared by decoder and encoder."""
 
-    def __init__(self, dials: TransformerSettings, vocabulary: int, context: int, causal: bool) -> None:
+    def __init__(self, settings: TransformerSettings, vocabulary: int, context: int, causal: bool) -> None:
         super().__init__()
-        frozen = dials.embeddings is not None
-        self.embed = Embedding(vocabulary, dials.dim, frozen=frozen)
-        self.position_table = PositionEmbedding(context, dials.dim, frozen) if dials.positions == "learned" else None
-        self.waves: Tensor | None
-        waves = (
-            sinusoidal_embedding(context, dials.dim, dials.position_exponent)
-            if dials.positions == "sinusoidal"
-            else None
-        )
-        self.register_buffer("waves", waves, persistent=False)
-        self.exponent = dials.position_exponent
+        frozen = settings.embeddings is not None
+        self.embed = Embedding(vocabulary, settings.dim, frozen=frozen)
+        self.position_table = None
+        if settings.positions == "learned":
+            self.position_table = PositionEmbedding(context, settings.dim, frozen)
+        self.sinusoids: Tensor | None
+        sinusoids = None
+        if settings.positions == "sinusoidal":
+            sinusoids = sinusoidal_embedding(context, settings.dim, settings.position_exponent)
+        self.register_buffer("sinusoids", sinusoids, persistent=False)
+        self.exponent = settings.position_exponent
         self.embed_dropout = Dropout("embedding_dropout")
-        self.blocks = nn.ModuleList(Block(dials, causal) for _ in range(dials.layers))
-        self.final_norm = LayerNorm(dials.dim) if dials.final_norm else None
+        self.blocks = nn.ModuleList(Block(settings, causal) for _ in range(settings.layers))
+        self.final_norm = LayerNorm(settings.dim) if settings.final_norm else None
 
-    def embed_tokens(self, tokens: Tensor, n_past: int = 0, taps: Hooks = NO_HOOKS) -> Tensor:
-        """The vectors of these tokens where they stand, after n_past others."""
-        x = taps("embed.tokens", self.embed(tokens))
+    def embed_tokens(self, tokens: Tensor, n_past: int = 0, hooks: Hooks = NO_HOOKS) -> Tensor:
+        """Token embeddings plus position embeddings, for tokens that follow n_past cached ones."""
+        x = hooks("embed.tokens", self.embed(tokens))
         if self.position_table is not None:
             x = self.position_table(x, n_past)
-        elif self.waves is not None:
+        elif self.sinusoids is not None:
             x = x + self._get_sinusoids(n_past + x.shape[-2])[n_past:].to(x)
         return to_autocast_dtype(self.embed_dropout(x))
 
-    def run_blocks(self, x: Tensor, at: Positions, past: Sequence[KVCache] | None, taps: Hooks) -> Tensor:
-        """The stream after all blocks, and normed once more if the model does that."""
-        if at is None and past is None and not taps.active and self._can_fuse_pre_norm(x):
+    def run_blocks(self, x: Tensor, positions: Positions, past: Sequence[KVCache] | None, hooks: Hooks) -> Tensor:
+        """Residual stream after all blocks, with the final norm if the model has one."""
+        if positions is None and past is None and not hooks.active and self._can_fuse_pre_norm(x):
             return self._run_blocks_fused(x)
         for i, block in enumerate(self.blocks):
-            wanted = at if block is self.blocks[-1] else None
-            x = block(x, wanted, None if past is None else past[i], taps, f"blocks.{i}")
-        return x if self.final_norm is None else taps("final_norm", self.final_norm(x))
+            needed = positions if block is self.blocks[-1] else None
+            x = block(x, needed, None if past is None else past[i], hooks, f"blocks.{i}")
+        return x if self.final_norm is None else hooks("final_norm", self.final_norm(x))
 
     def _can_fuse_pre_norm(self, x: Tensor) -> bool:
-        """Whether sums and norms can be done together all the way."""
+        """True if every residual add can be fused with the norm that follows it."""
         return can_fuse_add_norm(x) and all(cast(Block, block).can_fuse_pre_norm for block in self.blocks)
 
     def _run_blocks_fused(self, x: Tensor) -> Tensor:
-        """As `through` where nobody looks: the stream and its norm go from block to block."""
+        """`run_blocks` without hooks: each block passes on the residual stream and its norm."""
         blocks = cast("list[Block]", list(self.blocks))
         normed = blocks[0].norm1(x)
-        for block, following in zip(blocks, [*(later.norm1 for later in blocks[1:]), self.final_norm], strict=True):
-            x, normed = block.forward_fused_pre_norm(x, normed, following)
+        for block, next_norm in zip(blocks, [*(later.norm1 for later in blocks[1:]), self.final_norm], strict=True):
+            x, normed = block.forward_fused_pre_norm(x, normed, next_norm)
         return normed
 
     def _get_sinusoids(self, n: int) -> Tensor:
-        """The waves of the first n positions; past those of training they are made on the spot."""
-        assert self.waves is not None
-        return self.waves[:n] if n <= len(self.waves) else sinusoidal_embedding(n, self.waves.shape[1], self.exponent)
+        """Sinusoidal embeddings of the first n positions, computed on the fly beyond the training context."""
+        assert self.sinusoids is not None
+        if n <= len(self.sinusoids):
+            return self.sinusoids[:n]
+        return sinusoidal_embedding(n, self.sinusoids.shape[1], self.exponent)
 
 
 class GPT(TransformerBackbone):
-    def __init__(self, dials: GPTSettings, vocabulary: int, context: int) -> None:
-        super().__init__(dials, vocabulary, context, causal=True)
-        self.output = OutputLayer(dials.dim, vocabulary, dials.output_bias, self.embed if dials.tied else None)
+    def __init__(self, settings: GPTSettings, vocabulary: int, context: int) -> None:
+        super().__init__(settings, vocabulary, context, causal=True)
+        self.output = OutputLayer(settings.dim, vocabulary, settings.output_bias, self.embed if settings.tied else None)
 
     def forward(
-        self, tokens: Tensor, at: Positions = None, taps: Hooks = NO_HOOKS, past: Sequence[KVCache] | None = None
+        self,
+        tokens: Tensor,
+        positions: Positions = None,
+        hooks: Hooks = NO_HOOKS,
+        past: Sequence[KVCache] | None = None,
     ) -> Tensor:
-        """Logits of the next token at the wanted positions; `past` is what was remembered of the tokens before."""
+        """Next-token logits at the requested positions; `past` is the cache of the preceding tokens (`prefill`)."""
         n_past = 0 if past is None else past[0][0].shape[-3]
-        x = taps("embed", self.embed_tokens(tokens, n_past, taps))
-        return taps("logits", self.output(self.run_blocks(x, at, past, taps)))
+        x = hooks("embed", self.embed_tokens(tokens, n_past, hooks))
+        return hooks("logits", self.output(self.run_blocks(x, positions, past, hooks)))
 
     def prefill(self, tokens: Tensor) -> list[KVCache]:
-        """What later tokens need of these: each block's keys and values."""
+        """KV cache of these tokens, one entry per block."""
         *blocks, last = cast("list[Block]", list(self.blocks))
-        memories: list[KVCache] = []
+        cache: list[KVCache] = []
         x = self.embed_tokens(tokens)
         for block in blocks:
-            x = block(x, None, None, NO_HOOKS, "", memories)
-        return [*memories, last.prefill(x)]
+            x = block(x, None, None, NO_HOOKS, "", cache)
+        return [*cache, last.prefill(x)]  # the last block's output is not needed

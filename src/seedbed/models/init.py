@@ -1,8 +1,8 @@
-"""How weights start: one run's initial arrays, drawn from its own named streams.
+"""Weight initialisation: one run's initial arrays, drawn from its own named random streams.
 
-Each parameter has the stream `init/<its name>`, so two runs of equal seed start alike wherever their shapes agree.
-Xavier and orthogonal starts are for every matrix, tables included; of maps that lie side by side (queries, keys and
-values; gates) each is taken by itself.
+Each parameter has the stream `init/<its name>`, so two runs with equal seeds start alike wherever their shapes agree.
+Xavier and orthogonal initialisation apply to every matrix, embeddings included; concatenated matrices (queries, keys
+and values; LSTM gates) are initialised separately.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ Initializer: TypeAlias = Callable[[np.random.Generator, tuple[int, ...]], FloatA
 
 
 def initial_weights(model: nn.Module, settings: ModelSettings, seed: int) -> dict[str, FloatArray]:
-    """Every parameter of one run by name, without the run axis."""
-    draws = _parameter_initializers(model, settings)
+    """Initial parameters of one run by name, without the run axis."""
+    initializers = _parameter_initializers(model, settings)
     weights = {}
     for name, parameter in model.named_parameters():
         shape = tuple(parameter.shape[1:])
         scale = settings.init_scale if len(shape) > 1 else 1.0
-        weights[name] = scale * draws[name](make_generator(seed, f"init/{name}"), shape)
+        weights[name] = scale * initializers[name](make_generator(seed, f"init/{name}"), shape)
     _zero_padding_rows(model, weights)
     return weights
 
 
-def _parameter_initializers(model: nn.Module, dials: ModelSettings) -> dict[str, Initializer]:
-    """What each parameter is drawn from; a part's own rule wins over that of the whole it belongs to."""
-    draws: dict[str, Initializer] = {}
+def _parameter_initializers(model: nn.Module, settings: ModelSettings) -> dict[str, Initializer]:
+    """Initializer of each parameter; with 'library' initialisation, LSTM cells override that of their linear layers."""
+    initializers: dict[str, Initializer] = {}
     for name, module in model.named_modules():
         if isinstance(module, LSTMCell):
             continue
         for leaf, _ in module.named_parameters(recurse=False):
-            draws[f"{name}.{leaf}"] = _module_initializer(module, leaf, dials)
-    if isinstance(dials, LSTMSettings) and dials.init == "library":
+            initializers[f"{name}.{leaf}"] = _module_initializer(module, leaf, settings)
+    if isinstance(settings, LSTMSettings) and settings.init == "library":
         for name, module in model.named_modules():
             if isinstance(module, LSTMCell):
-                draws |= {
-                    f"{name}.{leaf}": _gate_initializer(module, leaf, dials) for leaf, _ in module.named_parameters()
+                initializers |= {
+                    f"{name}.{leaf}": _gate_initializer(module, leaf, settings) for leaf, _ in module.named_parameters()
                 }
-    return draws
+    return initializers
 
 
-def _module_initializer(module: nn.Module, leaf: str, dials: ModelSettings) -> Initializer:
+def _module_initializer(module: nn.Module, leaf: str, settings: ModelSettings) -> Initializer:
     if isinstance(module, LayerNorm | BatchNorm):
         return _constant(1.0 if leaf == "weight" else 0.0)
-    if dials.init != "library":
-        parts = module.n_parts if isinstance(module, Linear) else 1
-        return _constant(0.0) if leaf == "bias" else _init_parts_separately(MATRIX_INITIALIZERS[dials.init], parts)
+    if settings.init != "library":
+        n_parts = module.n_parts if isinstance(module, Linear) else 1
+        return _constant(0.0) if leaf == "bias" else _init_parts_separately(MATRIX_INITIALIZERS[settings.init], n_parts)
     if isinstance(module, Embedding | PositionEmbedding):
         return _normal(1.0)
     assert isinstance(module, Linear | OutputLayer)
-    return _uniform(1 / sqrt(module.d_in))  # what torch.nn.Linear does: Kaiming with a = √5, so ±1/√fan_in
+    return _uniform(1 / sqrt(module.d_in))  # as torch.nn.Linear: Kaiming with a = √5, so ±1/√fan_in
 
 
-def _gate_initializer(cell: LSTMCell, leaf: str, dials: LSTMSettings) -> Initializer:
-    """Xavier of each gate as one map of [x; h] with zero biases, or ±1/√hidden as torch.nn.LSTM."""
-    if dials.gate_init == "library":
+def _gate_initializer(cell: LSTMCell, leaf: str, settings: LSTMSettings) -> Initializer:
+    """Xavier for each gate as one matrix over [x; h] with zero biases, or ±1/√hidden as torch.nn.LSTM."""
+    if settings.gate_init == "library":
         return _uniform(1 / sqrt(cell.hidden))
     if leaf.endswith("bias"):
         return _constant(0.0)
@@ -85,38 +85,38 @@ def _constant(value: float) -> Initializer:
 
 
 def _normal(std: float) -> Initializer:
-    return lambda draw, shape: std * draw.standard_normal(shape)
+    return lambda rng, shape: std * rng.standard_normal(shape)
 
 
 def _uniform(bound: float) -> Initializer:
-    return lambda draw, shape: draw.uniform(-bound, bound, shape)
+    return lambda rng, shape: rng.uniform(-bound, bound, shape)
 
 
-def _init_parts_separately(rule: Initializer, n_parts: int) -> Initializer:
-    """The rule for each of several maps that lie one below the other."""
+def _init_parts_separately(initializer: Initializer, n_parts: int) -> Initializer:
+    """Applies the initializer to each of n_parts matrices that are concatenated along the rows."""
 
-    def draw_parts(draw: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    def init_parts(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
         rows, columns = shape
-        return np.concatenate([rule(draw, (rows // n_parts, columns)) for _ in range(n_parts)])
+        return np.concatenate([initializer(rng, (rows // n_parts, columns)) for _ in range(n_parts)])
 
-    return draw_parts
-
-
-def _xavier_normal(draw: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
-    """Standard deviation √(2 / (fan_in + fan_out)) (Glorot and Bengio 2010, eq. 16)."""
-    return _normal(sqrt(2 / sum(shape)))(draw, shape)
+    return init_parts
 
 
-def _xavier_uniform(draw: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
-    """The same spread, uniform."""
-    return _uniform(sqrt(6 / sum(shape)))(draw, shape)
+def _xavier_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    """Normal with standard deviation √(2 / (fan_in + fan_out)) (Glorot and Bengio 2010, eq. 12)."""
+    return _normal(sqrt(2 / sum(shape)))(rng, shape)
 
 
-def _orthogonal(draw: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
-    """Orthonormal rows or columns, whichever are fewer, uniform over all such matrices (Saxe et al. 2013)."""
-    tall = draw.standard_normal((max(shape), min(shape)))
+def _xavier_uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    """Uniform with the same standard deviation (Glorot and Bengio 2010, eq. 16)."""
+    return _uniform(sqrt(6 / sum(shape)))(rng, shape)
+
+
+def _orthogonal(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    """Orthonormal rows or columns, whichever are fewer, Haar-distributed (Saxe et al. 2013)."""
+    tall = rng.standard_normal((max(shape), min(shape)))
     q, r = np.linalg.qr(tall)
-    q *= np.sign(np.diag(r))  # makes the factorisation, and with it the distribution, unique
+    q *= np.sign(np.diag(r))  # makes the QR factorisation unique, without which q is not Haar-distributed
     return np.ascontiguousarray(q if shape[0] >= shape[1] else q.T)
 
 

@@ -1,8 +1,8 @@
-"""Layers with the run as their first axis; in `models/` only this file, `bank.py`, `fused.py` and `maps.py` know it.
+"""Layers whose parameters and activations have the run as their first axis.
 
-A model is written as if for one run: its parts declare parameters of one run's shape, and `Bank` gives every one of
-them a leading run axis R. Axes: R run, B batch, T time, S source, D width, H heads,
-K head width (after `take`, also: positions taken).
+Models are written as if for one run: layers declare parameters of one run's shape, and `FlatParameters` adds the run
+axis R. Only this file, `parameters.py`, `fused_ops.py`, `lstm_recurrence.py` and `batched_linear.py` handle that axis.
+Axes: R run, B batch, T time, S source, D width, H heads, K head width (in `Positions`: number of selected positions).
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ from seedbed.models.onednn_linear import onednn_linear, should_use_onednn
 from seedbed.rng import device_keys, random_int16
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
-Positions: TypeAlias = slice | Int[Tensor, "R B K"] | None  # which positions are wanted; None: all
+Positions: TypeAlias = slice | Int[Tensor, "R B K"] | None  # positions to compute; None: all
 
-SHORT_ATTENTION_POSITIONS = (
-    16  # up to this many source positions, multiply-and-sum beats a fused attention kernel (docs/log.md)
-)
-MAX_ONE_HOT_ROWS = (
-    256  # up to this many rows, picking by a matrix product beats gathering on a GPU, whose gradient needs atomics
-)
-HAS_TRITON = find_spec("triton") is not None  # it comes with torch where torch is made for GPUs
+# Up to this many source positions, elementwise multiply-and-sum beats a fused attention kernel (docs/log.md).
+SHORT_ATTENTION_POSITIONS = 16
+# Up to this many rows, a one-hot matmul beats gather on a GPU, whose backward pass needs atomics.
+MAX_ONE_HOT_ROWS = 256
+HAS_TRITON = find_spec("triton") is not None  # installed with CUDA builds of torch
 
 
 def meta_parameter(*shape: int) -> nn.Parameter:
-    """A parameter of one run; it has no storage until a Bank gives it some."""
+    """A parameter of one run on the meta device; `FlatParameters` gives it storage."""
     return nn.Parameter(torch.empty(1, *shape, device="meta"))
 
 
 def _register_table(module: nn.Module, n: int, dim: int, frozen: bool) -> None:
+    """Adds the embedding table as a parameter, or as a buffer if frozen."""
     if frozen:
         module.register_buffer("weight", torch.empty(1, n, dim, device="meta"), persistent=False)
     else:
@@ -51,59 +50,60 @@ def linear(
     bias: Float[Tensor, "R E"] | None,
     bf16_weight: Float[Tensor, "R E D"] | None = None,
 ) -> Tensor:
-    """Each run's own affine map of the last axis; `low` are the same weights in 16 bits, for where those are used."""
+    """F.linear with each run's own weight; `bf16_weight` is a 16-bit copy of the weight, used under autocast."""
     if bf16_weight is not None and use_bf16_copy(x, weight, bias):
-        mapped = batched_linear(
-            x.reshape(len(weight), -1, x.shape[-1]).to(bf16_weight.dtype), weight, bf16_weight
-        ).view(*x.shape[:-1], -1)
-        return mapped if bias is None else mapped + bias.view(len(bias), *[1] * (x.ndim - 2), -1)
+        flat = x.reshape(len(weight), -1, x.shape[-1]).to(bf16_weight.dtype)
+        out = batched_linear(flat, weight, bf16_weight).view(*x.shape[:-1], -1)
+        return out if bias is None else out + bias.view(len(bias), *[1] * (x.ndim - 2), -1)
     if len(weight) == 1:
-        own = weight.squeeze(0), None if bias is None else bias.squeeze(0)  # indexing would copy the whole gradient
-        return onednn_linear(x, *own) if should_use_onednn(x, own[0]) else F.linear(x, *own)
+        # squeeze, since the backward of indexing would copy the whole gradient
+        weight_2d, bias_1d = weight.squeeze(0), None if bias is None else bias.squeeze(0)
+        use_onednn = should_use_onednn(x, weight_2d)
+        return onednn_linear(x, weight_2d, bias_1d) if use_onednn else F.linear(x, weight_2d, bias_1d)
     flat = x.reshape(len(weight), -1, x.shape[-1])
     if x.is_cuda:
-        kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
-        mapped = batched_linear(flat.to(kind), weight.to(kind))
-        mapped = mapped if bias is None else mapped + bias[:, None]  # it would first be copied over the whole output
+        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
+        out = batched_linear(flat.to(dtype), weight.to(dtype))
+        out = out if bias is None else out + bias[:, None]  # baddbmm would first broadcast the bias into the output
     elif bias is None:
-        mapped = flat @ weight.mT
+        out = flat @ weight.mT
     else:
-        mapped = torch.baddbmm(bias[:, None], flat, weight.mT)
-    return mapped.view(*x.shape[:-1], -1)
+        out = torch.baddbmm(bias[:, None], flat, weight.mT)
+    return out.view(*x.shape[:-1], -1)
 
 
 class Linear(nn.Module):
-    """An affine map, or several of one input side by side (`parts`: queries, keys and values; the gates of a cell)."""
+    """A linear layer, or `n_parts` concatenated ones (queries, keys and values; LSTM gates), initialised separately."""
 
     def __init__(self, d_in: int, d_out: int, bias: bool = True, n_parts: int = 1) -> None:
         super().__init__()
         self.d_in, self.n_parts = d_in, n_parts
         self.weight = meta_parameter(d_out, d_in)
         self.bias = meta_parameter(d_out) if bias else None
-        self.bf16_weight: Tensor | None = None  # the weight in 16 bits, where a bank keeps it (`Bank.lower`)
+        self.bf16_weight: Tensor | None = None  # 16-bit copy of the weight (`FlatParameters.add_bf16_copy`)
 
     def forward(self, x: Tensor, rows: slice | None = None) -> Tensor:
-        """The map, or only the given rows of its output."""
+        """The layer's output, or only the given output features."""
         if rows is None:
             return linear(x, self.weight, self.bias, self.bf16_weight)
-        own = (None if held is None else held[:, rows] for held in (self.bias, self.bf16_weight))
-        return linear(x, self.weight[:, rows], *own)
+        bias, bf16_weight = (None if tensor is None else tensor[:, rows] for tensor in (self.bias, self.bf16_weight))
+        return linear(x, self.weight[:, rows], bias, bf16_weight)
 
     def forward_split(self, inputs: Sequence[Tensor], split_sizes: Sequence[int]) -> list[Tensor]:
-        """Of every input its own rows of the output, as many as are given for it: in order, and all there are."""
-        held = (self.weight, self.bias, self.bf16_weight)
-        parts = ([None] * len(split_sizes) if one is None else one.split(list(split_sizes), dim=1) for one in held)
-        return [linear(x, *own) for x, *own in zip(inputs, *parts, strict=True)]
+        """Splits the output features by `split_sizes` and computes the i-th part from the i-th input."""
+        tensors = (self.weight, self.bias, self.bf16_weight)
+        parts = ([None] * len(split_sizes) if one is None else one.split(list(split_sizes), dim=1) for one in tensors)
+        return [linear(x, *part) for x, *part in zip(inputs, *parts, strict=True)]
 
     def forward_without_bias(self, x: Tensor) -> Tensor:
-        """The map without its bias."""
+        """The output without the bias, for kernels that add it themselves."""
         return linear(x, self.weight, None, self.bf16_weight)
 
 
 class Embedding(nn.Module):
-    """A table of vectors; the row of `padding`, where given, starts at zero.
+    """Token embeddings; the row `padding_idx`, if given, is initialised to zero.
 
-    A frozen table is no parameter: all runs read the same numbers, which are set when the model is built.
+    A frozen table is a buffer shared by all runs, filled when the model is built.
     """
 
     weight: Tensor
@@ -122,26 +122,26 @@ class Embedding(nn.Module):
 
 
 class OutputLayer(nn.Module):
-    """The map to logits, with its own matrix or with the token table's (tied)."""
+    """Linear layer to logits, with its own weight or tied to the token embedding."""
 
     def __init__(self, dim: int, vocabulary: int, bias: bool, tied_embedding: Embedding | None = None) -> None:
         super().__init__()
         self.d_in = dim
         self.weight = meta_parameter(vocabulary, dim) if tied_embedding is None else None
         self.bias = meta_parameter(vocabulary) if bias else None
-        self._tied_embedding = (tied_embedding,)  # in a tuple, so that the table is not a part of this module too
+        self._tied_embedding = (tied_embedding,)  # in a tuple, so that it is not registered as a submodule
 
     def forward(self, x: Tensor) -> Tensor:
-        (table,) = self._tied_embedding
-        weight = self.weight if table is None else table.weight
+        (tied_embedding,) = self._tied_embedding
+        weight = self.weight if tied_embedding is None else tied_embedding.weight
         assert weight is not None
         if self.bias is None or len(weight) == len(self.bias):
             return linear(x, weight, self.bias)
-        return linear(x, weight, None) + self.bias[:, None, None]  # a frozen table is one for all runs, a bias is not
+        return linear(x, weight, None) + self.bias[:, None, None]  # frozen embedding shared by all runs, own bias
 
 
 class PositionEmbedding(nn.Module):
-    """A vector for each position, learned or frozen."""
+    """Adds an embedding per position, learned or frozen."""
 
     weight: Tensor
 
@@ -154,7 +154,7 @@ class PositionEmbedding(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """A norm is worked out in float32 at least and goes on in the precision it came in."""
+    """torch.nn.LayerNorm per run; computed in at least float32, returned in the dtype of the input."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -169,9 +169,9 @@ class LayerNorm(nn.Module):
 
 
 class BatchNorm(nn.Module):
-    """Each feature over the samples of a batch, every run by itself; while evaluating, by running mean and variance.
+    """torch.nn.BatchNorm1d per run: batch statistics in training mode, running statistics in evaluation mode.
 
-    As torch.nn.BatchNorm1d: biased variance in the batch, unbiased in the running one.
+    As there, the batch variance is biased and the running variance unbiased.
     """
 
     EPS, MOMENTUM = 1e-5, 0.1
@@ -184,42 +184,41 @@ class BatchNorm(nn.Module):
         self.dim = dim
 
     def init_running_stats(self, n_runs: int, device: torch.device, dtype: torch.dtype) -> None:
-        """Gives every run its own statistics."""
+        """Allocates the running mean and variance of every run."""
         self.register_buffer("mean", torch.zeros(n_runs, self.dim, device=device, dtype=dtype))
         self.register_buffer("variance", torch.ones(n_runs, self.dim, device=device, dtype=dtype))
 
-    def forward(self, x: Float[Tensor, "R B 1 F"], counted: Bool[Tensor, "R B"] | None = None) -> Tensor:
-        """Samples that do not count are normalised too, but enter no statistic."""
-        mean, variance = self._batch_moments(x, counted) if self.training else (self.mean, self.variance)
+    def forward(self, x: Float[Tensor, "R B 1 F"], sample_mask: Bool[Tensor, "R B"] | None = None) -> Tensor:
+        """Normalises all samples; those outside `sample_mask` do not enter the statistics."""
+        mean, variance = self._batch_moments(x, sample_mask) if self.training else (self.mean, self.variance)
         scale = self.weight * (variance + self.EPS).rsqrt()
         return torch.addcmul((self.bias - mean * scale)[:, None, None], x, scale[:, None, None])
 
-    def _batch_moments(self, x: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
-        share = torch.ones_like(x[..., :1]) if counted is None else counted[..., None, None].to(x.dtype)
-        n = share.sum((1, 2))
-        mean = (share * x).sum((1, 2)) / n.clamp(min=1)
-        variance = (share * (x - mean[:, None, None]).square()).sum((1, 2)) / n.clamp(min=1)
+    def _batch_moments(self, x: Tensor, sample_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        weight = torch.ones_like(x[..., :1]) if sample_mask is None else sample_mask[..., None, None].to(x.dtype)
+        n = weight.sum((1, 2))
+        mean = (weight * x).sum((1, 2)) / n.clamp(min=1)
+        variance = (weight * (x - mean[:, None, None]).square()).sum((1, 2)) / n.clamp(min=1)
         with torch.no_grad():
-            moved = self.MOMENTUM * (n > 0).to(self.mean.dtype)  # where nothing counts there is nothing to follow
-            self.mean.lerp_(mean.to(self.mean.dtype), moved)
-            self.variance.lerp_((variance * n / (n - 1).clamp(min=1)).to(self.variance.dtype), moved)
+            momentum = self.MOMENTUM * (n > 0).to(self.mean.dtype)  # an empty batch updates nothing
+            self.mean.lerp_(mean.to(self.mean.dtype), momentum)
+            self.variance.lerp_((variance * n / (n - 1).clamp(min=1)).to(self.variance.dtype), momentum)
         return mean, variance
 
 
 def running_stats(model: nn.Module) -> dict[str, Float[Tensor, "R *n"]]:
-    """What a pack's layers learn without gradients, by name: BatchNorm's running means and variances."""
-    found = [(name, module) for name, module in model.named_modules() if isinstance(module, BatchNorm)]
-    return {f"{name}.{leaf}": held for name, module in found for leaf, held in module.named_buffers()}
+    """BatchNorm's running means and variances by buffer name: state that is learned without gradients."""
+    norms = [(name, module) for name, module in model.named_modules() if isinstance(module, BatchNorm)]
+    return {f"{name}.{leaf}": buffer for name, module in norms for leaf, buffer in module.named_buffers()}
 
 
 class Dropout(nn.Module):
-    """Zeroes a share of the entries while training, each run with its own rate (a dial) and its own stream.
+    """Dropout in training mode, with each run's own rate (the named setting) and random stream.
 
-    A rate is met to the nearest 1/65,536, since an entry is judged by a 16-bit number; the rest is scaled up by exactly
-    what that rate takes away.
+    Rates are rounded to 1/65,536, since masks come from 16-bit random integers; the scale uses the rounded rate.
     """
 
-    thresholds: Int[Tensor, "R 1"] | None = None  # of the 16-bit numbers; None: no run drops anything
+    thresholds: Int[Tensor, "R 1"] | None = None  # int16, an entry is kept at or above it; None: no run has dropout
 
     def __init__(self, setting: str = "dropout") -> None:
         super().__init__()
@@ -230,25 +229,25 @@ class Dropout(nn.Module):
         return self.training and self.thresholds is not None
 
     def configure(self, rates: Sequence[float], seeds: Sequence[int], stream: str, step: Int[Tensor, "1"]) -> None:
-        """Binds the pack's rates and streams; `step` is the trainer's counter, read anew at each draw."""
+        """Sets the rates and random streams of the pack; `step` is the trainer's step counter, read at every call."""
         if not any(rates):
             self.thresholds = None
             return
-        dropped = torch.tensor([[min(round(rate * 2**16), 2**16 - 1)] for rate in rates])  # of 65,536 entries
+        dropped = torch.tensor([[min(round(rate * 2**16), 2**16 - 1)] for rate in rates])  # per 65,536
         self.thresholds = (dropped - 2**15).to(step.device, torch.int16)
         self.scales = (2**16 / (2**16 - dropped)).to(step.device)
         self.keys, self.step = device_keys(seeds, stream, step.device), step
 
-    def forward(self, x: Float[Tensor, "R *n"], n_before: int = 0) -> Float[Tensor, "R *n"]:
-        """The entries that stay, scaled; in an update they are numbered from `n_before` on (from the next even one)."""
+    def forward(self, x: Float[Tensor, "R *n"], offset: int = 0) -> Float[Tensor, "R *n"]:
+        """Masks and scales x; `offset`, rounded up to even, is where its mask starts in this step's random stream."""
         if self.thresholds is None or not self.training:
             return x
-        kept = random_int16(self.keys, self.step, x[0].numel(), -(-n_before // 2)) >= self.thresholds
-        return x * kept.to(x.dtype).mul_(self.scales).view_as(x)
+        keep = random_int16(self.keys, self.step, x[0].numel(), -(-offset // 2)) >= self.thresholds
+        return x * keep.to(x.dtype).mul_(self.scales).view_as(x)
 
 
 def one_hot(index: Int[Tensor, "R B"], n: int, dtype: torch.dtype) -> Float[Tensor, "R B n"]:
-    """Which of n rows each sample picks; on a GPU with empty columns up to a multiple of 8, as fast products need."""
+    """One-hot rows; on a GPU padded to a multiple of 8 columns, which tensor cores need."""
     columns = -(-n // 8) * 8 if index.is_cuda else n
     if should_cache(index.device) and columns <= MAX_ONE_HOT_ROWS:
         return F.embedding(index, cached_identity(columns, index.device)).to(dtype)
@@ -256,16 +255,16 @@ def one_hot(index: Int[Tensor, "R B"], n: int, dtype: torch.dtype) -> Float[Tens
 
 
 def gather_rows(values: Float[Tensor, "R U *n"], one_hot_rows: Float[Tensor, "R B U"]) -> Float[Tensor, "R B *n"]:
-    """The row that each sample picks, as a matrix product: exact, and its gradient is one too, without atomics."""
+    """values[r, index] as a one-hot matmul: exact, and its backward is a matmul too, without atomics."""
     table = values.flatten(2)
     if table.shape[1] < one_hot_rows.shape[2]:
         table = F.pad(table, (0, 0, 0, one_hot_rows.shape[2] - table.shape[1]))
-    picked = one_hot_rows @ table
-    return picked.view(*one_hot_rows.shape[:2], *values.shape[2:])
+    rows = one_hot_rows @ table
+    return rows.view(*one_hot_rows.shape[:2], *values.shape[2:])
 
 
 def select_positions(x: Float[Tensor, "R B T D"], positions: Positions) -> Float[Tensor, "R B K D"]:
-    """The wanted positions of a sequence."""
+    """The given positions of each sequence."""
     if positions is None:
         return x
     if isinstance(positions, slice):
@@ -274,23 +273,23 @@ def select_positions(x: Float[Tensor, "R B T D"], positions: Positions) -> Float
 
 
 def causal_mask(positions: Positions, n: int, device: torch.device, n_past: int = 0) -> Bool[Tensor, "... K S"]:
-    """Which source positions each wanted one of n may look at: itself, those before, and all n_past remembered ones."""
+    """True where a position may attend: to itself, to earlier ones and to all n_past cached ones."""
     if n_past + n <= SHORT_ATTENTION_POSITIONS and not isinstance(positions, Tensor) and should_cache(device):
         return cached_causal_mask(range(n)[positions or slice(None)], n, n_past, device)
     source = torch.arange(-n_past, n, device=device)
     new = source[n_past:]
-    where = new if positions is None else new[positions] if isinstance(positions, slice) else positions
-    return where[..., None] >= source
+    target = new if positions is None else new[positions] if isinstance(positions, slice) else positions
+    return target[..., None] >= source
 
 
 def absolute_positions(positions: Positions, n: int, device: torch.device, n_past: int = 0) -> Int[Tensor, "... K"]:
-    """Where each wanted one of n positions stands, counted from the first remembered one."""
+    """Indices of the given positions among n new ones, counted from the first of the n_past cached ones."""
     new = torch.arange(n_past, n_past + n, device=device)
     return new if positions is None else new[positions] if isinstance(positions, slice) else positions + n_past
 
 
 def append_past(past: Float[Tensor, "R B S *n"] | None, new: Float[Tensor, "R B T *n"]) -> Tensor:
-    """What is remembered, then what is new, along time."""
+    """Concatenates cached and new keys (or values) along time."""
     return new if past is None else torch.cat([past.to(new.dtype), new], dim=2)
 
 
@@ -302,10 +301,10 @@ def attention(
     bias: Float[Tensor, "... T S H"] | None = None,
     causal: bool | None = None,
 ) -> Float[Tensor, "R B T H K"]:
-    """Softmax attention of every run, sample and head by itself; a bias is added to the scaled scores.
+    """Softmax attention per run, sample and head; `bias` is added to the scaled scores.
 
-    `causal` tells what is seen in a word, so that a kernel that has it built in need not read it: all positions up to
-    one's own (True) or all there are (False); None: as `seen` says.
+    `causal`: True or False says that `mask` is causal or all True, so that SDPA can use its built-in mask; None means
+    use `mask`.
     """
     if key.shape[2] <= SHORT_ATTENTION_POSITIONS:
         if bias is None and _can_use_tiny_attention(query, key, value):
@@ -322,7 +321,7 @@ def attention(
 
 
 def _can_use_tiny_attention(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether a kernel of our own takes these few positions: on a GPU."""
+    """Whether the Triton kernel for very short sequences supports these inputs."""
     if not (HAS_TRITON and query.is_cuda and query.dtype == key.dtype == value.dtype != torch.float64):
         return False
     from seedbed.models.kernels.tiny_attention import is_supported_shape
@@ -331,26 +330,26 @@ def _can_use_tiny_attention(query: Tensor, key: Tensor, value: Tensor) -> bool:
 
 
 def _sdpa_mask(mask: Bool[Tensor, "... T S"], bias: Float[Tensor, "... T S H"] | None) -> Tensor:
-    """What is seen, and the bias of what is, as a fused kernel takes them."""
+    """Mask and bias combined into SDPA's `attn_mask`."""
     mask = mask if mask.ndim == 2 else mask.flatten(0, 1)[:, None]
     if bias is None:
         return mask
-    by_head = bias.movedim(-1, -3)[None] if bias.ndim == 3 else bias.movedim(-1, -3).flatten(0, 1)
-    return by_head.masked_fill(~mask, float("-inf"))
+    bias_per_head = bias.movedim(-1, -3)[None] if bias.ndim == 3 else bias.movedim(-1, -3).flatten(0, 1)
+    return bias_per_head.masked_fill(~mask, float("-inf"))
 
 
 def elementwise_attention_weights(
     query: Tensor, key: Tensor, mask: Tensor, bias: Tensor | None = None
 ) -> Float[Tensor, "R B T S H"]:
-    """The attention weights; each row over S sums to 1."""
+    """Attention weights by elementwise multiply-and-sum, fast for short sequences; rows over S sum to 1."""
     scores = (query[:, :, :, None] * key[:, :, None]).sum(-1) * query.shape[-1] ** -0.5
     scores = scores if bias is None else scores + bias
     return scores.masked_fill(~mask[..., None], float("-inf")).softmax(3)
 
 
-def apply_elementwise_weights(pattern_RBTSH: Tensor, value: Float[Tensor, "R B S H K"]) -> Float[Tensor, "R B T H K"]:
-    """Values averaged by the attention weights."""
-    return (pattern_RBTSH[..., None] * value[:, :, None]).sum(3)
+def apply_elementwise_weights(weights_RBTSH: Tensor, value: Float[Tensor, "R B S H K"]) -> Float[Tensor, "R B T H K"]:
+    """Weighted sum of the values by elementwise multiply-and-sum."""
+    return (weights_RBTSH[..., None] * value[:, :, None]).sum(3)
 
 
 def attention_with_dropout(
@@ -362,19 +361,21 @@ def attention_with_dropout(
     causal: bool | None,
     dropout: Dropout,
 ) -> Float[Tensor, "R B T H K"]:
-    """As `attend`, with some of the attention weights (R, B, H, T, S) dropped.
+    """`attention` with dropout on the attention weights (R, B, H, T, S).
 
-    Where each position sees those up to its own, the first half of them is done by itself, without the other half.
+    If causal, the first half of the queries is computed separately, on the first half of the keys only.
     """
     half = query.shape[2] // 2 if causal and query.shape[2] > SHORT_ATTENTION_POSITIONS else 0
     if half == 0:
         return apply_attention_weights(dropout(attention_weights(query, key, mask, bias)), value)
     early, late = query.split([half, query.shape[2] - half], dim=2)
     biases = (None, None) if bias is None else (bias[:half, :half], bias[half:])
-    above = attention_weights(early, key[:, :, :half], mask[:half, :half], biases[0])
-    below = attention_weights(late, key, mask[half:], biases[1])
-    mixed = apply_attention_weights(dropout(above), value[:, :, :half])
-    return torch.cat([mixed, apply_attention_weights(dropout(below, above[0].numel()), value)], dim=2)
+    early_weights = attention_weights(early, key[:, :, :half], mask[:half, :half], biases[0])
+    late_weights = attention_weights(late, key, mask[half:], biases[1])
+    early_out = apply_attention_weights(dropout(early_weights), value[:, :, :half])
+    # the second half continues this step's random stream where the first half stopped
+    late_out = apply_attention_weights(dropout(late_weights, early_weights[0].numel()), value)
+    return torch.cat([early_out, late_out], dim=2)
 
 
 def attention_weights(
@@ -383,14 +384,15 @@ def attention_weights(
     mask: Bool[Tensor, "... T S"],
     bias: Float[Tensor, "... T S H"] | None,
 ) -> Float[Tensor, "R B H T S"]:
-    """The weights of `attention_pattern` by matrix products, head by head, as a reader wants them."""
+    """Attention weights by matrix products; rows over S sum to 1."""
     scores = (query * query.shape[-1] ** -0.5).transpose(2, 3) @ key.transpose(2, 3).mT
-    hidden = ~mask if mask.ndim == 2 else ~mask[:, :, None]
-    added = torch.zeros(hidden.shape, device=scores.device) if bias is None else bias.movedim(-1, -3)
-    scores += added.to(scores.dtype).masked_fill(hidden, float("-inf"))  # a small table, added once and in place
+    masked = ~mask if mask.ndim == 2 else ~mask[:, :, None]
+    score_bias = torch.zeros(masked.shape, device=scores.device) if bias is None else bias.movedim(-1, -3)
+    # mask and bias are small and added in place, in one pass over the scores
+    scores += score_bias.to(scores.dtype).masked_fill(masked, float("-inf"))
     return scores.softmax(-1)
 
 
 def apply_attention_weights(weights: Float[Tensor, "R B H T S"], value: Float[Tensor, "R B S H K"]) -> Tensor:
-    """Values averaged by the attention weights of each head."""
+    """Weighted sum of the values, by matrix products."""
     return (weights @ value.transpose(2, 3)).transpose(2, 3)

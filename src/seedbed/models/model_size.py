@@ -1,9 +1,9 @@
-"""Sizes of models in closed form: parameters, and memory while training; no torch, tested against the modules.
+"""Parameter counts and training memory in closed form, without torch; the tests compare them with the modules.
 
-Vocabulary, context, labels and samples are facts of the data; without them they are looked up (arithmetic: computed).
+`dataset_info` (vocabulary, context length, classes, samples) is looked up where it is not given.
 
 >>> count_parameters(Settings())
-Parameters(total=404516, non_embedding=399908, frozen=0)
+ParameterCounts(total=404516, non_embedding=399908, frozen=0)
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ from seedbed.data.dataset_info import get_dataset_info
 from seedbed.records import ParameterCounts
 from seedbed.settings import DatasetInfo, EncoderSettings, LSTMSettings, Settings, TaskSettings, TransformerSettings
 
-BYTES_PER_FLOAT32: Final = 4  # float32
+BYTES_PER_FLOAT32: Final = 4
 MOMENTS_PER_WEIGHT: Final = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 
 
 def count_parameters(settings: Settings, dataset_info: DatasetInfo | None = None) -> ParameterCounts:
-    """Learnable numbers; `non_embedding` leaves out token and position tables, and with them a tied output's matrix."""
+    """Trainable parameters; `non_embedding` excludes token and position embeddings, and so a tied output matrix."""
     model, dataset_info = settings.model, dataset_info or get_dataset_info(settings.task)
-    body = (
-        count_lstm_body_parameters(model)
-        if isinstance(model, LSTMSettings)
-        else count_transformer_body_parameters(model)
-    )
+    if isinstance(model, LSTMSettings):
+        body = count_lstm_body_parameters(model)
+    else:
+        body = count_transformer_body_parameters(model)
     non_embedding = body + _count_output_parameters(settings, dataset_info)
-    tables = _count_embedding_parameters(settings, dataset_info)
+    embedding = _count_embedding_parameters(settings, dataset_info)
     if model.embeddings is not None:
-        return ParameterCounts(total=non_embedding, non_embedding=non_embedding, frozen=tables)
-    return ParameterCounts(total=tables + non_embedding, non_embedding=non_embedding)
+        return ParameterCounts(total=non_embedding, non_embedding=non_embedding, frozen=embedding)
+    return ParameterCounts(total=embedding + non_embedding, non_embedding=non_embedding)
 
 
 def count_attention_parameters(model: TransformerSettings) -> int:
-    """Four maps from dim to dim: queries, keys, values, output."""
+    """Four dim × dim projections: queries, keys, values, output."""
     qkv = 3 * _count_linear_parameters(model.dim, model.dim, model.has_qkv_bias)
     return qkv + _count_linear_parameters(model.dim, model.dim, model.attention_bias)
 
@@ -47,44 +46,43 @@ def count_block_parameters(model: TransformerSettings) -> int:
 
 
 def count_transformer_body_parameters(model: TransformerSettings) -> int:
-    """The blocks, and the final LayerNorm where there is one."""
+    """All blocks, and the final LayerNorm if there is one."""
     return model.layers * count_block_parameters(model) + model.final_norm * _count_norm_parameters(model.dim)
 
 
 def count_lstm_body_parameters(model: LSTMSettings) -> int:
-    """Four gates a cell, each a map from [x; h] to the state; only the first cell sees the token table. Projection."""
-    below = [model.dim] + [model.hidden_width] * (model.layers - 1)
+    """Four gates per cell, each a matrix from [x; h] to h; the first cell's x has width dim. Plus the projection."""
+    input_widths = [model.dim] + [model.hidden_width] * (model.layers - 1)
     biases = model.gate_biases * model.hidden_width
-    cells = sum(4 * ((width + model.hidden_width) * model.hidden_width + biases) for width in below)
-    return cells + (
-        0 if model.projection is None else _count_linear_parameters(model.hidden_width, model.projection, True)
-    )
+    cells = sum(4 * ((width + model.hidden_width) * model.hidden_width + biases) for width in input_widths)
+    if model.projection is None:
+        return cells
+    return cells + _count_linear_parameters(model.hidden_width, model.projection, True)
 
 
-def count_classifier_parameters(model: EncoderSettings, classes: int) -> int:
-    """A hidden layer, with BatchNorm where asked for, and the output."""
-    hidden = _count_linear_parameters(
-        model.dim, model.classifier_hidden, True
-    ) + model.batch_norm * _count_norm_parameters(model.classifier_hidden)
-    return hidden + _count_linear_parameters(model.classifier_hidden, classes, model.output_bias)
+def count_classifier_parameters(model: EncoderSettings, n_classes: int) -> int:
+    """Hidden layer, BatchNorm if enabled, and output layer."""
+    hidden = _count_linear_parameters(model.dim, model.classifier_hidden, True)
+    norm = model.batch_norm * _count_norm_parameters(model.classifier_hidden)
+    return hidden + norm + _count_linear_parameters(model.classifier_hidden, n_classes, model.output_bias)
 
 
-def _count_embedding_parameters(settings: Settings, facts: DatasetInfo) -> int:
+def _count_embedding_parameters(settings: Settings, dataset_info: DatasetInfo) -> int:
     model = settings.model
-    has_positions = not isinstance(model, LSTMSettings) and model.positions == "learned"
-    return (facts.vocab_size + has_positions * facts.context_length) * model.dim
+    has_position_table = not isinstance(model, LSTMSettings) and model.positions == "learned"
+    return (dataset_info.vocab_size + has_position_table * dataset_info.context_length) * model.dim
 
 
-def _count_output_parameters(settings: Settings, facts: DatasetInfo) -> int:
-    model, size = settings.model, facts.vocab_size
+def _count_output_parameters(settings: Settings, dataset_info: DatasetInfo) -> int:
+    model, vocab_size = settings.model, dataset_info.vocab_size
     if isinstance(model, EncoderSettings):
-        return count_classifier_parameters(model, facts.n_classes)
+        return count_classifier_parameters(model, dataset_info.n_classes)
     width = model.output_width if isinstance(model, LSTMSettings) else model.dim
-    return (0 if model.tied else width * size) + model.output_bias * size
+    return (0 if model.tied else width * vocab_size) + model.output_bias * vocab_size
 
 
-def _count_linear_parameters(n_in: int, n_out: int, bias: bool) -> int:
-    return n_in * n_out + bias * n_out
+def _count_linear_parameters(d_in: int, d_out: int, bias: bool) -> int:
+    return d_in * d_out + bias * d_out
 
 
 def _count_norm_parameters(width: int) -> int:
@@ -97,30 +95,32 @@ def n_training_samples(task: TaskSettings, dataset_info: DatasetInfo | None = No
 
 
 def effective_batch_size(settings: Settings, dataset_info: DatasetInfo | None = None) -> int:
-    """Samples per batch: the batch size, capped at the training set."""
+    """Samples per batch: the batch size, capped at the size of the training set."""
     return min(settings.train.batch_size, n_training_samples(settings.task, dataset_info))
 
 
 def estimate_training_bytes(settings: Settings, dataset_info: DatasetInfo | None = None) -> int:
-    """Memory that one run needs while training in float32: an estimate that grows with every size, not a measurement.
+    """Estimated memory of one run while training in float32; monotonic in every size, but not a measurement.
 
-    Weights, gradients, the optimizer's moments, and what backward needs of one batch; kernels' workspace is left out.
+    Weights, gradients, optimizer moments, and the activations of one batch; the workspace of kernels is left out.
     """
     dataset_info = dataset_info or get_dataset_info(settings.task)
-    counted = count_parameters(settings, dataset_info)
+    counts = count_parameters(settings, dataset_info)
     copies = 2 + MOMENTS_PER_WEIGHT[settings.train.optimizer] + (settings.train.ema > 0)
-    state = copies * counted.total + counted.frozen
+    state = copies * counts.total + counts.frozen
     tokens = effective_batch_size(settings, dataset_info) * dataset_info.context_length
     return BYTES_PER_FLOAT32 * (state + tokens * _activations_per_token(settings, dataset_info))
 
 
-def _activations_per_token(settings: Settings, facts: DatasetInfo) -> int:
-    """Numbers that forward keeps for backward, for each token of a batch."""
+def _activations_per_token(settings: Settings, dataset_info: DatasetInfo) -> int:
+    """Floats saved for the backward pass, per token of a batch."""
     model = settings.model
-    logits = 0 if isinstance(model, EncoderSettings) else 2 * facts.vocab_size  # with their softmax; an encoder has few
+    logits = (
+        0 if isinstance(model, EncoderSettings) else 2 * dataset_info.vocab_size
+    )  # and their softmax; an encoder has few
     if isinstance(model, TransformerSettings):
-        maps = 2 * model.heads * facts.context_length  # scores and their softmax
-        # a block keeps its input, q, k, v, the mixed values, two sums, two norms, and the MLP's hidden layer twice
-        return model.dim + model.layers * (9 * model.dim + 2 * model.mlp_width + maps) + logits
-    # a cell keeps [x; h], the four gates before and after, c, tanh c and h
+        scores = 2 * model.heads * dataset_info.context_length  # and their softmax
+        # a block saves its input, q, k, v, head outputs, two residual sums, two norms, and the MLP's hidden layer twice
+        return model.dim + model.layers * (9 * model.dim + 2 * model.mlp_width + scores) + logits
+    # a cell saves [x; h], the four gates before and after, c, tanh c and h
     return model.dim + model.layers * (model.dim + 12 * model.hidden_width) + 2 * (model.projection or 0) + logits

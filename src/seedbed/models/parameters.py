@@ -1,6 +1,6 @@
-"""All parameters of all runs of a pack, in one tensor.
+"""All parameters of all runs of a pack in one flat tensor.
 
-A model's parameters are views of it, so that clipping, updating and norms are operations on rows (decision 1).
+The model's parameters are views of it, so that clipping, optimizer steps and norms work on whole rows (decision 1).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from seedbed.models.layers import Linear
 from seedbed.records import Arrays
 
-ALIGNMENT_ELEMENTS = 16  # numbers; parameters start at multiples of 64 bytes so that vectorised kernels apply
+ALIGNMENT_ELEMENTS = 16  # parameters start at multiples of 64 bytes (float32), as vectorised kernels need
 
 
 class FlatParameters:
-    """One (R, P) tensor of weights and one of gradients."""
+    """One (R, P) tensor of weights and one of gradients, one row per run."""
 
     def __init__(self, model: nn.Module, n_runs: int, device: torch.device, dtype: torch.dtype) -> None:
         self.shapes = {name: tuple(p.shape[1:]) for name, p in model.named_parameters()}
@@ -39,48 +39,48 @@ class FlatParameters:
         self._bf16_weights: Tensor | None = None
 
     def add_bf16_copy(self, model: nn.Module, dtype: torch.dtype) -> None:
-        """Keeps all weights in 16 bits too, and gives them to the model's maps; `follow` sets them."""
+        """Allocates a 16-bit copy of all weights for the model's linear layers; `sync_bf16` fills it."""
         self._bf16_weights = torch.zeros_like(self.weights, dtype=dtype)
         for name, view in self.views(self._bf16_weights).items():
             owner, _, leaf = name.rpartition(".")
-            part = model.get_submodule(owner)
-            if isinstance(part, Linear) and leaf == "weight":
-                part.bf16_weight = view
+            module = model.get_submodule(owner)
+            if isinstance(module, Linear) and leaf == "weight":
+                module.bf16_weight = view
 
     def sync_bf16(self) -> None:
-        """Sets the 16-bit weights, if they are kept, to what the weights are now."""
+        """Copies the current weights into the 16-bit copy, if there is one."""
         if self._bf16_weights is not None:
             self._bf16_weights.copy_(self.weights)
 
     def views(self, flat: Float[Tensor, "R P"]) -> dict[str, Tensor]:
-        """Parameters by name, as parts of a tensor that holds all of them."""
+        """Views of a flat tensor by parameter name, (R, *shape) each."""
         return {
             name: flat[:, start:stop].view(len(flat), *self.shapes[name]) for name, (start, stop) in self._spans.items()
         }
 
     def _replace_with_views(self, model: nn.Module) -> list[nn.Parameter]:
-        """Replaces the model's parameters by views of the weights."""
-        adopted = []
+        """Replaces the model's parameters by views of the flat weights."""
+        parameters = []
         for name, view in self.views(self.weights).items():
             owner, _, leaf = name.rpartition(".")
-            held = nn.Parameter(view)
-            model.get_submodule(owner).register_parameter(leaf, held)
-            adopted.append(held)
-        return adopted
+            parameter = nn.Parameter(view)
+            model.get_submodule(owner).register_parameter(leaf, parameter)
+            parameters.append(parameter)
+        return parameters
 
     def compute_gradients(self, loss: Tensor) -> Float[Tensor, "R P"]:
-        """The gradients of a loss summed over runs, held until the next; entries between parameters stay 0."""
-        found = torch.autograd.grad(loss, self.parameters)
+        """Flat gradients of a loss summed over runs; the buffer is reused by the next call, and padding stays 0."""
+        gradients = torch.autograd.grad(loss, self.parameters)
         if self.weights.is_cuda and len(self.weights) > 1:
-            return self.concatenate_gradients(found)
-        if len(self.weights) == 1:  # then it is one copy of many, if all of them are whole
-            found = tuple(one.contiguous() for one in found)
-        torch._foreach_copy_(self._gradient_views, found)
+            return self.concatenate_gradients(gradients)
+        if len(self.weights) == 1:  # _foreach_copy_ is a single kernel only if all tensors are contiguous
+            gradients = tuple(one.contiguous() for one in gradients)
+        torch._foreach_copy_(self._gradient_views, gradients)
         return self.gradients
 
     def concatenate_gradients(self, gradients: Sequence[Tensor]) -> Float[Tensor, "R P"]:
-        """The same for several runs in one pass, where each copy would be a kernel of its own."""
-        parts = [part for one, gap in zip(gradients, self._padding, strict=True) for part in (one.flatten(1), gap)]
+        """Flat gradients of several runs by one torch.cat, where copying each view would launch its own kernel."""
+        parts = [part for one, pad in zip(gradients, self._padding, strict=True) for part in (one.flatten(1), pad)]
         return torch.cat([part for part in parts if part.numel()], dim=1, out=self.gradients)
 
     def load_arrays(self, slot: int, arrays: Arrays) -> None:
@@ -91,13 +91,13 @@ class FlatParameters:
             view[slot].copy_(torch.from_numpy(np.ascontiguousarray(arrays[name])))
 
     def get_arrays(self, slot: int) -> Arrays:
-        """A copy of one run's parameters by name, without the run axis."""
+        """Copies of one run's parameters by name, without the run axis."""
         return self.unflatten(self.weights[slot].detach().cpu().numpy())
 
     def unflatten(self, row: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Arrays:
-        """A copy of one run's parameters by name, from its row of all weights."""
+        """Copies of one run's parameters by name, from its row of the flat weights."""
         return {name: row[start:stop].reshape(self.shapes[name]).copy() for name, (start, stop) in self._spans.items()}
 
     def weight_norms(self) -> Float[Tensor, "R"]:
-        """‖θ‖₂ of every run, all parameters included."""
+        """L2 norm of all parameters of each run."""
         return self.weights.detach().double().norm(dim=1)

@@ -1,4 +1,4 @@
-"""How positions are told: fixed vectors, a bias on attention scores, or a turn of queries and keys."""
+"""Position encodings: sinusoidal embeddings, ALiBi biases on attention scores, rotary embeddings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from torch import Tensor
 
 
 def sinusoidal_embedding(n: int, dim: int, exponent: str) -> Float[Tensor, "T D"]:
-    """Sine in the even and cosine in the odd dimensions of n positions.
+    """Embeddings of n positions: sine in the even and cosine in the odd dimensions.
 
-    The angle of position t in dimensions 2k and 2k+1 is t / 10000^e: with e = k/d as the course's hand-out has it, or
+    The angle of position t in dimensions 2k and 2k+1 is t / 10000^e: with e = k/d as in the course hand-out, or
     with e = 2k/d as in "Attention Is All You Need", section 3.5.
     """
     k = torch.arange(dim // 2, dtype=torch.float64)
@@ -22,8 +22,8 @@ def sinusoidal_embedding(n: int, dim: int, exponent: str) -> Float[Tensor, "T D"
 def alibi_slopes(n_heads: int) -> Float[Tensor, "H"]:
     """Slopes 2^(−8h/H), h = 1 … H, of ALiBi (Press et al. 2021, section 3).
 
-    For a number of heads that is not a power of two: those of the power of two below, then every other one of the power
-    of two above, as in the authors' code.
+    If H is not a power of two: the slopes of the next lower power, then every other slope of the next higher one, as in
+    the authors' code.
     """
     below = 2 ** (n_heads.bit_length() - 1)
     slopes = [2 ** (-8 * h / below) for h in range(1, below + 1)]
@@ -34,25 +34,25 @@ def alibi_slopes(n_heads: int) -> Float[Tensor, "H"]:
 def alibi_bias(
     slopes: Float[Tensor, "H"], positions: Int[Tensor, "... T"], n_source: int
 ) -> Float[Tensor, "... T S H"]:
-    """−slope · |i − j|: what is farther away counts less, at any length."""
+    """ALiBi bias −slope · |i − j| on the attention scores."""
     source = torch.arange(n_source, device=positions.device)
     return -(positions[..., None] - source).abs()[..., None] * slopes
 
 
 def rotary_frequencies(head_dim: int) -> Float[Tensor, "K/2"]:
-    """Angle per position of each pair of dimensions, 10000^(−2k/K) (Su et al. 2021, section 3.2.2)."""
+    """Rotation angle per position of each pair of dimensions, 10000^(−2k/K) (Su et al. 2021, section 3.2.2)."""
     return 10_000 ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
 
 
 def apply_rotary(
     x: Float[Tensor, "... T H K"], positions: Int[Tensor, "... T"], frequencies: Float[Tensor, "K/2"]
 ) -> Float[Tensor, "... T H K"]:
-    """Each head's vector turned by its position; dimension k is paired with k + K/2, as GPT-NeoX and LLaMA do."""
+    """Rotary position embedding; dimension k is paired with k + K/2, as in GPT-NeoX and LLaMA."""
     angle = (positions[..., None] * frequencies)[..., None, :]
     return rotate_pairs(x, angle.cos().to(x.dtype), angle.sin().to(x.dtype))
 
 
 def rotate_pairs(x: Float[Tensor, "... K"], cos: Float[Tensor, "... K/2"], sin: Float[Tensor, "... K/2"]) -> Tensor:
-    """Vectors turned by angles that are known."""
+    """Rotates each pair of dimensions (k, k + K/2) by the given angles."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)

@@ -1,4 +1,4 @@
-"""What decoders have in common: a model's memory of a prompt, its blocks, and how it tells places."""
+"""What the decoders share: prefill, inference context managers, position encodings of one token, cache memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from seedbed.models.gpt import GPT, Block
 from seedbed.models.lstm import LSTM, LSTMState
 from seedbed.models.positions import sinusoidal_embedding
 
-RotaryAngles: TypeAlias = tuple[Tensor, Tensor]  # cosines and sines
-MIN_MULTITHREADED_MULTIPLICATIONS = 1 << 22  # multiplications of one product
+RotaryAngles: TypeAlias = tuple[Tensor, Tensor]  # cos and sin
+MIN_MULTITHREADED_MULTIPLICATIONS = 1 << 22  # per matmul; below this, one thread is faster
 
 
 def prefill_cache(model: GPT | LSTM, tokens: Int[Tensor, "R b T"]) -> list[LSTMState]:
-    """What the model remembers of these tokens, layer by layer, without dropout; nothing of none."""
+    """Keys and values (GPT) or states (LSTM) of these tokens for each layer, without dropout; empty for no tokens."""
     if not tokens.shape[-1]:
         return []
     with eval_mode(model):
@@ -29,7 +29,7 @@ def prefill_cache(model: GPT | LSTM, tokens: Int[Tensor, "R b T"]) -> list[LSTMS
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """The model without dropout and without gradients, afterwards as it was."""
+    """Runs the body in eval and inference mode, then restores the model's training flag."""
     was_training = model.training
     model.eval()
     try:
@@ -40,25 +40,25 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 
 def choose_n_threads(model: nn.Module, n_rows: int) -> int:
-    """One thread where the products of a step are too small to share: waiting for the other would take longer."""
-    widest = max(parameter[0].numel() for parameter in model.parameters() if parameter.ndim == 3)
-    return torch.get_num_threads() if n_rows * widest >= MIN_MULTITHREADED_MULTIPLICATIONS else 1
+    """Number of threads for a decoding step: one if its matmuls are so small that synchronization would dominate."""
+    largest = max(parameter[0].numel() for parameter in model.parameters() if parameter.ndim == 3)
+    return torch.get_num_threads() if n_rows * largest >= MIN_MULTITHREADED_MULTIPLICATIONS else 1
 
 
 @contextmanager
 def inference_context(n_threads: int) -> Iterator[None]:
-    """Without gradients and on this many threads, afterwards as it was.
+    """Inference mode with this many threads and without oneDNN; restores both settings afterwards.
 
-    And without oneDNN: setting up its GELU takes three times as long as torch's own takes for a token.
+    For a single token, setting up oneDNN's GELU takes three times as long as running torch's own.
     """
-    threads, had_onednn = torch.get_num_threads(), torch._C._get_mkldnn_enabled()
+    previous_n_threads, had_onednn = torch.get_num_threads(), torch._C._get_mkldnn_enabled()
     torch.set_num_threads(n_threads)
     torch._C._set_mkldnn_enabled(False)
     try:
         with torch.inference_mode():
             yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(previous_n_threads)
         torch._C._set_mkldnn_enabled(had_onednn)
 
 
@@ -69,16 +69,16 @@ def iter_blocks(model: GPT) -> Iterator[Block]:
 
 
 def position_embeddings(model: GPT, capacity: int) -> Float[Tensor, "#R S D"] | None:
-    """The vector of each place that is added to a token's, if the model tells positions so."""
+    """Additive position embeddings (learned or sinusoidal), or None if the model uses another kind."""
     if model.position_table is not None:
         return model.position_table.weight
-    if model.waves is None:
+    if model.sinusoids is None:
         return None
-    return sinusoidal_embedding(capacity, model.waves.shape[1], model.exponent).to(model.embed.weight)[None]
+    return sinusoidal_embedding(capacity, model.sinusoids.shape[1], model.exponent).to(model.embed.weight)[None]
 
 
 def rotary_angles(position: int, frequencies: Float[Tensor, "K/2"] | None, dtype: torch.dtype) -> RotaryAngles | None:
-    """How far queries and keys at place n are turned, if the model tells positions so."""
+    """Rotary cos and sin for a position, or None if the model has no rotary embedding."""
     if frequencies is None:
         return None
     angle = position * frequencies
@@ -86,14 +86,14 @@ def rotary_angles(position: int, frequencies: Float[Tensor, "K/2"] | None, dtype
 
 
 def alibi_last_query_bias(slopes: Float[Tensor, "H"] | None, capacity: int) -> Float[Tensor, "H S"] | None:
-    """ALiBi's bias of a query at the last place; the last n entries are the bias over n keys."""
+    """ALiBi bias of a query at the last position, or None; its last n entries are the bias over n keys."""
     if slopes is None:
         return None
     return -slopes[:, None] * torch.arange(capacity - 1, -1, -1, device=slopes.device)
 
 
 def allocate_zeros(shape: Sequence[int], like: Tensor) -> Tensor:
-    """A tensor of zeros; on the CPU in NumPy's huge pages, which batched products read a third faster (docs/log.md)."""
+    """Zeros; on the CPU allocated by NumPy in huge pages, which batched matmuls read a third faster (docs/log.md)."""
     if like.device.type != "cpu":
         return like.new_zeros(tuple(shape))
     return torch.from_numpy(np.zeros(shape, dtype=like.new_empty(0).numpy().dtype))

@@ -18,7 +18,7 @@ LSTM = {"task.p": 11, "task.train_fraction": 0.6, "model.kind": "lstm", "model.d
 HEBREW = "חיים נחמן ביאליק. שיר שני! עוד שיר אחד כאן.\n"
 
 
-def made_run(dials, seed=3):
+def make_loaded_run(dials, seed=3):
     """A model with lively weights: those of the start, a few times larger."""
     settings = Settings.from_flat(dials)
     step = torch.zeros(1, dtype=torch.int64)
@@ -28,14 +28,14 @@ def made_run(dials, seed=3):
     return LoadedRun(stored, 5, weights)
 
 
-def text_dials(folder: Path, text: str = HEBREW, tokens: str = "characters"):
+def text_settings(folder: Path, text: str = HEBREW, tokens: str = "characters"):
     path = folder / "text.txt"
     path.write_text(text * 8, encoding="utf-8")
     task = {"task.kind": "text", "task.corpus": str(path), "task.tokenizer": tokens, "task.length": 24}
     return task | {"model.dim": 16, "model.heads": 2, "model.layers": 2}
 
 
-def label_dials(folder: Path):
+def label_settings(folder: Path):
     path = folder / "labels.tsv"
     rows = [f"{label}\t{text}" for label, text in (("a", "we the people."), ("b", "my fellow citizens, so it is.")) * 6]
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")

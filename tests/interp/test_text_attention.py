@@ -12,11 +12,11 @@ from seedbed.errors import UsageError
 from seedbed.interp.attention_extraction import compute_attention
 from seedbed.interp.text_attention import word_starts
 
-from .made import ARITHMETIC, LSTM, label_dials, made_run, text_dials
+from .factories import ARITHMETIC, LSTM, label_settings, make_loaded_run, text_settings
 
 
 def test_every_row_sums_to_one_and_looks_only_back():
-    maps = compute_attention(made_run(ARITHMETIC), "1 + 8 = 9")
+    maps = compute_attention(make_loaded_run(ARITHMETIC), "1 + 8 = 9")
     assert maps.weights.shape == (3, 2, 6, 6)
     np.testing.assert_allclose(maps.weights.sum(-1), 1, atol=1e-6)
     assert (np.triu(maps.weights, k=1) == 0).all()
@@ -24,7 +24,7 @@ def test_every_row_sums_to_one_and_looks_only_back():
 
 
 def test_attention_is_the_softmax_of_the_scaled_products_of_queries_and_keys():
-    loaded = made_run(ARITHMETIC)
+    loaded = make_loaded_run(ARITHMETIC)
     maps = compute_attention(loaded, "1 + 8 = 9")
     weights = {name: p[0].detach() for name, p in loaded.model.named_parameters()}
     x = loaded.model.placed(torch.from_numpy(loaded.encode("1 + 8 = 9"))[None, None])[0, 0]
@@ -34,7 +34,7 @@ def test_attention_is_the_softmax_of_the_scaled_products_of_queries_and_keys():
 
 
 def test_an_encoder_looks_both_ways_and_at_its_padding(tmp_path):
-    maps = compute_attention(made_run(label_dials(tmp_path)), "we the people")
+    maps = compute_attention(make_loaded_run(label_settings(tmp_path)), "we the people")
     assert maps.labels == ("we", "the", "people", *["pad"] * 6)
     assert maps.weights.shape == (2, 2, 9, 9)
     assert (maps.weights > 0).all()
@@ -42,7 +42,7 @@ def test_an_encoder_looks_both_ways_and_at_its_padding(tmp_path):
 
 
 def test_words_look_as_their_letters_do_on_average_and_get_what_they_get_together(tmp_path):
-    maps = compute_attention(made_run(text_dials(tmp_path)), "חיים נחמן")
+    maps = compute_attention(make_loaded_run(text_settings(tmp_path)), "חיים נחמן")
     words = maps.group_by_word()
     assert words.labels == ("חיים", "נחמן")
     np.testing.assert_allclose(words.weights.sum(-1), 1, atol=1e-6)
@@ -63,14 +63,14 @@ def test_a_word_begins_after_white_space(pieces, starts):
 
 
 def test_direction_is_that_of_the_first_letter_that_has_one(tmp_path):
-    maps = compute_attention(made_run(text_dials(tmp_path)), "חיים")
+    maps = compute_attention(make_loaded_run(text_settings(tmp_path)), "חיים")
     assert maps.right_to_left
     assert not replace(maps, pieces=("1", " ", "a", "ח")).right_to_left
     assert replace(maps, pieces=("«", "ח", "a", ".")).right_to_left
 
 
 def test_layers_and_heads_are_chosen_by_place_and_keep_their_names():
-    maps = compute_attention(made_run(ARITHMETIC), "1 + 8 =")
+    maps = compute_attention(make_loaded_run(ARITHMETIC), "1 + 8 =")
     chosen = maps.select([2], [1])
     assert (chosen.layers, chosen.heads) == ((2,), (1,))
     assert (chosen.weights[0, 0] == maps.weights[2, 1]).all()
@@ -79,7 +79,7 @@ def test_layers_and_heads_are_chosen_by_place_and_keep_their_names():
 
 
 def test_maps_whose_rows_miss_one_are_refused():
-    maps = compute_attention(made_run(ARITHMETIC), "1 + 8 =")
+    maps = compute_attention(make_loaded_run(ARITHMETIC), "1 + 8 =")
     with pytest.raises(UsageError, match=r"misses a sum of 1 by 0\.1"):
         replace(maps, weights=maps.weights * 0.9)
     with pytest.raises(UsageError, match="misses"):
@@ -87,7 +87,7 @@ def test_maps_whose_rows_miss_one_are_refused():
 
 
 def test_an_lstm_shows_the_gradients_of_its_inputs():
-    loaded = made_run(LSTM)
+    loaded = make_loaded_run(LSTM)
     maps = compute_attention(loaded, "1 + 8 =")
     assert maps.kind == "input gradient"
     assert maps.weights.shape == (1, 1, 5, 5)
@@ -95,7 +95,7 @@ def test_an_lstm_shows_the_gradients_of_its_inputs():
 
 
 def test_input_gradients_are_those_of_small_changes_of_the_token_vectors():
-    loaded = made_run(LSTM)
+    loaded = make_loaded_run(LSTM)
     ids = torch.from_numpy(loaded.encode("1 + 8 ="))[None, None]
     table = loaded.model.embed.weight
 
@@ -103,7 +103,7 @@ def test_input_gradients_are_those_of_small_changes_of_the_token_vectors():
         from seedbed.models.hooks import Hooks
 
         with torch.no_grad():
-            logs = loaded.model(ids, taps=Hooks(replace={"embed": changed}))[0, 0, -1].log_softmax(-1)
+            logs = loaded.model(ids, hooks=Hooks(replace={"embed": changed}))[0, 0, -1].log_softmax(-1)
         return logs[best]
 
     loaded.model.double()
@@ -122,15 +122,15 @@ def test_input_gradients_are_those_of_small_changes_of_the_token_vectors():
 
 
 def test_texts_that_cannot_be_shown_are_refused_in_a_sentence(tmp_path):
-    loaded = made_run(text_dials(tmp_path) | {"model.positions": "learned"})
-    with pytest.raises(UsageError, match="has 0 tokens; attention is shown of 1 to 24"):
+    loaded = make_loaded_run(text_settings(tmp_path) | {"model.positions": "learned"})
+    with pytest.raises(UsageError, match="has 0 tokens; attention is shown for 1 to 24"):
         compute_attention(loaded, "")
     with pytest.raises(UsageError, match="has 40 tokens"):
         compute_attention(loaded, "שיר " * 10)
-    assert compute_attention(made_run(text_dials(tmp_path)), "שיר " * 10).weights.shape[-1] == 40
+    assert compute_attention(make_loaded_run(text_settings(tmp_path)), "שיר " * 10).weights.shape[-1] == 40
 
 
 def test_as_json_counts_layers_from_one_and_keeps_every_number():
-    document = compute_attention(made_run(ARITHMETIC), "1 + 8 =").select([1]).as_json()
+    document = compute_attention(make_loaded_run(ARITHMETIC), "1 + 8 =").select([1]).as_json()
     assert document["layers"] == [2]
     assert np.asarray(document["weights"]).shape == (1, 2, 5, 5)

@@ -16,11 +16,11 @@ from seedbed.interp.heads import compute_gate_statistics, iter_attention
 from seedbed.interp.pair_activations import compute_pair_activations
 from seedbed.models.hooks import get_activations
 
-from .made import ARITHMETIC, LSTM, label_dials, made_run, text_dials
+from .factories import ARITHMETIC, LSTM, label_settings, make_loaded_run, text_settings
 
 
 def test_equations_come_from_the_runs_held_out_rows_with_what_their_tokens_are():
-    loaded = made_run(ARITHMETIC | {"task.orders": (2, 3)})
+    loaded = make_loaded_run(ARITHMETIC | {"task.orders": (2, 3)})
     inputs = sample_inputs(loaded, 40)
     texts = np.array(loaded.tokenizer.texts)
     assert inputs.n_inputs == 40
@@ -34,7 +34,7 @@ def test_equations_come_from_the_runs_held_out_rows_with_what_their_tokens_are()
 
 
 def test_the_loss_of_a_sample_is_that_of_its_scored_tokens():
-    loaded = made_run(ARITHMETIC)
+    loaded = make_loaded_run(ARITHMETIC)
     inputs = sample_inputs(loaded, 7)
     logits = loaded.model(torch.from_numpy(inputs.tokens)[None])[0].detach()
     expected = F.cross_entropy(logits[:, 4:6].flatten(0, 1), torch.from_numpy(inputs.targets[:, 4:6]).flatten())
@@ -42,7 +42,7 @@ def test_the_loss_of_a_sample_is_that_of_its_scored_tokens():
 
 
 def test_sentences_of_a_text_are_found_by_their_signs(tmp_path):
-    loaded = made_run(text_dials(tmp_path, "Hi you. Go on! No?\n") | {"task.val_fraction": 0.5})
+    loaded = make_loaded_run(text_settings(tmp_path, "Hi you. Go on! No?\n") | {"task.val_fraction": 0.5})
     inputs = sample_inputs(loaded, 3)
     texts = np.array(loaded.tokenizer.texts)
     assert set(texts[inputs.tokens[inputs.token_kinds["sentence ends"]]]) == {".", "!", "?"}
@@ -51,7 +51,7 @@ def test_sentences_of_a_text_are_found_by_their_signs(tmp_path):
 
 
 def test_padding_of_labelled_texts_is_a_kind_and_not_seen(tmp_path):
-    inputs = sample_inputs(made_run(label_dials(tmp_path)), 5)
+    inputs = sample_inputs(make_loaded_run(label_settings(tmp_path)), 5)
     assert (inputs.token_kinds["padding"] == ~inputs.non_padding).all()
     assert inputs.targets.shape == (inputs.n_inputs, 1)
     assert inputs.token_kinds["sentence starts"][:, 0].all()
@@ -59,7 +59,7 @@ def test_padding_of_labelled_texts_is_a_kind_and_not_seen(tmp_path):
 
 
 def test_removing_a_head_is_zeroing_its_columns_of_the_output_matrix():
-    loaded = made_run(ARITHMETIC)
+    loaded = make_loaded_run(ARITHMETIC)
     inputs = sample_inputs(loaded, 9)
     found = ablate(loaded, inputs)
     matrix = loaded.model.get_parameter("blocks.1.attention.out.weight")
@@ -72,7 +72,7 @@ def test_removing_a_head_is_zeroing_its_columns_of_the_output_matrix():
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_without_a_layer_the_model_is_the_one_that_was_never_given_it(norm):
-    loaded = made_run(ARITHMETIC | {"model.norm": norm})
+    loaded = make_loaded_run(ARITHMETIC | {"model.norm": norm})
     inputs = sample_inputs(loaded, 9)
     found = ablate(loaded, inputs)
     blocks = loaded.model.blocks
@@ -82,8 +82,8 @@ def test_without_a_layer_the_model_is_the_one_that_was_never_given_it(norm):
 
 
 def test_the_logit_lens_of_the_last_layer_is_the_loss_itself(tmp_path):
-    for dials in (ARITHMETIC, ARITHMETIC | {"model.norm": "pre", "model.final_norm": True}, label_dials(tmp_path)):
-        loaded = made_run(dials)
+    for dials in (ARITHMETIC, ARITHMETIC | {"model.norm": "pre", "model.final_norm": True}, label_settings(tmp_path)):
+        loaded = make_loaded_run(dials)
         inputs = sample_inputs(loaded, 5)
         lens = logit_lens(loaded, inputs)
         assert lens[-1] == pytest.approx(compute_loss(loaded, inputs), rel=1e-5)
@@ -91,13 +91,13 @@ def test_the_logit_lens_of_the_last_layer_is_the_loss_itself(tmp_path):
 
 
 def test_an_lstm_has_no_heads_to_take_out():
-    loaded = made_run(LSTM)
+    loaded = make_loaded_run(LSTM)
     with pytest.raises(UsageError, match="is an lstm and has no heads"):
         ablate(loaded, sample_inputs(loaded, 3))
 
 
 def test_gates_are_counted_over_units_and_positions_without_padding():
-    loaded = made_run(LSTM | {"task.orders": (2, 3)})
+    loaded = make_loaded_run(LSTM | {"task.orders": (2, 3)})
     inputs = sample_inputs(loaded, 30)
     first, second = compute_gate_statistics(loaded, inputs)
     forget = get_activations(loaded.model, torch.from_numpy(inputs.tokens)[None], "lstm.1.f")["lstm.1.f"][0].numpy()
@@ -110,7 +110,7 @@ def test_gates_are_counted_over_units_and_positions_without_padding():
 
 
 def test_attention_of_many_inputs_is_put_together_from_few_at_a_time(monkeypatch):
-    loaded = made_run(ARITHMETIC)
+    loaded = make_loaded_run(ARITHMETIC)
     inputs = sample_inputs(loaded, 7)
     ((_, whole),) = iter_attention(loaded, inputs)
     monkeypatch.setattr("seedbed.interp.heads.AT_ONCE", 3 * 2 * 6 * 6 * 2)
@@ -121,7 +121,7 @@ def test_attention_of_many_inputs_is_put_together_from_few_at_a_time(monkeypatch
 
 @pytest.mark.parametrize("dials", [ARITHMETIC, LSTM], ids=["gpt", "lstm"])
 def test_what_is_told_over_pairs_is_what_the_equation_gives_at_its_equals_sign(dials):
-    loaded = made_run(dials)
+    loaded = make_loaded_run(dials)
     pairs = compute_pair_activations(loaded)
     name = "blocks.1.mlp.post" if dials is ARITHMETIC else "lstm.1.out"
     told = loaded.activations("7 + 4 =", name, "logits")
@@ -132,7 +132,7 @@ def test_what_is_told_over_pairs_is_what_the_equation_gives_at_its_equals_sign(d
 
 
 def test_the_pairs_that_a_run_was_trained_on_are_those_that_are_not_held_out():
-    loaded = made_run(ARITHMETIC | {"task.orders": (2, 3)})
+    loaded = make_loaded_run(ARITHMETIC | {"task.orders": (2, 3)})
     pairs, inputs = compute_pair_activations(loaded), sample_inputs(loaded, 10_000)
     short = inputs.tokens[(inputs.tokens == loaded.tokenizer.texts.index("+")).sum(1) == 1]
     held_out = {(int(row[1]), int(row[3])) for row in short}
@@ -140,11 +140,11 @@ def test_the_pairs_that_a_run_was_trained_on_are_those_that_are_not_held_out():
 
 
 def test_pairs_are_left_out_where_numbers_do_not_add():
-    assert compute_pair_activations(made_run(ARITHMETIC | {"task.operator": "*"})) is None
+    assert compute_pair_activations(make_loaded_run(ARITHMETIC | {"task.operator": "*"})) is None
 
 
 def test_parts_of_words_know_their_word_and_the_first_and_last_of_a_sentence(tmp_path):
-    loaded = made_run(text_dials(tmp_path, "Hi you. Go on! No?\n") | {"task.val_fraction": 0.5})
+    loaded = make_loaded_run(text_settings(tmp_path, "Hi you. Go on! No?\n") | {"task.val_fraction": 0.5})
     inputs = sample_inputs(loaded, 3)
     texts = np.array(loaded.tokenizer.texts)
     for row, words in zip(inputs.tokens, inputs.word_indices, strict=True):
@@ -159,4 +159,4 @@ def test_parts_of_words_know_their_word_and_the_first_and_last_of_a_sentence(tmp
 
 
 def test_words_that_are_tokens_themselves_have_no_parts(tmp_path):
-    assert sample_inputs(made_run(text_dials(tmp_path, tokens="words")), 3).word_indices is None
+    assert sample_inputs(make_loaded_run(text_settings(tmp_path, tokens="words")), 3).word_indices is None

@@ -21,7 +21,7 @@ from seedbed.models.hooks import (
 from seedbed.settings import DatasetInfo, Settings
 
 V, T = 19, 7
-FACTS = DatasetInfo(vocab_size=V, context_length=40, n_train=50, n_classes=3, padding_id=0)
+DATASET_INFO = DatasetInfo(vocab_size=V, context_length=40, n_train=50, n_classes=3, padding_id=0)
 TEXT = {"task.kind": "text", "model.dim": 12, "model.heads": 3, "model.layers": 2}
 SHAPES = {
     "pre": TEXT | {"model.norm": "pre", "model.final_norm": True},
@@ -34,7 +34,7 @@ SHAPES = {
 
 def made(shape, seeds=(3, 5, 8)):
     settings = [Settings.from_flat(SHAPES[shape])] * len(seeds)
-    model, bank = build_pack(settings, seeds, torch.zeros(1, dtype=torch.int64), torch.float64, FACTS)
+    model, bank = build_pack(settings, seeds, torch.zeros(1, dtype=torch.int64), torch.float64, DATASET_INFO)
     return model.eval(), bank
 
 
@@ -46,7 +46,7 @@ def drawn(n=T, runs=3):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_reading_every_tap_changes_no_bit_of_the_logits(shape, n):
     model, _ = made(shape)
-    assert torch.equal(model(drawn(n), taps=Hooks("*")), model(drawn(n)))
+    assert torch.equal(model(drawn(n), hooks=Hooks("*")), model(drawn(n)))
 
 
 @pytest.mark.parametrize("n", [T, 23], ids=["short", "fused"])
@@ -55,9 +55,9 @@ def test_every_tap_replaced_by_its_own_value_changes_no_bit_of_the_logits(shape,
     model, _ = made(shape)
     plain, values = model(drawn(n)), get_activations(model, drawn(n), "*")
     for name, value in values.items():
-        assert torch.equal(model(drawn(n), taps=Hooks(replace={name: value.clone()})), plain), name
+        assert torch.equal(model(drawn(n), hooks=Hooks(replace={name: value.clone()})), plain), name
     assert torch.equal(
-        model(drawn(n), taps=Hooks(replace={name: value.clone() for name, value in values.items()})), plain
+        model(drawn(n), hooks=Hooks(replace={name: value.clone() for name, value in values.items()})), plain
     )
 
 
@@ -67,7 +67,7 @@ def test_every_tap_is_on_the_way_to_the_logits(shape):
     model, _ = made(shape)
     plain = model(drawn())
     for name in list_hook_names(model):
-        assert not torch.equal(model(drawn(), taps=Hooks(replace={name: lambda value: value / 2})), plain), name
+        assert not torch.equal(model(drawn(), hooks=Hooks(replace={name: lambda value: value / 2})), plain), name
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -84,7 +84,7 @@ def test_patching_the_pattern_by_the_uniform_one_averages_the_values():
     model, _ = made("pre")
     even = torch.full((3, 4, 3, T, T), 1 / T, dtype=torch.float64)
     taps = Hooks("blocks.1.attention.*", replace={"blocks.1.attention.pattern": even})
-    model(drawn(), taps=taps)
+    model(drawn(), hooks=taps)
     value, z = taps.activations["blocks.1.attention.v"], taps.activations["blocks.1.attention.z"]
     torch.testing.assert_close(z, value.mean(2, keepdim=True).expand_as(z))
 
@@ -93,7 +93,7 @@ def test_patching_a_cell_at_one_position_reaches_later_positions_and_no_earlier_
     model, _ = made("lstm")
     cell = get_activations(model, drawn(), "lstm.0.cell")["lstm.0.cell"]
     cell[..., 3, :] += 1
-    changed = model(drawn(), taps=Hooks(replace={"lstm.0.cell": cell})) - model(drawn())
+    changed = model(drawn(), hooks=Hooks(replace={"lstm.0.cell": cell})) - model(drawn())
     assert (changed[:, :, :3] == 0).all()
     assert (changed[:, :, 3] != 0).any()
 
@@ -102,7 +102,7 @@ def test_patching_one_run_leaves_its_neighbours_as_they_were():
     model, _ = made("pre")
     embed = get_activations(model, drawn(), "embed")["embed"]
     embed[1] += 1
-    changed = model(drawn(), taps=Hooks(replace={"embed": embed})) - model(drawn())
+    changed = model(drawn(), hooks=Hooks(replace={"embed": embed})) - model(drawn())
     assert (changed[[0, 2]] == 0).all()
     assert (changed[1] != 0).any()
 
@@ -177,7 +177,7 @@ def test_reading_every_tap_costs_at_most_twice_a_plain_pass():
         for reads in spent:
             start = process_time()
             with torch.inference_mode():
-                model.eval()(tokens, taps=Hooks("*") if reads else NO_HOOKS)
+                model.eval()(tokens, hooks=Hooks("*") if reads else NO_HOOKS)
             spent[reads].append(process_time() - start)
     assert min(spent[True]) <= 2 * min(spent[False])
 
