@@ -163,7 +163,7 @@ def _colour_legend(chart: LineChart, legend: bool) -> alt.Legend | None:
 
 
 def category_scale(categories: Sequence[str], symbols: Sequence[Any], shift: bool = False) -> alt.Scale:
-    """One symbol per category; with `shift` every further cycle starts one later, so that colour and symbol pair anew."""
+    """One symbol per category; with `shift` each further cycle starts one later, so colour and symbol pair anew."""
     n = len(symbols)
     return alt.Scale(
         domain=list(categories), range=[symbols[(i + (i // n if shift else 0)) % n] for i in range(len(categories))]

@@ -29,7 +29,7 @@ LINE_COLUMNS: Final[dict[str, ColumnType]] = {
 
 
 def draw_lines(chart: LineChart) -> alt.ConcatChart:
-    """Every panel with its chart, bands and ends; panels of one metric have the same axis."""
+    """Every panel with its lines, bands and marks; panels of one metric share their y axis."""
     (points, point_data), (lines, line_data) = _data_tables(chart)
     line_fields = alt.LookupData(data=lines, key="line", fields=[name for name in LINE_COLUMNS if name != "line"])
     base = alt.Chart(points).transform_lookup(lookup="line", from_=line_fields)
@@ -53,7 +53,7 @@ def line_datasets(chart: LineChart) -> dict[str, str]:
 
 
 def _data_tables(chart: LineChart) -> tuple[tuple[alt.NamedData, dict[str, str]], tuple[alt.NamedData, dict[str, str]]]:
-    """The points of all chart, and what is said once a line."""
+    """The table of points, and the table of what is stored once per line."""
     points = csv_dataset({**POINT_COLUMNS, "x": "number" if chart.x.scale else "string"}, _point_rows(chart))
     return points, csv_dataset({**LINE_COLUMNS, "colour": _colour_column_type(chart)}, _line_rows(chart), "lines")
 

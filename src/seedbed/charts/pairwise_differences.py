@@ -1,4 +1,4 @@
-"""Pairwise differences between groups: each mean difference with its 95 % interval, and each seed's difference as a dot.
+"""Pairwise differences between groups: each mean with its 95 % interval, and the difference of each seed as a dot.
 
 Comparing and testing are left to `stats.answers`; this draws the numbers.
 """

@@ -1,4 +1,4 @@
-"""Parallel coordinates: every point of a study as one line across its dials, ending in and coloured by a metric."""
+"""Parallel coordinates: each config as a line across the varied settings, ending at and coloured by a metric."""
 
 from __future__ import annotations
 
@@ -28,16 +28,11 @@ from seedbed.stats.summary import RunCurves
 if TYPE_CHECKING:
     import altair as alt
 
-MIN_LOG_SCALE_RATIO: Final = (
-    16  # a dial whose largest value is this many times its smallest is laid out by its logarithm
-)
-PANEL_HEIGHT_PIXELS, MARGIN_X_PIXELS, MARGIN_Y_PIXELS = (
-    260,
-    45,
-    20,
-)  # pixels: of the rails' panel, and from its edges to the first rail and label
-LABEL_HEIGHT: Final = 0.06  # the height of a label, as a share of a rail
-BRUSH_REACH_PIXELS: Final = 24  # pixels from a rail at which a pointer takes hold of it
+MIN_LOG_SCALE_RATIO: Final = 16  # of the largest value to the smallest, from which an axis is logarithmic
+PANEL_HEIGHT_PIXELS: Final = 260
+MARGIN_X_PIXELS, MARGIN_Y_PIXELS = 45, 20  # from the panel's edges to the first axis and label
+LABEL_HEIGHT: Final = 0.06  # as a share of an axis
+BRUSH_REACH_PIXELS: Final = 24  # distance from an axis within which a drag starts its brush
 COLUMNS: Final[dict[str, Any]] = {
     "line": "number", "axis": "number", "height": "number", "value": "number", "name": "string", "n": "string"
 }  # fmt: skip
@@ -45,7 +40,7 @@ COLUMNS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class ParallelAxis:
-    """One vertical axis: its words, and labels with their heights from 0 to 1."""
+    """One vertical axis: its title, and tick labels with their heights from 0 to 1."""
 
     title: str
     labels: tuple[tuple[float, str], ...]
@@ -53,7 +48,7 @@ class ParallelAxis:
 
 @dataclass(frozen=True)
 class ConfigLine:
-    """One point: its height on every rail, the last being the metric's, and that metric's mean over seeds."""
+    """One config: its height on every axis, the metric's last, and the mean of the metric over seeds."""
 
     name: str
     heights: tuple[float, ...]
@@ -64,7 +59,7 @@ class ConfigLine:
 
 @dataclass(frozen=True)
 class ParallelCoordinates:
-    """A chart of parallel coordinates, gathered."""
+    """The data of a parallel coordinates chart."""
 
     title: str
     axes: tuple[ParallelAxis, ...]
@@ -74,28 +69,30 @@ class ParallelCoordinates:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to see."""
+        """Whether there is nothing to draw."""
         return not self.lines
 
 
 def gather_parallel_coordinates(figure: FigureSpec, runs: Sequence[RunCurves]) -> ParallelCoordinates:
-    """The tracks of a figure of kind `parallel`: dials that vary, then the first metric."""
-    drawn, metric = filter_runs(runs, figure.only), figure.metrics[0]
-    names = dict.fromkeys(name for run in drawn for name in run.config)
-    dials = {name: _AxisScale.fit(values) for name in names if len(values := distinct_values(drawn, name)) > 1}
-    points = [(members, spread_over_seeds(members, metric, figure)) for members in group_by_config(drawn)]
-    shown = [(members, spread) for members, spread in points if isfinite(spread.mean)]
-    last = _AxisScale.fit([spread.mean for _, spread in shown])
-    tracks = tuple(_config_line(members, spread, dials, last) for members, spread in shown)
-    words = axis_title_template(figure, PanelSpec((metric,), None, None)).format(metric_label(metric))
-    title = label_with_unit(words, UNIT_BY_STATISTIC.get(figure.value, metric_unit(metric)))
-    rails = [ParallelAxis(setting_label(name), scale.labels()) for name, scale in dials.items()]
+    """The data of a `parallel` figure: an axis per varied setting, then one of the first metric."""
+    selected, metric = filter_runs(runs, figure.only), figure.metrics[0]
+    names = dict.fromkeys(name for run in selected for name in run.config)
+    setting_scales = {
+        name: _AxisScale.fit(values) for name in names if len(values := distinct_values(selected, name)) > 1
+    }
+    summaries = [(seed_runs, spread_over_seeds(seed_runs, metric, figure)) for seed_runs in group_by_config(selected)]
+    shown = [(seed_runs, spread) for seed_runs, spread in summaries if isfinite(spread.mean)]
+    metric_scale = _AxisScale.fit([spread.mean for _, spread in shown])
+    lines = tuple(_config_line(seed_runs, spread, setting_scales, metric_scale) for seed_runs, spread in shown)
+    label = axis_title_template(figure, PanelSpec((metric,), None, None)).format(metric_label(metric))
+    title = label_with_unit(label, UNIT_BY_STATISTIC.get(figure.value, metric_unit(metric)))
+    axes = [ParallelAxis(setting_label(name), scale.labels()) for name, scale in setting_scales.items()]
     return ParallelCoordinates(
-        title=figure.title or capitalize_first(f"{title} across all dials"),
-        axes=(*rails, ParallelAxis(title, last.labels())) if tracks else (),
-        lines=tracks,
+        title=figure.title or capitalize_first(f"{title} across all settings"),
+        axes=(*axes, ParallelAxis(title, metric_scale.labels())) if lines else (),
+        lines=lines,
         value_title=title,
-        notes=_notes(drawn, tracks, len(points) - len(shown)),
+        notes=_notes(selected, lines, len(summaries) - len(shown)),
     )
 
 
@@ -112,28 +109,28 @@ def _config_line(
 
 
 def _notes(runs: Sequence[RunCurves], lines: Sequence[ConfigLine], n_missing: int) -> tuple[str, ...]:
-    n = sorted({track.n for track in lines})
-    count = f"n = {n[0] if len(n) == 1 else f'{n[0]} to {n[-1]}'} seeds a line." if n else ""
-    missing = f"{n_missing} points have no finite mean and no line." if n_missing else ""
+    n = sorted({line.n for line in lines})
+    count = f"n = {n[0] if len(n) == 1 else f'{n[0]} to {n[-1]}'} seeds per line." if n else ""
+    missing = f"{n_missing} configs have no finite mean and no line." if n_missing else ""
     return tuple(note for note in (count, missing, *status_notes(runs)) if note)
 
 
 @dataclass(frozen=True)
 class _AxisScale:
-    """Where values stand between 0 and 1: numbers by size or by logarithm, words at equal distances."""
+    """Maps values to heights from 0 to 1: numbers linearly or by logarithm, categories at equal distances."""
 
     values: tuple[Value, ...]
-    kind: str  # number, log, word
+    kind: str  # linear, log, category
 
     @classmethod
     def fit(cls, values: Sequence[Value]) -> _AxisScale:
         if not values or not all(is_number(value) for value in values):
-            return cls(tuple(values), "word")
-        positive = min(values) > 0 and max(values) >= MIN_LOG_SCALE_RATIO * min(values)
-        return cls(tuple(sorted(set(values))), "log" if positive else "number")
+            return cls(tuple(values), "category")
+        use_log = min(values) > 0 and max(values) >= MIN_LOG_SCALE_RATIO * min(values)
+        return cls(tuple(sorted(set(values))), "log" if use_log else "linear")
 
     def height(self, value: Value) -> float:
-        if self.kind == "word":
+        if self.kind == "category":
             return self.values.index(value) / max(1, len(self.values) - 1)
         low, high = self.values[0], self.values[-1]
         if low == high:
@@ -141,22 +138,22 @@ class _AxisScale:
         return log(value / low) / log(high / low) if self.kind == "log" else (value - low) / (high - low)
 
     def labels(self) -> tuple[tuple[float, str], ...]:
-        """All values while they are few, else five in equal distances."""
-        if self.kind == "word" or len(self.values) <= 6:
+        """All values if they are few, else five at equal distances."""
+        if self.kind == "category" or len(self.values) <= 6:
             return tuple(_non_overlapping([(self.height(value), _short_label(value)) for value in self.values]))
         low, high = self.values[0], self.values[-1]
         shares = (0.0, 0.25, 0.5, 0.75, 1.0)
-        between = [low * (high / low) ** s if self.kind == "log" else low + s * (high - low) for s in shares]
-        return tuple((share, _short_label(value)) for share, value in zip(shares, between, strict=True))
+        values = [low * (high / low) ** s if self.kind == "log" else low + s * (high - low) for s in shares]
+        return tuple((share, _short_label(value)) for share, value in zip(shares, values, strict=True))
 
 
 def _non_overlapping(labels: Sequence[tuple[float, str]]) -> Iterator[tuple[float, str]]:
-    """The labels that do not lie upon each other, from the first up; the last one always."""
-    free = -1.0
-    for place, (height, text) in enumerate(labels):
-        if place == len(labels) - 1 or (height >= free and labels[-1][0] - height >= LABEL_HEIGHT):
+    """The labels that do not overlap, from the first up; always including the last."""
+    next_free = -1.0
+    for index, (height, text) in enumerate(labels):
+        if index == len(labels) - 1 or (height >= next_free and labels[-1][0] - height >= LABEL_HEIGHT):
             yield height, text
-            free = height + LABEL_HEIGHT
+            next_free = height + LABEL_HEIGHT
 
 
 def _short_label(value: Value) -> str:
@@ -170,68 +167,69 @@ def _short_label(value: Value) -> str:
 
 
 def draw_parallel_coordinates(parallel: ParallelCoordinates, brushable: bool = False) -> alt.ConcatChart:
-    """The tracks over labelled rails; brushed, dragging along a rail fades the tracks that do not pass there."""
+    """The lines across labelled axes; if brushable, dragging along an axis fades the lines that do not pass there."""
     import altair as alt
 
     from seedbed.charts.vega_lite import csv_dataset, wrapped_title
 
-    columns = COLUMNS | {f"h{place}": "number" for place in range(len(parallel.axes)) if brushable}
+    columns = COLUMNS | {f"h{index}": "number" for index in range(len(parallel.axes)) if brushable}
     data, block = csv_dataset(columns, _rows(parallel, brushable))
     last = len(parallel.axes) - 1
     width = max(360, 170 * max(1, last))
     x = alt.X("axis:Q", axis=None, scale=alt.Scale(domain=[0, max(1, last)], padding=MARGIN_X_PIXELS))
-    tooltip = [alt.Tooltip("name:N", title="point"), alt.Tooltip("value:Q", format=".4~g"), alt.Tooltip("n:N")]
+    tooltip = [alt.Tooltip("name:N", title="config"), alt.Tooltip("value:Q", format=".4~g"), alt.Tooltip("n:N")]
     colour = alt.Color("value:Q", title=parallel.value_title, scale=alt.Scale(), legend=alt.Legend(format=".3~g"))
     lines = alt.Chart(data).encode(x=x, y=_height_encoding(), detail="line:N", tooltip=tooltip, color=colour)
-    weight = 1.8 if len(parallel.lines) < 60 else 0.8
-    tracks = lines.mark_line(strokeWidth=weight, opacity=0.85)
-    rails = alt.Chart(alt.Data(values=[{"axis": place, "foot": 0, "head": 1} for place in range(last + 1)]))
+    line_width = 1.8 if len(parallel.lines) < 60 else 0.8
+    config_lines = lines.mark_line(strokeWidth=line_width, opacity=0.85)
+    axes = alt.Chart(alt.Data(values=[{"axis": index, "foot": 0, "head": 1} for index in range(last + 1)]))
     brushes = _brushes(data, x, last, width) if brushable else []
     if brushable:
-        inside: Any = {"and": [{"param": f"rail{place}"} for place in range(last + 1)]}
-        kept: Any = {"condition": {"test": inside, "value": 0.9}, "value": 0.06}
-        tracks = tracks.encode(opacity=alt.Opacity(**kept))
-    drawn = [
-        rails.mark_rule(strokeWidth=1.2).encode(x=x, y=_height_encoding("foot:Q"), y2="head:Q"),
-        tracks,
+        selected: Any = {"and": [{"param": f"brush{index}"} for index in range(last + 1)]}
+        opacity: Any = {"condition": {"test": selected, "value": 0.9}, "value": 0.06}
+        config_lines = config_lines.encode(opacity=alt.Opacity(**opacity))
+    layers = [
+        axes.mark_rule(strokeWidth=1.2).encode(x=x, y=_height_encoding("foot:Q"), y2="head:Q"),
+        config_lines,
         *brushes,
         *_axis_labels(parallel, x),
     ]
-    layered = alt.layer(*drawn).properties(width=width, height=PANEL_HEIGHT_PIXELS)
+    layered = alt.layer(*layers).properties(width=width, height=PANEL_HEIGHT_PIXELS)
     return alt.concat(layered, title=wrapped_title(parallel.title), datasets=block)
 
 
 def _brushes(data: alt.NamedData, x: alt.X, last: int, width: int) -> list[alt.Chart]:
-    """One selection a rail, which begins near it only and shows itself as a bar upon it."""
+    """One selection per axis, which starts only near it and is shown as a bar on it."""
     import altair as alt
 
-    found = []
-    for place in range(last + 1):
-        near = f"abs(x() - {MARGIN_X_PIXELS + place * (width - 2 * MARGIN_X_PIXELS) / max(1, last):.1f}) < {BRUSH_REACH_PIXELS}"
+    charts = []
+    for index in range(last + 1):
+        axis_x = MARGIN_X_PIXELS + index * (width - 2 * MARGIN_X_PIXELS) / max(1, last)
+        near = f"abs(x() - {axis_x:.1f}) < {BRUSH_REACH_PIXELS}"
         select = alt.selection_interval(
-            name=f"rail{place}", encodings=["y"], translate=False, zoom=False, clear=f"dblclick[{near}]",
+            name=f"brush{index}", encodings=["y"], translate=False, zoom=False, clear=f"dblclick[{near}]",
             on=f"[pointerdown[{near}], window:pointerup] > window:pointermove!",
-            mark=alt.BrushConfig(fillOpacity=0, strokeOpacity=0, cursor="ns-resize"),  # as wide as the panel: unseen
+            mark=alt.BrushConfig(fillOpacity=0, strokeOpacity=0, cursor="ns-resize"),  # would span the panel
         )  # fmt: skip
-        ends = alt.Chart(data).transform_filter(f"datum.axis == {place}").mark_point(size=30, filled=True, opacity=0.9)
-        named = ends.properties(name=f"ends{place}")  # names of its own: Altair's count on through a process
-        found += [
-            named.encode(x=x, y=_height_encoding(f"h{place}:Q"), color=alt.value("#8A8A8A")).add_params(select),
-            _brush_bar(place, x),
+        ends = alt.Chart(data).transform_filter(f"datum.axis == {index}").mark_point(size=30, filled=True, opacity=0.9)
+        named = ends.properties(name=f"ends{index}")  # Altair's own names count up through a process
+        charts += [
+            named.encode(x=x, y=_height_encoding(f"h{index}:Q"), color=alt.value("#8A8A8A")).add_params(select),
+            _brush_bar(index, x),
         ]
-    return found
+    return charts
 
 
 def _brush_bar(axis_index: int, x: alt.X) -> alt.Chart:
-    """What is selected on a rail, in pixels: an expression knows the selection but not the scale."""
+    """The selected part of an axis, in pixels: a Vega expression knows the selection but not the scale."""
     import altair as alt
 
-    chosen = f"rail{axis_index}.h{axis_index}"
-    known = f"isDefined(rail{axis_index}) && isDefined({chosen})"
+    selection = f"brush{axis_index}.h{axis_index}"
+    is_set = f"isDefined(brush{axis_index}) && isDefined({selection})"
     ends = [
-        f"{MARGIN_Y_PIXELS} + (1 - {chosen}[{end}]) * {PANEL_HEIGHT_PIXELS - 2 * MARGIN_Y_PIXELS}" for end in (1, 0)
+        f"{MARGIN_Y_PIXELS} + (1 - {selection}[{end}]) * {PANEL_HEIGHT_PIXELS - 2 * MARGIN_Y_PIXELS}" for end in (1, 0)
     ]
-    top, bottom = ({"expr": f"{known} ? {one} : 0"} for one in ends)
+    top, bottom = ({"expr": f"{is_set} ? {end} : 0"} for end in ends)
     bar = alt.Chart(alt.Data(values=[{"axis": axis_index}])).mark_rect(width=14, opacity=0.35)
     return bar.encode(x=x, y=alt.YValue(top), y2=alt.Y2Value(bottom), color=alt.value("#0072B2"))
 
@@ -243,31 +241,31 @@ def _height_encoding(field: str = "height:Q") -> alt.Y:
 
 
 def _rows(parallel: ParallelCoordinates, wide: bool) -> list[tuple[Any, ...]]:
-    """A row where a track crosses a rail; wide, with its heights on all of them."""
-    counts = [str(track.n) if track.n == track.n_runs else f"{track.n}/{track.n_runs}" for track in parallel.lines]
+    """One row per line and axis; `wide` adds the line's heights on all axes."""
+    counts = [str(line.n) if line.n == line.n_runs else f"{line.n}/{line.n_runs}" for line in parallel.lines]
     return [
-        (number, axis, height, track.value, track.name, counts[number], *(track.heights if wide else ()))
-        for number, track in enumerate(parallel.lines)
-        for axis, height in enumerate(track.heights)
+        (index, axis, height, line.value, line.name, counts[index], *(line.heights if wide else ()))
+        for index, line in enumerate(parallel.lines)
+        for axis, height in enumerate(line.heights)
     ]
 
 
 def _axis_labels(parallel: ParallelCoordinates, x: alt.X) -> list[alt.Chart]:
-    """The labels of the rails, and their titles above."""
+    """The tick labels of the axes, and the axis titles above."""
     import altair as alt
 
     labels = [
-        {"axis": place, "height": height, "text": text}
-        for place, rail in enumerate(parallel.axes) for height, text in rail.labels
+        {"axis": index, "height": height, "text": text}
+        for index, axis in enumerate(parallel.axes) for height, text in axis.labels
     ]  # fmt: skip
-    titles = [{"axis": place, "height": 1, "text": rail.title} for place, rail in enumerate(parallel.axes)]
-    text = alt.Chart(alt.Data(values=labels)).mark_text(align="right", dx=-8, fontSize=11)
-    heads = alt.Chart(alt.Data(values=titles)).mark_text(dy=-20, fontSize=12, limit=165)
-    halo = text.encode(x=x, y=_height_encoding(), text="text:N").mark_text(
+    titles = [{"axis": index, "height": 1, "text": axis.title} for index, axis in enumerate(parallel.axes)]
+    tick_text = alt.Chart(alt.Data(values=labels)).mark_text(align="right", dx=-8, fontSize=11)
+    title_text = alt.Chart(alt.Data(values=titles)).mark_text(dy=-20, fontSize=12, limit=165)
+    halo = tick_text.encode(x=x, y=_height_encoding(), text="text:N").mark_text(
         align="right", dx=-8, fontSize=11, style="halo"
     )
     return [
         halo,
-        text.encode(x=x, y=_height_encoding(), text="text:N"),
-        heads.encode(x=x, y=_height_encoding(), text="text:N"),
+        tick_text.encode(x=x, y=_height_encoding(), text="text:N"),
+        title_text.encode(x=x, y=_height_encoding(), text="text:N"),
     ]

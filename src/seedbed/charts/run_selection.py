@@ -1,8 +1,4 @@
-"""What a step is worth (epochs, tokens, seconds), which runs a figure draws, and which of them share a point.
-
->>> per_step("epoch", Settings())  # 480 training equations, so a batch of 512 is all of them
-1.0
-"""
+"""Steps as epochs, tokens or seconds; the curves of runs, and runs grouped by config."""
 
 from __future__ import annotations
 
@@ -23,12 +19,7 @@ from seedbed.stats.summary import RunCurves
 from seedbed.study.toml_format import did_you_mean
 
 TRAINING_CLOCKS: Final = ("step", "epoch", "tokens", "time")
-NON_SETTING_NAMES: Final = (
-    *TRAINING_CLOCKS,
-    "parameters",
-    "alpha",
-    "seed",
-)  # names that a figure may use besides dials
+NON_SETTING_NAMES: Final = (*TRAINING_CLOCKS, "parameters", "alpha", "seed")  # what a figure may name besides settings
 
 
 def clock_units_per_step(clock: str, run: StoredRun) -> float:
@@ -42,14 +33,14 @@ def clock_units_per_step(clock: str, run: StoredRun) -> float:
 
 
 def measured_clock_units_per_step(clock: str, run: RunCurves) -> float:
-    """One step of this run on a clock; its compute seconds are spread evenly, and NaN where none are stored."""
+    """One step of this run in units of a clock; compute time is spread evenly over steps. NaN if unknown."""
     if clock != "time":
         return clock_units_per_step(clock, run.run)
     return run.seconds.get("compute", nan) / run.run.step if run.run.step else nan
 
 
 def metric_curve(run: RunCurves, metric: str) -> Curve:
-    """The run's curve of this metric; `gap/accuracy` is how far validation lags behind training at each step."""
+    """The run's curve of this metric; `gap/accuracy` is the train–validation gap at each step."""
     if not metric.startswith("gap/"):
         return run.curves.get(metric, EMPTY_CURVE)
     quantity = metric.removeprefix("gap/")
@@ -60,34 +51,34 @@ def metric_curve(run: RunCurves, metric: str) -> Curve:
 
 
 def check_setting_names(runs: Sequence[RunCurves], names: Iterable[str | None]) -> None:
-    """Refuses a dial that none of these runs has."""
-    known = dict.fromkeys(dial for run in runs for dial in (*run.run.settings.flat(), *run.config))
+    """Raises UsageError for a name that is no setting of any of these runs."""
+    known = dict.fromkeys(setting for run in runs for setting in (*run.run.settings.flat(), *run.config))
     for name in names:
         if name and runs and name not in NON_SETTING_NAMES and name not in known:
             guess = did_you_mean(name, (*NON_SETTING_NAMES, *known))
             raise UsageError(
-                f"{name} is not a dial of these runs{guess}; expected {', '.join(NON_SETTING_NAMES)}, or a dial that "
-                "`seedbed plan STUDY --print-config` lists"
+                f"{name} is not a setting of these runs{guess}; expected {', '.join(NON_SETTING_NAMES)}, or a setting "
+                "that `seedbed plan STUDY --print-config` lists"
             )
 
 
 def group_by_config(runs: Iterable[RunCurves]) -> list[list[RunCurves]]:
-    """Runs that differ in nothing but the seed, together; in order of first appearance.
+    """Groups of runs that differ only in their seed, in order of first appearance.
 
-    Replays of a run (`alpha`) and the groups of a comparison (`group`) stay apart, though their settings are the same.
+    Truncations of a run (`alpha`) and the groups of a comparison (`group`) stay separate, though their settings agree.
     """
-    points: dict[Hashable, list[RunCurves]] = {}
+    groups: dict[Hashable, list[RunCurves]] = {}
     for run in runs:
-        points.setdefault((run.run.settings, run.config.get("alpha"), run.config.get("group")), []).append(run)
-    return list(points.values())
+        groups.setdefault((run.run.settings, run.config.get("alpha"), run.config.get("group")), []).append(run)
+    return list(groups.values())
 
 
 def distinct_values(runs: Sequence[RunCurves], name: str | None) -> list[Value]:
-    """The different values of a dial; numbers by size, words as they come."""
+    """The distinct values of a setting: numbers sorted, others in order of appearance."""
     if name is None:
         return [None]
-    found = list(dict.fromkeys(setting_value(run, name) for run in runs))
-    return sorted(found) if all(is_number(value) for value in found) else found
+    values = list(dict.fromkeys(setting_value(run, name) for run in runs))
+    return sorted(values) if all(is_number(value) for value in values) else values
 
 
 def is_number(value: Value) -> bool:

@@ -1,7 +1,7 @@
-"""One number of each run (best, t_f, gap, …) against a dial, parameters or α: means over seeds with ± std.
+"""One statistic per run (best, t_f, gap, …) against a setting, parameters or α: means over seeds with ± std.
 
-Runs that differ in anything but the seed and x are on lines of their own, so no mean mixes points. With α as x or
-colour, each run is taken as if stopped at αT.
+Runs that differ in anything but the seed and x are on separate lines, so that no mean mixes configs. With α as x or
+colour, each run is truncated at αT.
 """
 
 from __future__ import annotations
@@ -50,101 +50,101 @@ UNIT_BY_STATISTIC: Final = {"t_f": "steps", "delta_t": "steps", "seconds": "s", 
 
 
 def gather_sweep(figure: FigureSpec, runs: Sequence[RunCurves]) -> LineChart:
-    """The lines of a figure of kind `against`."""
+    """The data of a `sweep` figure."""
     check_setting_names(runs, (figure.x, figure.colour, figure.dash, figure.row, figure.column))
-    drawn = truncate_at_alphas(figure, filter_runs(runs, figure.only))
-    cells = list(panel_specs(figure, drawn))
-    lines = [line for place, cell in enumerate(cells) for line in _lines_in_panel(figure, place, cell, drawn)]
+    selected = truncate_at_alphas(figure, filter_runs(runs, figure.only))
+    specs = list(panel_specs(figure, selected))
+    lines = [line for index, spec in enumerate(specs) for line in _lines_in_panel(figure, index, spec, selected)]
     return LineChart(
         title=figure.title or _title(figure),
         panels=tuple(
-            build_panel(figure, cell, axis_title_template(figure, cell), UNIT_BY_STATISTIC.get(figure.value))
-            for cell in cells
+            build_panel(figure, spec, axis_title_template(figure, spec), UNIT_BY_STATISTIC.get(figure.value))
+            for spec in specs
         ),
-        n_columns=n_panel_columns(figure, drawn),
+        n_columns=n_panel_columns(figure, selected),
         lines=tuple(lines),
-        x=Axis(setting_label(figure.x), scale_for_values(distinct_values(drawn, figure.x), figure.x_scale)),
-        colour=colour_axis(figure, drawn),
+        x=Axis(setting_label(figure.x), scale_for_values(distinct_values(selected, figure.x), figure.x_scale)),
+        colour=colour_axis(figure, selected),
         dash_title=dash_title(figure),
         notes=_notes(figure, runs, lines),
         mark_type="point",
     )
 
 
-def draw_sweep(lines: LineChart) -> alt.ConcatChart:
-    """The gathered means as points with error bars, joined by lines where x is a number."""
+def draw_sweep(chart: LineChart) -> alt.ConcatChart:
+    """The means as points with error bars, joined by lines if x is numeric."""
     from seedbed.charts.line_chart import draw_lines
 
-    return draw_lines(lines)
+    return draw_lines(chart)
 
 
 def truncate_at_alphas(figure: FigureSpec, runs: Sequence[RunCurves]) -> list[RunCurves]:
-    """The runs, or each of them as if stopped at every α, where the figure asks for α."""
+    """The runs; if the figure uses α, each run truncated at every α instead."""
     if "alpha" not in (figure.x, figure.colour, figure.dash, figure.row, figure.column):
         return list(runs)
     return [replay_at_alpha(run, alpha) for run in runs for alpha in figure.alphas or DEFAULT_ALPHAS]
 
 
-def _lines_in_panel(figure: FigureSpec, panel: int, cell: PanelSpec, runs: Sequence[RunCurves]) -> Iterator[Line]:
-    joined: dict[Hashable, list[list[RunCurves]]] = {}
-    for members in group_by_config(cell.select(figure, runs)):
-        joined.setdefault(_line_key(figure, members[0]), []).append(members)
-    for points, metric in product(joined.values(), cell.metrics):
-        yield _line(figure, panel, metric, points)
+def _lines_in_panel(figure: FigureSpec, panel_index: int, spec: PanelSpec, runs: Sequence[RunCurves]) -> Iterator[Line]:
+    configs_by_line: dict[Hashable, list[list[RunCurves]]] = {}
+    for seed_runs in group_by_config(spec.select(figure, runs)):
+        configs_by_line.setdefault(_line_key(figure, seed_runs[0]), []).append(seed_runs)
+    for configs, metric in product(configs_by_line.values(), spec.metrics):
+        yield _line(figure, panel_index, metric, configs)
 
 
 def _line_key(figure: FigureSpec, run: RunCurves) -> Hashable:
-    """What the points of one line have in common: everything but x; for parameters only what is told apart."""
-    told = tuple(setting_value(run, name) for name in (figure.colour, figure.dash) if name)
+    """What the configs of one line share: every setting but x; with x = parameters, only colour and dash."""
+    legend_values = tuple(setting_value(run, name) for name in (figure.colour, figure.dash) if name)
     if figure.x == "parameters":
-        return told
+        return legend_values
     alpha = None if figure.x == "alpha" else run.config.get("alpha")
     others = tuple((name, value) for name, value in run.run.settings.flat().items() if name != figure.x)
-    return told, alpha, others
+    return legend_values, alpha, others
 
 
-def _line(figure: FigureSpec, panel: int, metric: str, configs: Sequence[Sequence[RunCurves]]) -> Line:
-    ordered = sorted(configs, key=lambda members: _sort_key(setting_value(members[0], figure.x)))
-    spreads = [spread_over_seeds(members, metric, figure) for members in ordered]
+def _line(figure: FigureSpec, panel_index: int, metric: str, configs: Sequence[Sequence[RunCurves]]) -> Line:
+    ordered = sorted(configs, key=lambda seed_runs: _sort_key(setting_value(seed_runs[0], figure.x)))
+    spreads = [spread_over_seeds(seed_runs, metric, figure) for seed_runs in ordered]
     means = np.array([spread.mean for spread in spreads])
     means = np.where(np.isfinite(means), means, nan)
     stds = np.array([spread.std for spread in spreads])
     first = ordered[0][0]
-    where, _ = split_and_group(metric)
+    split, _ = split_and_group(metric)
     return Line(
-        panel=panel,
-        name=config_label(first) if figure.colour else f"{config_label(first)} {where}".strip(),
-        colour=setting_value(first, figure.colour) if figure.colour else where,
+        panel=panel_index,
+        name=config_label(first) if figure.colour else f"{config_label(first)} {split}".strip(),
+        colour=setting_value(first, figure.colour) if figure.colour else split,
         dash=value_label(setting_value(first, figure.dash)) if figure.dash else dash_value(figure, metric),
-        x=tuple(setting_value(members[0], figure.x) for members in ordered),
+        x=tuple(setting_value(seed_runs[0], figure.x) for seed_runs in ordered),
         y=means,
         low=means - stds,
         high=means + stds,
         n=max(spread.n for spread in spreads),
-        n_runs=max(len(members) for members in ordered),
+        n_runs=max(len(seed_runs) for seed_runs in ordered),
     )
 
 
 def _sort_key(value: Value) -> tuple[int, Value]:
-    """Sorts numbers by size and before words, which keep their order."""
+    """Sorts numbers by size, before categories, which keep their order."""
     return (0, value) if is_number(value) else (1, 0)
 
 
 def spread_over_seeds(seed_runs: Sequence[RunCurves], metric: str, figure: FigureSpec) -> SeedSummary:
-    """The figure's value of a point's runs over seeds; runs that diverged or failed stay out."""
+    """The figure's statistic over the seeds of a config, without runs that diverged or failed."""
     return summarise_seeds(
         {run.run.seed: compute_statistic(run, metric, figure.value) for run in seed_runs if run.is_included}
     )
 
 
-# ---- words ----
+# ---- titles and notes ----
 
 
-def axis_title_template(figure: FigureSpec, cell: PanelSpec) -> str:
-    """What the figure's value makes of a metric's name, with `{}` in its place."""
-    kind = metric_direction(cell.metrics[0])
-    best = {"min": "lowest {}", "max": "highest {}", None: "last {}"}[kind]
-    words = {
+def axis_title_template(figure: FigureSpec, spec: PanelSpec) -> str:
+    """The y title for the figure's statistic, with `{}` for the metric: `lowest {}`."""
+    direction = metric_direction(spec.metrics[0])
+    best = {"min": "lowest {}", "max": "highest {}", None: "last {}"}[direction]
+    titles = {
         "best": best,
         "t_f": "t_f of the {}",
         "last": "last {}",
@@ -153,25 +153,25 @@ def axis_title_template(figure: FigureSpec, cell: PanelSpec) -> str:
         "seconds": "compute time",
         "memory": "memory while training",
     }
-    return words[figure.value]
+    return titles[figure.value]
 
 
 def _title(figure: FigureSpec) -> str:
     quantities = " and ".join(dict.fromkeys(map(metric_quantity, figure.metrics)))
-    words = {"best": f"best {quantities}", "t_f": f"t_f of {quantities}", "seconds": "compute time"}
-    words |= {"gap": f"gap between training and validation {quantities}", "memory": "memory while training"}
-    words |= {"delta_t": f"delay of validation behind training {quantities}", "last": f"last {quantities}"}
-    return capitalize_first(f"{words[figure.value]} against {setting_label(figure.x)}")
+    titles = {"best": f"best {quantities}", "t_f": f"t_f of {quantities}", "seconds": "compute time"}
+    titles |= {"gap": f"gap between training and validation {quantities}", "memory": "memory while training"}
+    titles |= {"delta_t": f"delay of validation behind training {quantities}", "last": f"last {quantities}"}
+    return capitalize_first(f"{titles[figure.value]} against {setting_label(figure.x)}")
 
 
 def _notes(figure: FigureSpec, runs: Sequence[RunCurves], lines: Sequence[Line]) -> tuple[str, ...]:
     entry = STATISTICS.get(figure.value)
-    said = {
+    conditions = {
         f"{entry.symbol}: {entry.meaning}." if entry else "": entry is not None,
         seed_count_note(lines): True,
         "Error bars are ± std over seeds (population).": any(line.n > 1 for line in lines),
-        "α: as if each run had been stopped at αT.": "alpha" in (figure.x, figure.colour),
-        "Points without a finite mean are left out.": any(np.isnan(line.y).any() for line in lines),
+        "α: each run is truncated at αT.": "alpha" in (figure.x, figure.colour),
+        "Configs without a finite mean are left out.": any(np.isnan(line.y).any() for line in lines),
     }
-    notes = (*(note for note, holds in said.items() if holds), *status_notes(filter_runs(runs, figure.only)))
+    notes = (*(note for note, applies in conditions.items() if applies), *status_notes(filter_runs(runs, figure.only)))
     return tuple(note for note in notes if note)

@@ -1,6 +1,6 @@
-"""Gathered charts as text for a terminal: lines in Braille dots, bars in blocks; no colour is needed to read them.
+"""Charts as plain text for a terminal: lines in Braille dots, bars in block characters, no colour.
 
->>> print(bar_rows([("gpt", 2.0), ("lstm", 1.0)], 8))
+>>> print(format_bars([("gpt", 2.0), ("lstm", 1.0)], 8))
 gpt   ████████  2
 lstm  ████      1
 """
@@ -20,26 +20,25 @@ from seedbed.charts.fourier_plane import FourierPlanes, preview_fourier_planes
 from seedbed.charts.line_data import Line, LineChart, Panel
 from seedbed.charts.parallel_coordinates import ParallelCoordinates
 
-PANEL_WIDTH_CELLS: Final = 64  # cells of a panel; each holds 2 × 4 dots
+PANEL_WIDTH_CELLS: Final = 64  # characters, each of 2 × 4 dots
 PANEL_HEIGHT_CELLS: Final = 12
 LINE_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
-_BRAILLE_DOT_BITS: Final = np.array(
-    [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]]
-)  # Unicode 15, Braille patterns
+# Unicode 15, Braille patterns
+_BRAILLE_DOT_BITS: Final = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 _BRAILLE_BASE: Final = 0x2800
 
 
 def preview_chart(chart: Any) -> str:
-    """The chart in plain text; one that has no such form says how to see it."""
+    """The data of any chart kind as plain text."""
     if chart.is_empty:
         return "\n".join([chart.title, "nothing is recorded yet", *chart.notes])
     if isinstance(chart, LineChart):
-        body = [_line_panel(chart, place, panel) for place, panel in enumerate(chart.panels)]
+        body = [_line_panel(chart, index, panel) for index, panel in enumerate(chart.panels)]
     elif isinstance(chart, Bars):
-        body = [_bar_panel(chart, place, panel) for place, panel in enumerate(chart.panels)]
+        body = [_bar_panel(chart, index, panel) for index, panel in enumerate(chart.panels)]
     elif isinstance(chart, ParallelCoordinates):
-        ranked = sorted(chart.lines, key=lambda track: track.value)
-        body = [f"{chart.value_title}\n" + format_bars([(track.name, track.value) for track in ranked], 40)]
+        ranked = sorted(chart.lines, key=lambda line: line.value)
+        body = [f"{chart.value_title}\n" + format_bars([(line.name, line.value) for line in ranked], 40)]
     elif isinstance(chart, FourierPlanes):
         body = [preview_fourier_planes(chart)]
     elif isinstance(chart, AttentionMaps):
@@ -52,26 +51,28 @@ def preview_chart(chart: Any) -> str:
 # ---- lines ----
 
 
-def _line_panel(lines: LineChart, panel_index: int, panel: Panel) -> str:
-    mine = [line for line in lines.lines if line.panel == panel_index and np.isfinite(line.y).any()]
-    head = f"{panel.y_title}{', ' * bool(panel.title)}{panel.title}"
-    if not mine:
-        return f"{head}\nnothing is recorded"
-    xs = [_x_values(lines, line) for line in mine]
-    ys = [_apply_scale(line.y, panel.scale) for line in mine]
-    box = _PlotArea.from_data(xs, ys)
+def _line_panel(chart: LineChart, panel_index: int, panel: Panel) -> str:
+    panel_lines = [line for line in chart.lines if line.panel == panel_index and np.isfinite(line.y).any()]
+    title = f"{panel.y_title}{', ' * bool(panel.title)}{panel.title}"
+    if not panel_lines:
+        return f"{title}\nnothing is recorded"
+    xs = [_x_values(chart, line) for line in panel_lines]
+    ys = [_apply_scale(line.y, panel.scale) for line in panel_lines]
+    area = _PlotArea.from_data(xs, ys)
     canvas = np.zeros((PANEL_HEIGHT_CELLS, PANEL_WIDTH_CELLS), dtype=np.int64)
     for x, y in zip(xs, ys, strict=True):
-        _draw_polyline(canvas, box.dot_columns(x), box.dot_rows(y))
+        _draw_polyline(canvas, area.dot_columns(x), area.dot_rows(y))
     rows = ["".join(chr(_BRAILLE_BASE + cell) for cell in row) for row in canvas]
-    rows = _with_end_letters(rows, mine, [box.dot_rows(y) for y in ys])
-    return "\n".join([head, *_with_y_axis(rows, panel, box), _x_axis_line(lines, mine, box), *_legend(mine)])
+    rows = _with_end_letters(rows, panel_lines, [area.dot_rows(y) for y in ys])
+    return "\n".join(
+        [title, *_with_y_axis(rows, panel, area), _x_axis_line(chart, panel_lines, area), *_legend(panel_lines)]
+    )
 
 
-def _x_values(lines: LineChart, line: Line) -> Any:
-    if lines.x.scale is None:
+def _x_values(chart: LineChart, line: Line) -> Any:
+    if chart.x.scale is None:
         return np.arange(len(line.x), dtype=float)
-    return _apply_scale(np.array(line.x, dtype=float), lines.x.scale)
+    return _apply_scale(np.array(line.x, dtype=float), chart.x.scale)
 
 
 def _apply_scale(values: Any, scale: str | None) -> Any:
@@ -82,7 +83,7 @@ def _apply_scale(values: Any, scale: str | None) -> Any:
 
 
 class _PlotArea:
-    """The rectangle of numbers that a panel shows, and its dots."""
+    """The data limits of a panel, mapped to its dots."""
 
     def __init__(self, left: float, right: float, bottom: float, top: float) -> None:
         self.left, self.right, self.bottom, self.top = left, right, bottom, top
@@ -103,11 +104,11 @@ class _PlotArea:
 
 
 def _draw_polyline(canvas: Any, columns: Any, rows: Any) -> None:
-    """Dots along the line from each point to the next; where one is missing there is a gap."""
-    good = np.isfinite(columns) & np.isfinite(rows)
-    if good.sum() == 1:
-        _set_dots(canvas, columns[good], rows[good])
-    for i in np.flatnonzero(good[:-1] & good[1:]):
+    """Sets the dots between successive points; a point that is not finite leaves a gap."""
+    finite = np.isfinite(columns) & np.isfinite(rows)
+    if finite.sum() == 1:
+        _set_dots(canvas, columns[finite], rows[finite])
+    for i in np.flatnonzero(finite[:-1] & finite[1:]):
         n = int(max(abs(columns[i + 1] - columns[i]), abs(rows[i + 1] - rows[i]))) + 2
         _set_dots(canvas, np.linspace(columns[i], columns[i + 1], n), np.linspace(rows[i], rows[i + 1], n))
 
@@ -118,52 +119,54 @@ def _set_dots(canvas: Any, columns: Any, rows: Any) -> None:
 
 
 def _with_end_letters(rows: Sequence[str], panel_lines: Sequence[Line], dot_rows: Sequence[Any]) -> list[str]:
-    """A letter at the right of each line's end, while there are letters."""
+    """The rows with a letter at the end of each line, if there are enough letters."""
     ends = [""] * PANEL_HEIGHT_CELLS
     if 1 < len(panel_lines) <= len(LINE_LETTERS):
-        for mark, dot in zip(LINE_LETTERS, dot_rows, strict=False):
-            last = dot[np.isfinite(dot)][-1]
-            ends[round(float(last)) // 4] += mark
+        for letter, rows_of_line in zip(LINE_LETTERS, dot_rows, strict=False):
+            last = rows_of_line[np.isfinite(rows_of_line)][-1]
+            ends[round(float(last)) // 4] += letter
     return [f"{row} {end}".rstrip(" ") for row, end in zip(rows, ends, strict=True)]
 
 
 def _with_y_axis(rows: Sequence[str], panel: Panel, area: _PlotArea) -> list[str]:
-    power = panel.scale in ("log", "log2")
-    top, bottom = (_short_number(10**end if power else end) for end in (area.top, area.bottom))
+    is_log = panel.scale in ("log", "log2")
+    top, bottom = (_short_number(10**end if is_log else end) for end in (area.top, area.bottom))
     width = max(len(top), len(bottom))
-    names = [top, *[""] * (PANEL_HEIGHT_CELLS - 2), bottom]
-    return [f"{name:>{width}} ┤{row}" for name, row in zip(names, rows, strict=True)]
+    tick_labels = [top, *[""] * (PANEL_HEIGHT_CELLS - 2), bottom]
+    return [f"{label:>{width}} ┤{row}" for label, row in zip(tick_labels, rows, strict=True)]
 
 
-def _x_axis_line(lines: LineChart, panel_lines: Sequence[Line], area: _PlotArea) -> str:
-    if lines.x.scale is None:
-        return f"  {lines.x.title}: {', '.join(str(x) for x in panel_lines[0].x)}"
-    power = lines.x.scale in ("log", "log2")
-    left, right = (_short_number(10**end if power else end) for end in (area.left, area.right))
-    return f"  {lines.x.title}: {left} to {right}"
+def _x_axis_line(chart: LineChart, panel_lines: Sequence[Line], area: _PlotArea) -> str:
+    if chart.x.scale is None:
+        return f"  {chart.x.title}: {', '.join(str(x) for x in panel_lines[0].x)}"
+    is_log = chart.x.scale in ("log", "log2")
+    left, right = (_short_number(10**end if is_log else end) for end in (area.left, area.right))
+    return f"  {chart.x.title}: {left} to {right}"
 
 
 def _legend(panel_lines: Sequence[Line]) -> list[str]:
     if len(panel_lines) == 1:
         return [f"  {panel_lines[0].name}"]
-    named = [f"  {mark} {line.name}" for mark, line in zip(LINE_LETTERS, panel_lines, strict=False)]
-    return named + [f"  and {len(panel_lines) - len(LINE_LETTERS)} more lines"] * (len(panel_lines) > len(LINE_LETTERS))
+    entries = [f"  {letter} {line.name}" for letter, line in zip(LINE_LETTERS, panel_lines, strict=False)]
+    return entries + [f"  and {len(panel_lines) - len(LINE_LETTERS)} more lines"] * (
+        len(panel_lines) > len(LINE_LETTERS)
+    )
 
 
-# ---- bars and levels ----
+# ---- bars and budgets ----
 
 
 def _bar_panel(bars: Bars, panel_index: int, panel: Panel) -> str:
     rows = [(f"{bar.x} {bar.colour}".strip(), bar.mean) for bar in bars.bars if bar.panel == panel_index]
-    head = f"{panel.y_title}{', ' * bool(panel.title)}{panel.title}"
-    return f"{head}\n{format_bars(rows, 40)}"
+    title = f"{panel.y_title}{', ' * bool(panel.title)}{panel.title}"
+    return f"{title}\n{format_bars(rows, 40)}"
 
 
 def format_bars(rows: Sequence[tuple[str, float]], width: int) -> str:
-    """One line a bar, the longest as wide as the panel; what is not finite has none."""
+    """One line of text per bar, the longest `width` wide; a value that is not finite has no bar."""
     longest = max((abs(value) for _, value in rows if isfinite(value)), default=1.0) or 1.0
-    names = max((len(name) for name, _ in rows), default=0)
-    return "\n".join(_format_bar(name.ljust(names), value, longest, width) for name, value in rows)
+    name_width = max((len(name) for name, _ in rows), default=0)
+    return "\n".join(_format_bar(name.ljust(name_width), value, longest, width) for name, value in rows)
 
 
 def _format_bar(name: str, value: float, longest: float, width: int) -> str:
@@ -175,15 +178,15 @@ def _format_bar(name: str, value: float, longest: float, width: int) -> str:
 
 
 def _budget_summary(chart: BudgetChart) -> str:
-    lines = []
+    rows = []
     for curve in chart.curves:
-        best = next(stop for stop in curve.points if stop.is_best)
+        best = next(point for point in curve.points if point.is_best)
         group = f"{chart.groups[curve.group]}: " if chart.groups[curve.group] else ""
-        lines.append(
+        rows.append(
             f"{group}C = {curve.budget:.2g}: best {chart.metrics[curve.metric]} {_short_number(best.mean)} "
             f"at {chart.x_title} {_short_number(best.x)}, T = {best.steps:,.0f}"
         )
-    return "\n".join(lines)
+    return "\n".join(rows)
 
 
 def _short_number(number: float) -> str:

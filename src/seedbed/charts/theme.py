@@ -1,6 +1,6 @@
-"""How charts look on paper and in the dark: colours that the colour-blind tell apart, dashes and shapes for grey.
+"""Chart themes, light and dark: colour-blind safe colours, with dashes and shapes for print in grey.
 
-A look is a Vega-Lite `config` and nothing else, so one spec serves both and a page can change its mind.
+A theme is only a Vega-Lite `config`, so that one spec serves both themes and a page can switch between them.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ MARKER_SHAPES: Final = (
     "stroke",
 )
 
-# Viridis without the end that the background swallows (yellow on white, violet on black).
+# Viridis without the end that has no contrast to the background (yellow on white, violet on black).
 _VIRIDIS_ON_WHITE: Final = (
     "#440154", "#482878", "#3e4a89", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6dcd59", "#b0d22f"
 )  # fmt: skip
 _VIRIDIS_ON_BLACK: Final = (
     "#4f5fa8", "#3f7fa3", "#2f939b", "#27a68a", "#3dba76", "#6dcd59", "#b0d92f", "#e2e418", "#fdf08a"
 )  # fmt: skip
-# One weight only: of two fonts in one PDF the renderer writes either first, and equal charts would be unequal files.
-FONT: Final = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first is what the renderer carries
+# One weight only: the renderer writes two fonts to a PDF in random order, and equal charts would give unequal files.
+FONT: Final = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first is bundled with the renderer
 
 
 @dataclass(frozen=True)
 class Theme:
-    """One theme: the colour of text, of what is less than text, of grid lines, of the background, and of numbers."""
+    """One theme: the colours of text, tick labels and axes, grid, background, and the ramp for numbers."""
 
     name: str
     text_colour: str
@@ -47,11 +47,11 @@ class Theme:
 
 LIGHT_THEME: Final = Theme("light", "#1c1e21", "#5c6066", "#e6e7e9", "#ffffff", _VIRIDIS_ON_WHITE)
 DARK_THEME: Final = Theme("dark", "#e8e9eb", "#a3a8af", "#33373d", "#16181c", _VIRIDIS_ON_BLACK)
-THEMES: Final = {look.name: look for look in (LIGHT_THEME, DARK_THEME)}
+THEMES: Final = {theme.name: theme for theme in (LIGHT_THEME, DARK_THEME)}
 
 
 def vega_config(theme: Theme) -> dict[str, Any]:
-    """The look as Vega-Lite reads it."""
+    """The theme as a Vega-Lite config."""
     text = {
         "labelColor": theme.secondary_colour,
         "titleColor": theme.text_colour,
@@ -59,13 +59,13 @@ def vega_config(theme: Theme) -> dict[str, Any]:
         "titleFontSize": 12,
     }
     text |= {"titleFontWeight": "normal"}
-    quiet = {"gridColor": theme.grid_colour, "domainColor": theme.secondary_colour, "tickColor": theme.secondary_colour}
+    lines = {"gridColor": theme.grid_colour, "domainColor": theme.secondary_colour, "tickColor": theme.secondary_colour}
     return {
         "font": FONT,
         "background": theme.background_colour,
         "padding": 12,
         "view": {"stroke": None},
-        "axis": text | quiet | {"titlePadding": 8, "labelOverlap": "greedy", "labelLimit": 160},
+        "axis": text | lines | {"titlePadding": 8, "labelOverlap": "greedy", "labelLimit": 160},
         "legend": text | {"titleLimit": 260, "labelLimit": 320, "gradientLength": 140, "symbolSize": 120},
         "title": {"color": theme.text_colour, "fontSize": 15, "fontWeight": "normal", "anchor": "start", "offset": 12},
         "text": {"color": theme.text_colour},
