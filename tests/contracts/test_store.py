@@ -1,4 +1,4 @@
-"""What every store promises; a store on another database inherits `StoreContract` and gives its own `store`."""
+"""The store contract; a store on another database inherits `StoreContract` and provides its own `store` fixture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seedbed.errors import Busy, MissingData, UsageError
 from seedbed.records import Cost, CostEvent, DivergenceEvent, EvaluationEvent, FinishEvent, Pack, Placement, StoredEvent
 from seedbed.settings import Settings
 from seedbed.store import Store
-from tests.store.toy import PLACEMENT, claim, evaluated, make_pack, make_plan, make_run, saved, train
+from tests.store.toy import PLACEMENT, claim, make_checkpoint, make_evaluation, make_pack, make_plan, make_run, train
 
 
 def values(store: Store, run_id: str, name: str = "val/loss") -> dict[int, float]:
@@ -23,11 +23,11 @@ def values(store: Store, run_id: str, name: str = "val/loss") -> dict[int, float
 
 
 class StoreContract:
-    """Tests that use nothing but the public methods of a store."""
+    """Tests that use only the public methods of a store."""
 
     # ---- planning ----
 
-    def test_registered_runs_come_back_in_study_order_with_their_settings(self, store: Store) -> None:
+    def test_registered_runs_are_listed_in_study_order_with_their_settings(self, store: Store) -> None:
         plan = make_plan(5)
         store.register(plan)
         assert [run.id for run in store.runs("toy")] == [run.id for run in plan.runs]
@@ -36,7 +36,7 @@ class StoreContract:
         found = store.study("toy")
         assert (found.text, found.n_runs, found.statuses) == (plan.text, 5, {"planned": 5})
 
-    def test_registering_again_leaves_runs_untouched_and_joins_axes_in_order(self, store: Store) -> None:
+    def test_registering_again_leaves_runs_unchanged_and_merges_axes_in_order(self, store: Store) -> None:
         store.register(make_plan(3, axes=("train.lr", "model.dim")))
         [pack_id] = claim(store, make_plan(3).runs)
         train(store, pack_id)
@@ -52,20 +52,20 @@ class StoreContract:
         assert [study.n_runs for study in store.studies()] == [3, 2]
         assert len(store.runs()) == 3
 
-    def test_runs_are_found_by_a_unique_start_of_their_id(self, store: Store) -> None:
+    def test_runs_are_found_by_a_unique_id_prefix(self, store: Store) -> None:
         store.register(make_plan(3))
         assert store.run("0002").seed == 2
         with pytest.raises(UsageError, match=r"several runs .*0000.*write more"):
             store.run("000")
-        for nothing in ("ffff", "%", "____"):
+        for unknown in ("ffff", "%", "____"):
             with pytest.raises(MissingData, match="no run"):
-                store.run(nothing)
+                store.run(unknown)
         with pytest.raises(MissingData, match=r"no study 'ty'.*toy"):
             store.study("ty")
 
     # ---- packs ----
 
-    def test_unended_runs_go_on_in_the_pack_they_started_in(self, store: Store) -> None:
+    def test_unended_runs_are_claimed_in_the_pack_they_started_in(self, store: Store) -> None:
         runs = make_plan(5).runs
         store.register(make_plan(5))
         [first] = store.claim([make_pack(runs[:3])], lambda _: Placement(threads=2))
@@ -74,28 +74,28 @@ class StoreContract:
         assert [pack.runs for pack in again] == [first.runs, (runs[3].id,), (runs[4].id,)]
         assert [pack.placement for pack in again] == [Placement(threads=2), PLACEMENT, PLACEMENT]
 
-    def test_ended_runs_are_left_out_of_claims(self, store: Store) -> None:
+    def test_ended_runs_are_not_claimed(self, store: Store) -> None:
         runs = make_plan(4).runs
         store.register(make_plan(4))
         train(store, claim(store, runs[:3])[0])
         [pack] = store.claim([make_pack(runs)], lambda _: PLACEMENT)
         assert pack.runs == (runs[3].id,)
 
-    def test_a_settled_run_does_not_wake_its_unfinished_neighbours(self, store: Store) -> None:
+    def test_claiming_a_settled_run_does_not_claim_its_unfinished_neighbours(self, store: Store) -> None:
         runs = make_plan(2).runs
         store.register(make_plan(2))
         [pack_id] = claim(store, runs)
         store.record(pack_id, [FinishEvent(0, 4)])
-        store.save(pack_id, saved(4))
+        store.save(pack_id, make_checkpoint(4))
         assert claim(store, runs[:1]) == []
         assert claim(store, runs[1:]) == [pack_id]
 
-    def test_the_placement_is_asked_for_the_runs_that_are_left(self, store: Store) -> None:
+    def test_the_placement_is_requested_for_the_remaining_runs_only(self, store: Store) -> None:
         store.register(make_plan(4))
         train(store, claim(store, make_plan(3).runs)[0])
-        asked: list[Pack] = []
-        store.claim([make_pack(make_plan(4).runs)], lambda pack: asked.append(pack) or PLACEMENT)  # type: ignore[func-returns-value]
-        assert [run.seed for run in asked[0].runs] == [3]
+        requested: list[Pack] = []
+        store.claim([make_pack(make_plan(4).runs)], lambda pack: requested.append(pack) or PLACEMENT)  # type: ignore[func-returns-value]
+        assert [run.seed for run in requested[0].runs] == [3]
 
     def test_a_pack_is_held_by_one_process_at_a_time(self, store: Store) -> None:
         with store.lock("p"), pytest.raises(Busy, match=r"pack p is held by process \d+ since"), store.lock("p"):
@@ -103,23 +103,23 @@ class StoreContract:
         with store.lock("p"):
             pass
 
-    # ---- readings ----
+    # ---- metrics ----
 
     @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, -0.0, 5e-324, 1.7976931348623157e308, 0.1 + 0.2])
-    def test_numbers_survive_bit_for_bit(self, store: Store, number: float) -> None:
+    def test_values_round_trip_bit_for_bit(self, store: Store, number: float) -> None:
         store.register(make_plan(1))
         [pack_id] = claim(store, make_plan(1).runs)
-        store.record(pack_id, [evaluated(0, [0], [number])])
+        store.record(pack_id, [make_evaluation(0, [0], [number])])
         curve = store.curves([make_run(0).id])[make_run(0).id]["val/loss"]
         assert curve.values.tobytes() == np.float64(number).tobytes()
 
-    def test_the_same_events_again_change_nothing(self, store: Store) -> None:
+    def test_recording_the_same_events_again_changes_nothing(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
         events: list[StoredEvent] = [
-            evaluated(1, [0, 1], [0.5, math.nan]),
+            make_evaluation(1, [0, 1], [0.5, math.nan]),
             DivergenceEvent(1, 1, "NaN"),
-            evaluated(2, [0], [0.4]),
+            make_evaluation(2, [0], [0.4]),
             FinishEvent(0, 1),
         ]
         store.record(pack_id, events)
@@ -135,24 +135,26 @@ class StoreContract:
     def test_an_ended_run_ignores_later_events(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
-        store.record(pack_id, [evaluated(1, [0, 1], [0.5, 0.6]), FinishEvent(0, 1), evaluated(1, [0], [9.0])])
-        store.record(pack_id, [evaluated(2, [0, 1], [9.0, 0.7]), DivergenceEvent(0, 2, "late")])
+        store.record(
+            pack_id, [make_evaluation(1, [0, 1], [0.5, 0.6]), FinishEvent(0, 1), make_evaluation(1, [0], [9.0])]
+        )
+        store.record(pack_id, [make_evaluation(2, [0, 1], [9.0, 0.7]), DivergenceEvent(0, 2, "late")])
         assert values(store, make_run(0).id) == {1: 0.5}
         assert values(store, make_run(1).id) == {1: 0.6, 2: 0.7}
         assert store.run(make_run(0).id).status == "finished"
 
-    def test_readings_are_keyed_by_run_step_and_name(self, store: Store) -> None:
-        """Overlapping sets of names at one step: the later number wins, the others stay."""
+    def test_metrics_are_keyed_by_run_step_and_name(self, store: Store) -> None:
+        """Overlapping sets of metrics at one step: the later value wins, the others stay."""
         store.register(make_plan(1))
         [pack_id] = claim(store, make_plan(1).runs)
         store.record(
-            pack_id, [EvaluationEvent(3, (0,), ("a", "b"), np.array([[1.0, 2.0]])), evaluated(1, [0], [8.0], "b")]
+            pack_id, [EvaluationEvent(3, (0,), ("a", "b"), np.array([[1.0, 2.0]])), make_evaluation(1, [0], [8.0], "b")]
         )
         store.record(pack_id, [EvaluationEvent(3, (0,), ("b", "c"), np.array([[7.0, math.inf]]))])
         found = {name: values(store, make_run(0).id, name) for name in "abc"}
         assert found == {"a": {3: 1.0}, "b": {1: 8.0, 3: 7.0}, "c": {3: math.inf}}
 
-    def test_curves_give_only_the_wanted_names_and_runs(self, store: Store) -> None:
+    def test_curves_hold_only_the_requested_metrics_and_runs(self, store: Store) -> None:
         store.register(make_plan(3))
         train(store, claim(store, make_plan(3).runs)[0])
         ids = [make_run(2).id, make_run(0).id]
@@ -161,9 +163,9 @@ class StoreContract:
         assert [list(curves) for curves in found.values()] == [["norm"], ["norm"]]
         assert found[ids[0]]["norm"].steps.tolist() == [1, 2, 3, 4, 5, 6, 7]
 
-    # ---- saving and going on ----
+    # ---- saving and resuming ----
 
-    def test_a_saved_state_comes_back_with_its_step(self, store: Store) -> None:
+    def test_a_saved_state_is_resumed_with_its_step(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
         assert store.resume(pack_id) is None
@@ -173,8 +175,8 @@ class StoreContract:
             "empty": np.zeros((0, 3)),
             "mask": np.array([True, False]),
         }
-        store.save(pack_id, saved(2))
-        store.save(pack_id, type(saved(4))(4, state, {}))
+        store.save(pack_id, make_checkpoint(2))
+        store.save(pack_id, type(make_checkpoint(4))(4, state, {}))
         found = store.resume(pack_id)
         assert found is not None
         assert found[0] == 4
@@ -182,26 +184,30 @@ class StoreContract:
             name: (array.dtype, array.tolist()) for name, array in state.items()
         }
 
-    def test_what_a_pack_costs_is_what_was_told_last(self, store: Store) -> None:
+    def test_the_cost_of_a_pack_is_that_of_the_last_event(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
         assert (store.study_packs("toy")[0].cost, store.study_packs("toy")[0].predicted_bytes) == (Cost(), 1_000)
         last = Cost({"compute": 2.5, "save": 0.5}, {"compute": 10, "save": 1}, steady_bytes=300, peak_bytes=700)
-        store.record(pack_id, [CostEvent(1, Cost({"compute": 1.0})), evaluated(2, [0], [0.5]), CostEvent(2, last)])
-        store.save(pack_id, saved(2))
+        store.record(
+            pack_id, [CostEvent(1, Cost({"compute": 1.0})), make_evaluation(2, [0], [0.5]), CostEvent(2, last)]
+        )
+        store.save(pack_id, make_checkpoint(2))
         assert (store.study_packs("toy")[0].cost, store.study_packs("toy")[0].predicted_bytes) == (last, 1_000)
         assert last.mean_seconds("compute") == 0.25
         assert last.mean_seconds("evaluate") is None
 
-    def test_resume_drops_what_came_after_the_save(self, store: Store) -> None:
+    def test_resume_drops_everything_after_the_save(self, store: Store) -> None:
         store.register(make_plan(3))
         [pack_id] = claim(store, make_plan(3).runs)
-        store.record(pack_id, [evaluated(1, [0, 1, 2], [1.0, 1.1, 1.2]), evaluated(2, [0], [1.0]), FinishEvent(0, 1)])
-        store.save(pack_id, saved(1, [0, 1]))
+        store.record(
+            pack_id, [make_evaluation(1, [0, 1, 2], [1.0, 1.1, 1.2]), make_evaluation(2, [0], [1.0]), FinishEvent(0, 1)]
+        )
+        store.save(pack_id, make_checkpoint(1, [0, 1]))
         later: list[StoredEvent] = [
-            evaluated(2, [1, 2], [0.1, 0.2]),
+            make_evaluation(2, [1, 2], [0.1, 0.2]),
             DivergenceEvent(1, 2, "inf"),
-            evaluated(3, [2], [0.3]),
+            make_evaluation(3, [2], [0.3]),
             FinishEvent(2, 2),
         ]
         store.record(pack_id, later)
@@ -219,39 +225,39 @@ class StoreContract:
     def test_resume_without_a_save_drops_everything(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
-        store.record(pack_id, [evaluated(0, [0, 1], [1.0, 2.0]), FinishEvent(0, 0), DivergenceEvent(1, 0, "NaN")])
+        store.record(pack_id, [make_evaluation(0, [0, 1], [1.0, 2.0]), FinishEvent(0, 0), DivergenceEvent(1, 0, "NaN")])
         assert store.resume(pack_id) is None
         assert [(run.status, run.cause) for run in store.pack_members(pack_id)] == [("running", None)] * 2
         assert values(store, make_run(0).id) == {}
 
-    def test_best_is_the_saved_step_with_the_lowest_finite_loss(self, store: Store) -> None:
+    def test_best_step_is_the_saved_step_with_the_lowest_finite_loss(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
         for step, losses in enumerate([(0.9, math.nan), (0.5, -math.inf), (math.nan, 0.7), (0.5, 0.8), (0.6, 0.7)]):
-            store.record(pack_id, [evaluated(step, [0, 1], losses)])
-            store.save(pack_id, saved(step, [0, 1], weight=10.0 * step))
-        store.record(pack_id, [evaluated(5, [0, 1], [0.1, 0.1])])  # never saved, so never best
+            store.record(pack_id, [make_evaluation(step, [0, 1], losses)])
+            store.save(pack_id, make_checkpoint(step, [0, 1], weight=10.0 * step))
+        store.record(pack_id, [make_evaluation(5, [0, 1], [0.1, 0.1])])  # never saved, so never best
         assert [run.best_step for run in store.runs("toy")] == [1, 2]
         assert store.load_weights(make_run(0).id, "best")["w"].tolist() == np.full((2, 3), 10.0).tolist()
         assert store.load_weights(make_run(1).id, "last")["w"].tolist() == np.full((2, 3), 41.0).tolist()
         assert store.load_weights("0001", 3)["w"].tolist() == np.full((2, 3), 31.0).tolist()
 
-    def test_missing_weights_are_named_with_what_is_there(self, store: Store) -> None:
+    def test_missing_weights_are_reported_with_the_available_steps(self, store: Store) -> None:
         store.register(make_plan(1))
-        with pytest.raises(MissingData, match="no kept weights for step last; steps with weights: none"):
+        with pytest.raises(MissingData, match="no saved weights for step last; steps with weights: none"):
             store.load_weights(make_run(0).id, "last")
         [pack_id] = claim(store, make_plan(1).runs)
-        store.save(pack_id, saved(1000, [0]))
+        store.save(pack_id, make_checkpoint(1000, [0]))
         with pytest.raises(MissingData, match="steps with weights: 1,000"):
             store.load_weights(make_run(0).id, 7)
         with pytest.raises(MissingData, match="step best"):
             store.load_weights(make_run(0).id, "best")
 
-    def test_stopped_and_failed_runs_go_on_from_their_save(self, store: Store) -> None:
+    def test_stopped_and_failed_runs_resume_from_their_save(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
-        store.record(pack_id, [evaluated(1, [0, 1], [1.0, 2.0]), FinishEvent(0, 1)])
-        store.save(pack_id, saved(1))
+        store.record(pack_id, [make_evaluation(1, [0, 1], [1.0, 2.0]), FinishEvent(0, 1)])
+        store.save(pack_id, make_checkpoint(1))
         store.stop(pack_id)
         assert [run.status for run in store.runs("toy")] == ["finished", "stopped"]
         store.fail(pack_id, "out of memory")
@@ -266,26 +272,26 @@ class StoreContract:
             ("running", None),
         ]
 
-    def test_finish_needs_all_runs_to_have_ended(self, store: Store) -> None:
+    def test_finish_requires_all_runs_to_have_ended(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
         store.record(pack_id, [FinishEvent(0, 1)])
         with pytest.raises(ValueError, match=make_run(1).id):
             store.finish(pack_id)
 
-    def test_the_environment_is_kept_with_the_step_from_which_it_held(self, store: Store) -> None:
+    def test_environment_changes_are_stored_with_their_step(self, store: Store) -> None:
         store.register(make_plan(1))
         [pack_id] = claim(store, make_plan(1).runs)
         store.resume(pack_id, {"torch": "2.12"})
-        store.save(pack_id, saved(4))
+        store.save(pack_id, make_checkpoint(4))
         store.resume(pack_id, {"torch": "2.12"})
         store.resume(pack_id, {"torch": "2.13"})
         expected = ({"step": 0, "torch": "2.12"}, {"step": 4, "torch": "2.13"})
         assert store.study_packs("toy")[0].environment == expected
 
-    # ---- going back ----
+    # ---- resetting and removing ----
 
-    def test_reset_makes_runs_planned_again_and_spares_the_others(self, store: Store) -> None:
+    def test_reset_makes_runs_planned_again_and_leaves_others_unchanged(self, store: Store) -> None:
         runs = make_plan(3).runs
         store.register(make_plan(3))
         train(store, claim(store, runs)[0])
@@ -303,12 +309,12 @@ class StoreContract:
         runs = make_plan(3).runs
         store.register(make_plan(3))
         [pack_id] = claim(store, runs)
-        store.save(pack_id, saved(2, [0, 1, 2]))
+        store.save(pack_id, make_checkpoint(2, [0, 1, 2]))
         store.reset([run.id for run in runs])
         assert claim(store, runs) == [pack_id]
         assert store.resume(pack_id) is None
 
-    def test_remove_deletes_only_runs_that_no_other_study_holds(self, store: Store) -> None:
+    def test_remove_deletes_only_runs_that_no_other_study_has(self, store: Store) -> None:
         store.register(make_plan(3, "one"))
         store.register(make_plan(2, "two"))
         train(store, claim(store, make_plan(3).runs)[0])
@@ -335,7 +341,7 @@ class StoreContract:
     def test_runs_being_trained_are_neither_removed_nor_reset(self, store: Store) -> None:
         store.register(make_plan(2))
         [pack_id] = claim(store, make_plan(2).runs)
-        store.record(pack_id, [evaluated(1, [0], [1.0])])
+        store.record(pack_id, [make_evaluation(1, [0], [1.0])])
         ids = [run.id for run in make_plan(2).runs]
         with store.lock(pack_id):
             with pytest.raises(Busy):
@@ -344,13 +350,13 @@ class StoreContract:
                 store.reset(ids)
         assert values(store, ids[0]) == {1: 1.0}
 
-    def test_hostile_names_are_only_text(self, store: Store) -> None:
+    def test_hostile_study_names_are_stored_as_plain_text(self, store: Store) -> None:
         names = ["../../x", "'; DROP TABLE runs; --", "\x1b[2J\u202e", "é", "e\u0301", "Run", "run"]
         for name in names:
             store.register(make_plan(1, name))
         assert {study.name for study in store.studies()} == set(names)
 
-    def test_settings_come_back_equal_whatever_their_kind(self, store: Store) -> None:
+    def test_settings_of_every_kind_round_trip(self, store: Store) -> None:
         run = make_run(0)
         lstm = type(run)(
             "ab", 7, {}, Settings.from_flat({"model.kind": "lstm", "train.betas": (0.9, 0.98)}), run.parameters

@@ -38,15 +38,15 @@ from tests.store.toy import (
     PLACEMENT,
     Commit,
     claim,
-    evaluated,
+    make_checkpoint,
+    make_evaluation,
     make_pack,
     make_plan,
     make_run,
     record_then_save,
+    run_study,
     save_then_record,
-    saved,
     snapshot,
-    study,
     train,
 )
 
@@ -89,7 +89,7 @@ def killed_at(n: int, home: Path, commit: Commit) -> bool:
     child = os.fork()
     if child == 0:
         with fault_at(n, lambda _: os.kill(os.getpid(), signal.SIGKILL)):
-            study(home, commit)
+            run_study(home, commit)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
@@ -97,7 +97,7 @@ def killed_at(n: int, home: Path, commit: Commit) -> bool:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     home = tmp_path_factory.mktemp("uninterrupted")
-    study(home)
+    run_study(home)
     return snapshot(home)
 
 
@@ -120,7 +120,7 @@ def test_killed_at_any_operation_the_same_command_gives_the_same_bytes(
 ) -> None:
     n = 1
     while killed_at(n, home := tmp_path / str(n), record_then_save):
-        study(home)
+        run_study(home)
         assert snapshot(home) == uninterrupted, f"killed before operation {n}"
         n += 1
     assert n > 60
@@ -133,7 +133,7 @@ def test_killed_twice_once_while_resuming_the_same_command_gives_the_same_bytes(
         home = tmp_path / str(first)
         assert killed_at(first, home, record_then_save)
         killed_at(first % 5 + 1, home, record_then_save)
-        study(home)
+        run_study(home)
         assert snapshot(home) == uninterrupted, f"killed before operation {first}, then {first % 5 + 1}"
 
 
@@ -142,7 +142,7 @@ def test_control_saving_before_recording_loses_readings(tmp_path: Path, uninterr
     bad, n = 0, 30
     while bad == 0 and killed_at(n, home := tmp_path / str(n), save_then_record):
         try:
-            study(home)
+            run_study(home)
             bad += snapshot(home) != uninterrupted
         except ValueError:  # a run whose end was never recorded
             bad += 1
@@ -191,12 +191,12 @@ def test_a_refusing_disk_stops_with_a_clear_error_and_the_same_command_goes_on(
     while True:
         home = tmp_path / str(n)
         with fault_at(n, refuse) as done:
-            said = refusal_of(lambda home=home: study(home))  # type: ignore[misc]
+            said = refusal_of(lambda home=home: run_study(home))  # type: ignore[misc]
         assert said == "" or ("free)" in said and "kept:" in said)
         assert not list(home.rglob("*.part"))
         if len(done) < n:
             break
-        study(home)
+        run_study(home)
         assert snapshot(home) == uninterrupted, f"refused at operation {n}"
         n += 2 + n % 3  # about every third point, for the sake of time
     assert n > 60
@@ -206,7 +206,7 @@ def test_a_full_disk_names_the_file_the_sizes_and_what_is_kept(tmp_path: Path, m
     store = Store.open(tmp_path)
     store.register(make_plan(1))
     [pack_id] = claim(store, make_plan(1).runs)
-    store.save(pack_id, saved(2, [0]))
+    store.save(pack_id, make_checkpoint(2, [0]))
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -214,7 +214,7 @@ def test_a_full_disk_names_the_file_the_sizes_and_what_is_kept(tmp_path: Path, m
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         with pytest.raises(OutOfResources) as caught:
-            store.save(pack_id, saved(1234, [0]))
+            store.save(pack_id, make_checkpoint(1234, [0]))
     for part in ("000001234.safetensors", "No space left", "needs", "bytes", "free", "the state of step 2"):
         assert part in str(caught.value)
     found = store.resume(pack_id)
@@ -229,7 +229,7 @@ def test_one_refused_file_leaves_the_others_whole_and_the_database_as_it_was(
     store = Store.open(tmp_path)
     store.register(make_plan(4))
     [pack_id] = claim(store, make_plan(4).runs)
-    store.save(pack_id, saved(2, range(4)))
+    store.save(pack_id, make_checkpoint(2, range(4)))
     refused, replace = make_run(2).id, os.replace
 
     def refuse(source: Path, target: Path) -> None:
@@ -241,7 +241,7 @@ def test_one_refused_file_leaves_the_others_whole_and_the_database_as_it_was(
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", refuse)
         with pytest.raises(OutOfResources, match=rf"{refused}/000000004\.safetensors .*the state of step 2"):
-            store.save(pack_id, saved(4, range(4)))
+            store.save(pack_id, make_checkpoint(4, range(4)))
     assert not list(tmp_path.rglob("*.part"))
     there = {path.parent.name for path in (tmp_path / "checkpoints").rglob("000000004.safetensors")}
     assert there == {make_run(seed).id for seed in (0, 1, 3)} | {pack_id}
@@ -268,7 +268,7 @@ def test_the_files_of_a_save_wait_for_the_disk_together_and_their_common_folder_
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", meet)
-        store.save(pack_id, saved(2, range(3)))
+        store.save(pack_id, make_checkpoint(2, range(3)))
     assert sum(name.endswith(".part") for name in flushed) == 4
     assert flushed.count(str(tmp_path / "checkpoints")) == 2  # for its new folders: of the runs, and of the states
 
@@ -278,11 +278,11 @@ def test_a_database_that_may_not_grow_is_out_of_resources_and_keeps_its_rows(tmp
     store = Store.open(tmp_path)
     store.register(make_plan(1))
     [pack_id] = claim(store, make_plan(1).runs)
-    store.record(pack_id, [evaluated(0, [0], [0.5])])
+    store.record(pack_id, [make_evaluation(0, [0], [0.5])])
     with store._database.transaction() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count = 1")  # the smallest it accepts is the present size
     with pytest.raises(OutOfResources, match=r"store\.db could not be written: database or disk is full .*free.*kept:"):
-        store.record(pack_id, [evaluated(step, [0], [0.5]) for step in range(2000)])
+        store.record(pack_id, [make_evaluation(step, [0], [0.5]) for step in range(2000)])
     assert store.curves([make_run(0).id])[make_run(0).id]["val/loss"].steps.tolist() == [0]
 
 
@@ -296,7 +296,7 @@ def test_a_failing_fsync_is_not_tried_again(tmp_path: Path) -> None:
 
     first_fsync = 2  # of the new folder; the first is the folder above it
     with fault_at(first_fsync, refuse) as done, pytest.raises(OutOfResources):
-        store.save(pack_id, saved(2))
+        store.save(pack_id, make_checkpoint(2))
     assert done.count("fsync") == first_fsync
     assert store.study_packs("toy")[0].step is None
 
@@ -348,7 +348,7 @@ def test_swapped_checkpoints_are_refused(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     store.register(make_plan(2))
     [pack_id] = claim(store, make_plan(2).runs)
-    store.save(pack_id, saved(2, [0, 1]))
+    store.save(pack_id, make_checkpoint(2, [0, 1]))
     one, two = (tmp_path / "checkpoints" / run.id / "000000002.safetensors" for run in make_plan(2).runs)
     one_bytes, two_bytes = one.read_bytes(), two.read_bytes()
     one.write_bytes(two_bytes)
@@ -415,14 +415,14 @@ def test_a_damaged_state_says_which_what_is_kept_and_what_to_do(tmp_path: Path) 
     store = Store.open(tmp_path)
     store.register(make_plan(1))
     [pack_id] = claim(store, make_plan(1).runs)
-    store.record(pack_id, [evaluated(1000, [0], [0.5]), evaluated(1001, [0], [0.4])])
-    store.save(pack_id, saved(1000))
+    store.record(pack_id, [make_evaluation(1000, [0], [0.5]), make_evaluation(1001, [0], [0.4])])
+    store.save(pack_id, make_checkpoint(1000))
     [state] = (tmp_path / "checkpoints" / "packs" / pack_id).iterdir()
     for damage in (lambda: state.write_bytes(state.read_bytes()[:-1]), state.unlink):
         damage()
         with pytest.raises(DamagedCheckpoint) as caught:
             store.resume(pack_id)
-        for part in (f"pack {pack_id} at step 1,000", "kept: all its readings", "--restart"):
+        for part in (f"pack {pack_id} at step 1,000", "kept: all its metrics", "--restart"):
             assert part in str(caught.value)
     assert store.curves([make_run(0).id])[make_run(0).id]["val/loss"].steps.tolist() == [1000, 1001]
 
@@ -431,9 +431,9 @@ def test_restart_is_the_way_out_of_a_damaged_state(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     store.register(make_plan(3))
     [pack_id] = claim(store, make_plan(3).runs)
-    store.record(pack_id, [evaluated(1, [0], [0.5]), FinishEvent(0, 1)])
-    store.save(pack_id, saved(1, [0, 1, 2]))
-    store.record(pack_id, [evaluated(2, [1], [0.5]), FinishEvent(1, 2)])  # its end is in no saved state
+    store.record(pack_id, [make_evaluation(1, [0], [0.5]), FinishEvent(0, 1)])
+    store.save(pack_id, make_checkpoint(1, [0, 1, 2]))
+    store.record(pack_id, [make_evaluation(2, [1], [0.5]), FinishEvent(1, 2)])  # its end is in no saved state
     shutil.rmtree(tmp_path / "checkpoints" / "packs")
     with pytest.raises(DamagedCheckpoint):
         store.resume(pack_id)
@@ -482,7 +482,7 @@ def test_8_processes_write_without_a_locked_error_and_lose_nothing(tmp_path: Pat
     def work(index: int) -> None:
         with Store.open(tmp_path) as store, store.lock(ids[index]):
             for step in range(25):
-                store.record(ids[index], [evaluated(step, [0], [index + step / 100])])
+                store.record(ids[index], [make_evaluation(step, [0], [index + step / 100])])
 
     in_processes(8, work)
     curves = Store.open_read_only(tmp_path).curves([run.id for run in runs])

@@ -1,4 +1,4 @@
-"""Opening a store: made when missing, recognised before use, never changed by a reader."""
+"""Opening a store: created if missing, verified before use, never changed by a reader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqlalchemy import select
 from seedbed.errors import MissingData, StoreError
 from seedbed.store import Store, database
 from seedbed.store.schema import runs
-from tests.store.toy import claim, evaluated, make_plan, make_run, study
+from tests.store.toy import claim, make_evaluation, make_plan, make_run, run_study
 
 
 def listing(home: Path) -> dict[str, bytes]:
@@ -36,7 +36,7 @@ def foreign_database(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda path: path.write_bytes(b""), "is empty"),
         (lambda path: path.write_bytes(b"\0" * 4096), "is not a database"),
@@ -46,21 +46,21 @@ def foreign_database(path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("open_store", [Store.open, Store.open_read_only])
-def test_a_foreign_file_is_named_and_left_as_it_was(
-    tmp_path: Path, make: Callable[[Path], object], said: str, open_store: Callable[[Path], Store]
+def test_a_foreign_file_is_rejected_and_left_unchanged(
+    tmp_path: Path, make: Callable[[Path], object], message: str, open_store: Callable[[Path], Store]
 ) -> None:
     path = tmp_path / "store.db"
     make(path)
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=rf"store\.db {said}.*nothing was changed"):
+    with pytest.raises(StoreError, match=rf"store\.db {message}.*nothing was changed"):
         open_store(tmp_path)
     assert path.read_bytes() == before
     assert [found.name for found in tmp_path.glob("store.db*")] == ["store.db"]
 
 
 @pytest.mark.parametrize("length", [100, 5000, 20_000])
-def test_a_store_cut_short_is_refused(tmp_path: Path, length: int) -> None:
-    study(tmp_path)
+def test_a_truncated_store_is_rejected(tmp_path: Path, length: int) -> None:
+    run_study(tmp_path)
     path = tmp_path / "store.db"
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(StoreError, match=r"is damaged"):
@@ -68,7 +68,7 @@ def test_a_store_cut_short_is_refused(tmp_path: Path, length: int) -> None:
 
 
 @pytest.mark.parametrize("open_store", [Store.open, Store.open_read_only])
-def test_a_newer_schema_is_refused_and_left_as_it_was(tmp_path: Path, open_store: Callable[[Path], Store]) -> None:
+def test_a_newer_schema_is_rejected_and_left_unchanged(tmp_path: Path, open_store: Callable[[Path], Store]) -> None:
     Store.open(tmp_path).close()
     with sqlite3.connect(tmp_path / "store.db") as connection:
         connection.execute("UPDATE meta SET value = '4' WHERE key = 'schema'")
@@ -79,21 +79,21 @@ def test_a_newer_schema_is_refused_and_left_as_it_was(tmp_path: Path, open_store
     assert listing(tmp_path) == before
 
 
-def test_a_log_without_its_store_is_not_taken_for_a_new_store(tmp_path: Path) -> None:
-    (tmp_path / "store.db-wal").write_bytes(b"rows that only the log has")
+def test_a_wal_without_its_store_does_not_start_a_new_store(tmp_path: Path) -> None:
+    (tmp_path / "store.db-wal").write_bytes(b"rows that only the WAL has")
     with pytest.raises(StoreError, match=r"store\.db-wal is there but store\.db is not"):
         Store.open(tmp_path)
     assert not (tmp_path / "store.db").exists()
 
 
-def test_reading_where_there_is_no_store_says_so_and_makes_nothing(tmp_path: Path) -> None:
+def test_reading_a_missing_store_fails_and_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(MissingData, match=r"there is no store in .*--home"):
         Store.open_read_only(tmp_path / "lab")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reader_leaves_no_trace(tmp_path: Path) -> None:
-    study(tmp_path)
+def test_a_reader_leaves_no_files(tmp_path: Path) -> None:
+    run_study(tmp_path)
     before = listing(tmp_path)
     with Store.open_read_only(tmp_path) as store:
         assert len(store.runs("toy")) == 3
@@ -104,7 +104,7 @@ def test_a_reader_leaves_no_trace(tmp_path: Path) -> None:
     assert listing(tmp_path) == before
 
 
-def test_a_reader_sees_what_a_writer_has_just_committed(tmp_path: Path) -> None:
+def test_a_reader_sees_the_latest_commit(tmp_path: Path) -> None:
     Store.open(tmp_path).close()
     reader = Store.open_read_only(tmp_path)
     assert reader.studies() == []
@@ -115,27 +115,27 @@ def test_a_reader_sees_what_a_writer_has_just_committed(tmp_path: Path) -> None:
     assert reader.studies()[0].n_runs == 2
 
 
-def test_a_reader_asks_again_when_a_writer_came_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study(tmp_path)
+def test_a_reader_retries_if_a_writer_appears_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_study(tmp_path)
     reader = Store.open_read_only(tmp_path)
     opened: list[str] = []
 
-    def with_a_writer_after_the_first(path: Path, mode: str) -> sqlite3.Connection:
-        connection = plain_open(path, mode)
+    def connect_then_write(path: Path, mode: str) -> sqlite3.Connection:
+        connection = connect_sqlite(path, mode)
         opened.append(mode)
         if len(opened) == 1:
             with Store.open(tmp_path) as writer:
                 writer.register(make_plan(5))
         return connection
 
-    plain_open = database._connect_sqlite
-    monkeypatch.setattr(database, "_open", with_a_writer_after_the_first)
+    connect_sqlite = database._connect_sqlite
+    monkeypatch.setattr(database, "_connect_sqlite", connect_then_write)
     assert len(reader._database.fetch(select(runs))) == 5
     assert opened[0] == opened[-1] == "mode=ro&immutable=1"
     assert opened.count("mode=ro&immutable=1") == 2
 
 
-def test_a_store_deleted_under_a_writer_does_not_come_back_empty(tmp_path: Path) -> None:
+def test_a_store_deleted_under_a_writer_is_not_recreated(tmp_path: Path) -> None:
     home = tmp_path / "lab"
     store = Store.open(home)
     store._database._engine.dispose()
@@ -145,7 +145,7 @@ def test_a_store_deleted_under_a_writer_does_not_come_back_empty(tmp_path: Path)
     assert not home.exists()
 
 
-def test_a_home_that_is_a_file_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_home_that_is_a_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "lab").write_text("not a folder")
     with pytest.raises(StoreError, match="cannot be written"):
         Store.open(tmp_path / "lab")
@@ -153,17 +153,17 @@ def test_a_home_that_is_a_file_is_refused_in_words(tmp_path: Path) -> None:
 
 def test_a_home_may_have_any_name(tmp_path: Path) -> None:
     home = tmp_path / "a?b#c %20 é"
-    study(home)
+    run_study(home)
     assert len(Store.open_read_only(home).runs("toy")) == 3
 
 
-def test_every_commit_is_flushed_and_foreign_keys_hold(tmp_path: Path) -> None:
+def test_every_commit_is_flushed_and_foreign_keys_are_enforced(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     found = {name: pragma(store, name) for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")}
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
 
 
-def test_a_home_survives_a_change_of_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_survives_a_change_of_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = Store.open(Path("lab"))
     monkeypatch.chdir("/")
@@ -180,7 +180,7 @@ def test_threads_may_share_a_store(tmp_path: Path) -> None:
 
     def work(index: int) -> None:
         for step in range(10):
-            store.record(ids[index], [evaluated(step, [0], [index])])
+            store.record(ids[index], [make_evaluation(step, [0], [index])])
 
     threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Rows and curves without a database, and the speed of reading many."""
+"""Rows and curves without a database, and the speed of loading many."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from seedbed.store import Store
 from seedbed.store.event_rows import EvaluationRows, MetricNames, MetricValues, SlotProgress, build_curves, fold_events
 from tests.store.toy import claim, make_plan, make_run
 
-READINGS = st.dictionaries(st.sampled_from("abcde"), st.floats(allow_nan=False), min_size=1)
+METRICS = st.dictionaries(st.sampled_from("abcde"), st.floats(allow_nan=False), min_size=1)
 
 
-def numbers(named: dict[str, float]) -> MetricValues:
+def metric_values(named: dict[str, float]) -> MetricValues:
     return MetricValues.from_array(tuple(named), np.array(list(named.values())))
 
 
-@given(READINGS, READINGS)
-def test_updating_numbers_is_updating_a_dictionary(old: dict[str, float], new: dict[str, float]) -> None:
-    both = numbers(old).merged_with(numbers(new))
+@given(METRICS, METRICS)
+def test_merging_metric_values_is_like_merging_dictionaries(old: dict[str, float], new: dict[str, float]) -> None:
+    both = metric_values(old).merged_with(metric_values(new))
     assert dict(zip(both.names, both.to_array().tolist(), strict=True)) == old | new
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), READINGS), max_size=12))
-def test_curves_of_folded_events_are_the_last_reading_of_each_step_and_name(
+@given(st.lists(st.tuples(st.integers(0, 9), METRICS), max_size=12))
+def test_curves_of_folded_events_hold_the_last_value_of_each_step_and_metric(
     events: list[tuple[int, dict[str, float]]],
 ) -> None:
     expected: dict[str, dict[int, float]] = {}
@@ -51,15 +51,15 @@ def test_curves_of_folded_events_are_the_last_reading_of_each_step_and_name(
     }
 
 
-def test_numbers_are_little_endian_whatever_they_came_as() -> None:
+def test_values_are_stored_little_endian_from_any_dtype() -> None:
     for dtype in ("<f8", ">f8", "f4"):
         assert MetricValues.from_array(("a",), np.array([1.5], dtype=dtype)).data == bytes.fromhex("000000000000f83f")
 
 
-def test_many_curves_are_read_fast(tmp_path: Path) -> None:
-    """A fifth of 1,000 runs × 200 records × 8 names, which may take 1.5 s; a loaded machine gets twice that."""
+def test_many_curves_load_fast(tmp_path: Path) -> None:
+    """A fifth of 1,000 runs × 200 evaluations × 8 metrics, which may take 1.5 s; a loaded machine gets twice that."""
     n_runs = 200
-    names = tuple(f"train/reading {index}" for index in range(8))
+    names = tuple(f"train/metric {index}" for index in range(8))
     store = Store.open(tmp_path)
     store.register(make_plan(n_runs))
     [pack_id] = claim(store, make_plan(n_runs).runs)

@@ -1,4 +1,4 @@
-"""A pack that does not fit goes on as two, and a run that nobody trains any more is not shown as running."""
+"""Splitting a pack in two, and the status of runs whose process is gone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seedbed.records import CheckpointEvent, Cost, CostEvent, FinishEvent, Store
 from seedbed.store import Store
 from seedbed.store.durable_files import is_locked
 from tests.faults.test_store_faults import fault_at
-from tests.store.toy import claim, evaluated, make_plan
+from tests.store.toy import claim, make_evaluation, make_plan
 
 STATE = {"weights": np.arange(15.0).reshape(5, 3), "ends": np.arange(5), "step": np.array([4]), "scalar": np.array(7)}
 
@@ -30,9 +30,9 @@ def saved_pack(store: Store) -> str:
     """Five runs, of which the second has ended, saved at step 4."""
     [pack] = claim(store, make_plan(5).runs)
     cost = Cost({"compute": 10.0}, {"compute": 3}, steady_bytes=500, peak_bytes=900)
-    store.record(pack, [evaluated(2, range(5), [0.5] * 5), FinishEvent(1, 3), CostEvent(4, cost)])
+    store.record(pack, [make_evaluation(2, range(5), [0.5] * 5), FinishEvent(1, 3), CostEvent(4, cost)])
     store.save(pack, CheckpointEvent(4, STATE, {}))
-    store.record(pack, [evaluated(5, [0, 2, 3, 4], [0.4] * 4)])
+    store.record(pack, [make_evaluation(5, [0, 2, 3, 4], [0.4] * 4)])
     return pack
 
 
@@ -40,7 +40,7 @@ def ids(*seeds: int) -> tuple[str, ...]:
     return tuple(make_plan(5).runs[seed].id for seed in seeds)
 
 
-def test_each_half_goes_on_with_its_slots_of_the_saved_state(store: Store) -> None:
+def test_each_half_resumes_with_its_slots_of_the_saved_state(store: Store) -> None:
     first, second = store.split(saved_pack(store))
     assert (first.runs, second.runs) == (ids(0, 2), ids(3, 4))
     for part, slots in ((first, [0, 2]), (second, [3, 4])):
@@ -56,7 +56,7 @@ def test_each_half_goes_on_with_its_slots_of_the_saved_state(store: Store) -> No
     assert store.curves(ids(0))[ids(0)[0]]["val/loss"].steps.tolist() == [2]
 
 
-def test_an_ended_run_stays_where_it_ended_and_the_rest_is_found_again(store: Store) -> None:
+def test_ended_runs_stay_in_the_old_pack_and_the_rest_is_claimed_in_the_new_ones(store: Store) -> None:
     old = saved_pack(store)
     parts = store.split(old)
     assert store.run(ids(1)[0]).pack == old
@@ -64,7 +64,7 @@ def test_an_ended_run_stays_where_it_ended_and_the_rest_is_found_again(store: St
     assert {pack.id for pack in store.study_packs("toy")} == {old, *(part.id for part in parts)}
 
 
-def test_a_pack_that_was_never_saved_is_split_from_the_start(store: Store) -> None:
+def test_an_unsaved_pack_splits_into_packs_that_start_at_step_0(store: Store) -> None:
     [pack] = claim(store, make_plan(5).runs)
     first, second = store.split(pack)
     assert (first.runs, second.runs) == (ids(0, 1, 2), ids(3, 4))
@@ -72,13 +72,13 @@ def test_a_pack_that_was_never_saved_is_split_from_the_start(store: Store) -> No
     assert [one.id for one in store.study_packs("toy")] == sorted([first.id, second.id])
 
 
-def test_a_split_is_whole_or_not_at_all(tmp_path: Path) -> None:
-    """Whichever operation on the disk fails, all five runs can go on from step 4."""
+def test_a_split_is_atomic(tmp_path: Path) -> None:
+    """Whichever disk operation fails, all runs can resume from step 4."""
     for n in range(1, 100):
         with Store.open(tmp_path / str(n)) as store:
             store.register(make_plan(5))
             old = saved_pack(store)
-            with fault_at(n, _refuse) as done, suppress(Refused):
+            with fault_at(n, _fail) as done, suppress(DiskFailure):
                 store.split(old)
         with Store.open(tmp_path / str(n)) as store:
             found = [store.pack(pack) for pack in claim(store, make_plan(5).runs)]
@@ -89,22 +89,22 @@ def test_a_split_is_whole_or_not_at_all(tmp_path: Path) -> None:
     assert 6 < n < 100
 
 
-class Refused(Exception):
+class DiskFailure(Exception):
     pass
 
 
-def _refuse(_: str) -> None:
-    raise Refused
+def _fail(_: str) -> None:
+    raise DiskFailure
 
 
 def _members(pack: StoredPack) -> tuple[str, ...]:
     return pack.runs
 
 
-# ---- runs that nobody trains any more ----
+# ---- runs whose process is gone ----
 
 
-def test_a_run_is_running_as_long_as_somebody_holds_its_pack(store: Store) -> None:
+def test_a_run_is_running_only_while_a_process_holds_its_pack(store: Store) -> None:
     [pack] = claim(store, make_plan(5).runs)
     with store.lock(pack), Store.open_read_only(store.home) as reader:
         store.resume(pack)
@@ -117,7 +117,7 @@ def test_a_run_is_running_as_long_as_somebody_holds_its_pack(store: Store) -> No
         assert {one.status for one in reader.progress()["toy"]} == {"stopped"}
 
 
-def test_asking_who_holds_a_lock_keeps_nobody_from_taking_it(tmp_path: Path, store: Store) -> None:
+def test_checking_a_lock_does_not_prevent_taking_it(tmp_path: Path, store: Store) -> None:
     path = store.home / "locks" / "p.lock"
     assert not is_locked(path)
     assert not path.exists()

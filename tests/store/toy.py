@@ -1,6 +1,6 @@
-"""A toy laboratory for the tests of the store: a plan of tiny runs and a trainer that can go on from a saved state.
+"""Toy plans and a toy trainer for the tests of the store: tiny runs that can resume from a saved state.
 
-The trainer moves one number per run by a map that never repeats, so a step done twice or left out changes all later
+The trainer iterates one number per run with a chaotic map, so a step that is repeated or skipped changes all later
 numbers. Of a pack of three, slot 0 finishes at step 4, slot 1 diverges at step 3 and slot 2 finishes at step 6; every
 second step is saved.
 """
@@ -27,7 +27,7 @@ from seedbed.records import (
 from seedbed.settings import Settings
 from seedbed.store import Store
 
-NAMES = ("val/loss", "norm")
+METRIC_NAMES = ("val/loss", "norm")
 LAST_STEP = {0: 4, 2: 6}
 DIVERGES = (1, 3)
 PLACEMENT = Placement(device="cpu", threads=1, mode="plain", dtype="float64")
@@ -47,15 +47,17 @@ def make_pack(runs: Sequence[Run]) -> Pack:
 
 
 def claim(store: Store, *packs: Sequence[Run]) -> list[str]:
-    """Ids of the packs to work on."""
+    """Ids of the claimed packs."""
     return [pack.id for pack in store.claim([make_pack(runs) for runs in packs], lambda _: PLACEMENT)]
 
 
-def evaluated(step: int, slots: Sequence[int], values: Sequence[float], name: str = "val/loss") -> EvaluationEvent:
+def make_evaluation(
+    step: int, slots: Sequence[int], values: Sequence[float], name: str = "val/loss"
+) -> EvaluationEvent:
     return EvaluationEvent(step, tuple(slots), (name,), np.array(values, dtype=np.float64)[:, None])
 
 
-def saved(step: int, slots: Sequence[int] = (), weight: float = 1.0) -> CheckpointEvent:
+def make_checkpoint(step: int, slots: Sequence[int] = (), weight: float = 1.0) -> CheckpointEvent:
     weights = {slot: {"w": np.full((2, 3), weight + slot)} for slot in slots}
     return CheckpointEvent(step, {"x": np.array([weight, step])}, weights)
 
@@ -75,7 +77,7 @@ Commit = Callable[[Store, str, Sequence[StoredEvent], CheckpointEvent], None]
 
 
 def train(store: Store, pack_id: str, commit: Commit = record_then_save) -> None:
-    """Train a pack of three to its end from wherever it was saved."""
+    """Train a pack of three to its end from its last save."""
     with store.lock(pack_id):
         found = store.resume(pack_id)
         step = found[0] if found else 0
@@ -99,20 +101,20 @@ def _events(
 ) -> tuple[list[StoredEvent], np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     slots = tuple(int(slot) for slot in np.flatnonzero(alive))
     values = np.stack([numbers, np.where(numbers > 0, np.nan, -np.inf)], axis=1)
-    events: list[StoredEvent] = [EvaluationEvent(step, slots, NAMES, values[list(slots)])]
+    events: list[StoredEvent] = [EvaluationEvent(step, slots, METRIC_NAMES, values[list(slots)])]
     alive = alive.copy()
     if step == DIVERGES[1] and alive[DIVERGES[0]]:
         events.append(DivergenceEvent(DIVERGES[0], step, "loss became inf"))
         alive[DIVERGES[0]] = False
     for slot, last in LAST_STEP.items():
         if step == last and alive[slot]:
-            events += [EvaluationEvent(step + 1, (slot,), NAMES, values[[slot]]), FinishEvent(slot, step)]
+            events += [EvaluationEvent(step + 1, (slot,), METRIC_NAMES, values[[slot]]), FinishEvent(slot, step)]
             alive[slot] = False
     return events, alive
 
 
-def study(home: Path, commit: Commit = record_then_save) -> None:
-    """The command of a user: plan, take up what is there, train to the end."""
+def run_study(home: Path, commit: Commit = record_then_save) -> None:
+    """What `seedbed run` does: register, claim, resume and train to the end."""
     plan = make_plan(3)
     with Store.open(home) as store:
         store.register(plan)
@@ -121,7 +123,7 @@ def study(home: Path, commit: Commit = record_then_save) -> None:
 
 
 def snapshot(home: Path) -> dict[str, object]:
-    """Everything a home holds, in comparable form; clocks left out."""
+    """The content of a home in comparable form, without timestamps."""
     with Store.open_read_only(home) as store:
         runs = store.runs("toy")
         curves = store.curves([run.id for run in runs])

@@ -203,9 +203,9 @@ def test_a_classifier_tells_labels_that_it_learnt(page, kinds):
         (404, "there is no run 'zzz'", {"run": "zzz", "text": "my"}),
         (404, "there is no run '../../etc/passwd'", {"run": "../../etc/passwd", "text": "my"}),
         (404, "there is no run '%'", {"run": "%", "text": "my"}),
-        (404, "no kept weights for step 21; steps with weights: 20, 40, 60", {"step": 21, "text": "my"}),
+        (404, "no saved weights for step 21; steps with weights: 20, 40, 60", {"step": 21, "text": "my"}),
         (400, "(U+05E9, column 4) is not among the", {"text": "my ש"}),
-        (400, "the text has 33 tokens; attention is shown of 1 to 32", {"text": "m" * 33}),
+        (400, "the text has 33 tokens; attention is shown for 1 to 32", {"text": "m" * 33}),
         (400, "the text has 0 tokens", {"text": ""}),
         (400, "at most 20000 characters", {"text": "m" * 20_001}),
         (400, "by: input should be 'token' or 'word'", {"text": "my", "by": "letter"}),
@@ -224,7 +224,7 @@ def test_what_is_wrong_with_a_question_is_said_in_a_sentence(page, kinds, status
         ("tokens: input should be less than or equal to 2000", {"tokens": 2001}),
         ("temperature: input should be greater than or equal to 0", {"temperature": -1}),
         ("top_p: input should be greater than 0", {"top_p": 0}),
-        ("id 999 at place 1 is outside the vocabulary", {"given": [1, 999]}),
+        ("id 999 at position 1 is outside the vocabulary", {"given": [1, 999]}),
     ],
 )
 def test_texts_are_bounded(page, kinds, sentence, body):

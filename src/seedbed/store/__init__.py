@@ -1,4 +1,4 @@
-"""The store: studies, runs and readings in one database, weights in files next to it; no torch.
+"""The store: studies, runs and metrics in one database, weights in files next to it; no torch.
 
 >>> import tempfile
 >>> from pathlib import Path

@@ -1,7 +1,7 @@
-"""What was seen inside runs, beside their weights: a JSON document for each kept step, whole or absent.
+"""Analyses of runs as JSON files beside their weights, one per checkpoint, written atomically.
 
-A look is made from weights and can be made again, so it is a file and no row; it goes with its run's weights. What is
-in the document is left to others.
+An analysis can be recomputed from the weights, so it is a file rather than a row, and is deleted with the weights. The
+content of the document is defined in interp/.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 from seedbed.store.durable_files import write_atomic
 from seedbed.store.store import Store
 
-ANALYSIS_SUFFIX = ".look.json"
+ANALYSIS_SUFFIX = ".analysis.json"
 
 
 def save_analysis(store: Store, run_id: str, step: int, document: Mapping[str, Any]) -> None:
-    """Put a look in its place; the one that was there goes."""
+    """Write the analysis of a run at one step, replacing any earlier one."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    write_atomic(_run_folder(store, run_id) / f"{step:09d}{ANALYSIS_SUFFIX}", text.encode(), "all weights and readings")
+    write_atomic(_run_folder(store, run_id) / f"{step:09d}{ANALYSIS_SUFFIX}", text.encode(), "all weights and metrics")
 
 
 def load_analyses(store: Store, run_id: str) -> list[Any]:
-    """The looks of a run by step; one that cannot be read counts as absent, since it can be made again."""
-    found = []
+    """The analyses of a run by step; an unreadable one counts as missing, since it can be recomputed."""
+    analyses = []
     for path in sorted(_run_folder(store, run_id).glob(f"*{ANALYSIS_SUFFIX}")):
         try:
-            found.append(json.loads(path.read_bytes()))
+            analyses.append(json.loads(path.read_bytes()))
         except (OSError, ValueError):
             continue
-    return found
+    return analyses
 
 
 def _run_folder(store: Store, run_id: str) -> Path:

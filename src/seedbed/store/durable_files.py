@@ -1,7 +1,7 @@
-"""Files that are whole or absent, and one process at a time; what goes wrong is said in the user's words.
+"""Atomic durable file writes and inter-process file locks; OS errors become messages for users.
 
-A file is written next to its place, flushed to the disk, renamed, and its folder flushed too. An fsync that fails is
-never tried again: the kernel may have dropped the bytes and would answer "done" the second time.
+A file is written under a temporary name, fsynced, renamed, and its folder fsynced too. A failed fsync is never retried:
+the kernel may have dropped the dirty pages and would report success the second time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OUT_OF_SPACE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def write_atomic(path: Path, data: bytes, preserved: str) -> None:
-    """Put the bytes at this path, or leave what was there; `kept` says what is safe if the disk refuses."""
+    """Replace the file with these bytes, or leave it unchanged; `preserved` is quoted in the error if writing fails."""
     with translate_os_errors(path, preserved, needed_bytes=len(data)):
         make_folder(path.parent)
         partial = path.with_name(path.name + ".part")
@@ -48,12 +48,12 @@ def _write_and_fsync(path: Path, data: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents so that they survive a loss of power."""
+    """Create a folder and its parents, fsynced so that they survive a power loss."""
     make_folders([path])
 
 
 def make_folders(paths: Iterable[Path]) -> None:
-    """Create folders in the same way; what they lie in is flushed once, however many there are."""
+    """Create folders like `make_folder`; each parent is fsynced only once."""
     missing = [path for path in dict.fromkeys(paths) if not path.is_dir()]
     parents = dict.fromkeys(path.parent for path in missing)
     if missing:
@@ -65,7 +65,7 @@ def make_folders(paths: Iterable[Path]) -> None:
 
 
 def fsync_folder(path: Path) -> None:
-    """Flush the names in a folder to the disk."""
+    """Flush the directory entries of a folder to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -75,7 +75,7 @@ def fsync_folder(path: Path) -> None:
 
 @contextmanager
 def translate_os_errors(path: Path, preserved: str, needed_bytes: int = 0) -> Iterator[None]:
-    """Turn the system's refusal to write a file into one of our errors."""
+    """Translate an OSError while writing a file into one of our errors."""
     try:
         yield
     except OSError as error:
@@ -96,14 +96,14 @@ def write_error(path: Path, reason: str, out_of_space: bool, preserved: str, nee
 
 
 def _free_bytes(path: Path) -> int:
-    """Free bytes of the volume that holds the nearest folder that exists."""
+    """Free bytes on the volume of the nearest existing parent folder."""
     return shutil.disk_usage(next(folder for folder in path.parents if folder.exists())).free
 
 
 def format_bytes(n_bytes: int) -> str:
-    """A size for a reader.
+    """A size with a decimal unit.
 
-    >>> in_words(48_000_000)
+    >>> format_bytes(48_000_000)
     '48.0 MB'
     """
     units = ("bytes", "kB", "MB", "GB", "TB")
@@ -112,7 +112,7 @@ def format_bytes(n_bytes: int) -> str:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process holds this lock now; nothing is made or written."""
+    """Whether some process holds this lock now; never creates the lock file."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
@@ -127,12 +127,12 @@ def is_locked(path: Path) -> bool:
 
 
 def _acquire_lock(descriptor: int, wait: bool) -> None:
-    """Tries more than once: someone who only asks whether a lock is held has it for an instant."""
-    for left in reversed(range(1 if wait else LOCK_ATTEMPTS)):
+    """Take the lock, retrying because `is_locked` in another process holds it for an instant."""
+    for attempts_left in reversed(range(1 if wait else LOCK_ATTEMPTS)):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            if not left:
+            if not attempts_left:
                 raise
             time.sleep(0.02)
         else:
@@ -141,9 +141,10 @@ def _acquire_lock(descriptor: int, wait: bool) -> None:
 
 @contextmanager
 def file_lock(path: Path, description: str, wait: bool = False) -> Iterator[None]:
-    """Hold a lock that ends with this process, however it ends; `Busy` names the holder.
+    """Hold an flock, which the kernel releases however this process ends; `Busy` names the holder.
 
-    The file stays behind on purpose: removing it would let two processes hold "the" lock. The kernel's lock counts.
+    The lock file is never removed: a process that has the old file open and one that creates a new file would both hold
+    "the" lock.
     """
     with translate_os_errors(path, "everything"):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

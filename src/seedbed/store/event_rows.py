@@ -1,6 +1,6 @@
-"""Events folded into rows, and rows unfolded into curves and samples; pure functions, no database.
+"""Events folded into database rows, and rows turned back into curves and samples; pure functions, no database.
 
-A row holds the numbers of one run at one step in the order of its names, as little-endian float64.
+A row holds the metrics of one run at one step as little-endian float64, in the order of its metric names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENDED_STATUSES: tuple[RunStatus, ...] = ("finished", "diverged")
 
 @dataclass(frozen=True)
 class MetricValues:
-    """Named numbers of one run at one step."""
+    """The metrics of one run at one step."""
 
     names: MetricNames
     data: bytes
@@ -46,7 +46,7 @@ class MetricValues:
         return np.frombuffer(self.data, "<f8")
 
     def merged_with(self, newer: MetricValues) -> MetricValues:
-        """Both, where the newer wins."""
+        """The union of both; newer values win."""
         if set(self.names) <= set(newer.names):
             return newer
         both = dict(zip(self.names, self.to_array(), strict=True)) | dict(
@@ -57,7 +57,7 @@ class MetricValues:
 
 @dataclass
 class SlotProgress:
-    """How far a run has come."""
+    """Status and step of the run in a slot, updated by events."""
 
     run: str
     status: RunStatus
@@ -76,15 +76,15 @@ EvaluationRows: TypeAlias = dict[tuple[str, int], MetricValues]  # by run and st
 
 @dataclass(frozen=True)
 class EventRows:
-    """What is kept of some events."""
+    """The rows that some events become."""
 
     evaluations: EvaluationRows
     samples: list[dict[str, Any]]  # rows of `samples`
-    cost: Cost | None = None  # the last that was told
+    cost: Cost | None = None  # of the last CostEvent
 
 
 def fold_events(events: Iterable[StoredEvent], slots: Mapping[int, SlotProgress]) -> EventRows:
-    """The rows to keep; moves the progress of the slots on. An ended run, and a slot not listed, is left alone."""
+    """The rows to store; updates `slots` in place. Events of ended runs and of unlisted slots are ignored."""
     rows: EvaluationRows = {}
     samples: list[dict[str, Any]] = []
     cost: Cost | None = None
@@ -118,7 +118,7 @@ def _fold_evaluation(event: EvaluationEvent, slots: Mapping[int, SlotProgress], 
 
 
 def sample_to_row(run: str, event: SampleEvent) -> dict[str, Any]:
-    """A row of `samples`."""
+    """A sample event as a row of `samples`."""
     return {
         "run": run,
         "step": event.step,
@@ -131,8 +131,8 @@ def sample_to_row(run: str, event: SampleEvent) -> dict[str, Any]:
 
 
 def sample_from_row(row: Any) -> StoredSample:
-    """The sample in a row of `samples`."""
-    prompt, text = (held.decode("utf-8", "surrogatepass") for held in (row.prompt, row.text))
+    """A sample from a row of `samples`."""
+    prompt, text = (data.decode("utf-8", "surrogatepass") for data in (row.prompt, row.text))
     tokens, logs = np.frombuffer(row.tokens, "<i8"), np.frombuffer(row.log_probabilities, "<f8")
     return StoredSample(row.run, row.step, row.number, prompt, text, tuple(tokens.tolist()), tuple(logs.tolist()))
 
@@ -140,13 +140,13 @@ def sample_from_row(row: Any) -> StoredSample:
 def build_curves(
     rows: Iterable[tuple[str, int, MetricNames, bytes]], wanted: Collection[str] | None
 ) -> dict[str, dict[str, Curve]]:
-    """The curves of each run by name, from (run, step, names, data) with steps rising within a run."""
+    """Curves by run and metric from (run, step, names, data) rows, with steps ascending within a run."""
     steps: dict[str, dict[MetricNames, list[int]]] = {}
     blocks: dict[str, dict[MetricNames, list[bytes]]] = {}
-    for (run, names), several in groupby(rows, itemgetter(0, 2)):  # by stretches: there may be millions of rows
-        of_run = list(several)
-        steps.setdefault(run, {}).setdefault(names, []).extend(row[1] for row in of_run)
-        blocks.setdefault(run, {}).setdefault(names, []).extend(row[3] for row in of_run)
+    for (run, names), group in groupby(rows, itemgetter(0, 2)):  # one pass per stretch: there may be millions of rows
+        stretch = list(group)
+        steps.setdefault(run, {}).setdefault(names, []).extend(row[1] for row in stretch)
+        blocks.setdefault(run, {}).setdefault(names, []).extend(row[3] for row in stretch)
     return {run: _build_run_curves(steps[run], blocks[run], wanted) for run in steps}
 
 
@@ -156,10 +156,10 @@ def _build_run_curves(
     parts: dict[str, list[Curve]] = {}
     for names, data in blocks.items():
         columns = np.frombuffer(b"".join(data), "<f8").reshape(len(data), len(names)).T
-        at = np.array(steps[names], dtype=np.int64)
+        row_steps = np.array(steps[names], dtype=np.int64)
         for name, column in zip(names, columns, strict=True):
             if wanted is None or name in wanted:
-                parts.setdefault(name, []).append(Curve(at, np.ascontiguousarray(column)))
+                parts.setdefault(name, []).append(Curve(row_steps, np.ascontiguousarray(column)))
     return {name: _concatenate_curves(curves) for name, curves in parts.items()}
 
 
