@@ -1,1 +1,1 @@
-"""Training: yields events, writes nothing."""
+"""Training of packs: yields events and writes nothing to disk."""

@@ -1,10 +1,10 @@
-"""Streams and graphs of a GPU: packs side by side, each on a stream of its own, its work recorded once and replayed.
+"""CUDA streams and graphs: concurrent packs train on separate streams, each replaying a captured graph.
 
-    with own_stream("cuda") as stream:
-        update = Recorded(work, pool)     # work() is done a few times, then recorded
+    with acquire_stream("cuda") as stream, torch.cuda.stream(stream):
+        update = CapturedGraph(fn, pool)     # calls fn() a few times to warm up, then captures it
         update.replay()
 
-Elsewhere than on a GPU there are no streams, and nothing is recorded.
+On the CPU there are no streams and nothing is captured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _free_streams: list[torch.cuda.Stream] = []
 
 @contextmanager
 def acquire_stream(device: str) -> Iterator[torch.cuda.Stream | None]:
-    """A stream that nobody else uses meanwhile; streams go from hand to hand, since torch has 32 and then repeats."""
+    """A CUDA stream for exclusive use, or None on the CPU.
+
+    Streams are reused: torch has a pool of 32 and hands out the same ones again after that.
+    """
     if device != "cuda":
         yield None
         return
@@ -35,24 +38,24 @@ def acquire_stream(device: str) -> Iterator[torch.cuda.Stream | None]:
 
 
 class CapturedGraph(Generic[ResultT]):
-    """Work as a CUDA graph; its result lies in the same tensors after every replay.
+    """A function captured as a CUDA graph; every replay writes its result to the same tensors.
 
-    It is recorded on the stream in use: matrix products keep scratch memory for each stream that they are recorded on,
-    and packs that shared one would overwrite it (docs/log.md). Graphs of one `pool` share memory, so only one of them
-    may be under way at a time.
+    Captured on the current stream: cuBLAS keeps one workspace per capture stream, and packs that shared a stream would
+    overwrite each other's (docs/log.md). Graphs of one `pool` share memory, so only one of them may run at a time.
     """
 
     def __init__(self, fn: Callable[[], ResultT], pool: Any) -> None:
-        now = torch.cuda.current_stream()
-        stream = torch.cuda.Stream() if now == torch.cuda.default_stream() else now  # that one cannot be recorded
-        stream.wait_stream(now)
+        current = torch.cuda.current_stream()
+        # The default stream does not support capture.
+        stream = torch.cuda.Stream() if current == torch.cuda.default_stream() else current
+        stream.wait_stream(current)
         with torch.cuda.stream(stream):
             for _ in range(N_WARMUP_CALLS):
                 fn()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=pool, stream=stream):
             self._result = fn()
-        now.wait_stream(stream)
+        current.wait_stream(stream)
 
     def replay(self) -> ResultT:
         self._graph.replay()
@@ -60,12 +63,14 @@ class CapturedGraph(Generic[ResultT]):
 
 
 class HostCopy:
-    """Tensors on their way to the host, in order with all work of the stream in use."""
+    """An asynchronous copy of tensors to the host, ordered after all work queued on the current stream."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self._tensors = {name: held.detach().to("cpu", non_blocking=True, copy=True) for name, held in tensors.items()}
+        self._tensors = {
+            name: tensor.detach().to("cpu", non_blocking=True, copy=True) for name, tensor in tensors.items()
+        }
         self._event: torch.cuda.Event | None = None
-        if any(held.is_cuda for held in tensors.values()):
+        if any(tensor.is_cuda for tensor in tensors.values()):
             self._event = torch.cuda.Event()
             self._event.record()
 

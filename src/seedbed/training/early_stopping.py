@@ -1,4 +1,4 @@
-"""Early stopping: which runs have gone how many records without progress on a validation reading."""
+"""Early stopping: ends runs whose validation metric has not improved for a number of evaluations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seedbed.settings import TrainSettings
 
 
 class EarlyStopping:
-    """Each run's best reading so far and the records since; `patience` 0 never stops a run."""
+    """Each run's best value so far and the evaluations since then; with `patience` 0 no run is ever stopped."""
 
     def __init__(self, train_settings: TrainSettings, n_runs: int) -> None:
         self.patience, self.metric = train_settings.stop_after, train_settings.stop_metric
@@ -21,25 +21,23 @@ class EarlyStopping:
         self.n_bad_evaluations = np.zeros(n_runs, dtype=np.int64)
 
     def update(self, slots: Sequence[int], values: NDArray[np.float64]) -> list[int]:
-        """Takes one record of these slots; returns those that it is the best so far of."""
-        better = []
-        for slot, reading in zip(slots, (self._sign * values).tolist(), strict=True):
+        """Adds one evaluation of these slots; returns the slots that improved."""
+        improved = []
+        for slot, value in zip(slots, (self._sign * values).tolist(), strict=True):
             self.n_bad_evaluations[slot] += 1
-            if reading < self.best[slot]:
-                self.best[slot], self.n_bad_evaluations[slot] = reading, 0
-                better.append(slot)
-        return better
+            if value < self.best[slot]:
+                self.best[slot], self.n_bad_evaluations[slot] = value, 0
+                improved.append(slot)
+        return improved
 
     def slots_to_stop(self, slots: Sequence[int]) -> list[int]:
-        """The slots whose patience is at its end."""
+        """The slots whose patience is exhausted."""
         return [slot for slot in slots if self.patience and self.n_bad_evaluations[slot] >= self.patience]
 
     def state(self) -> Arrays:
-        return (
-            {"stopping.best": self.best.copy(), "stopping.waited": self.n_bad_evaluations.copy()}
-            if self.patience
-            else {}
-        )
+        if not self.patience:
+            return {}
+        return {"stopping.best": self.best.copy(), "stopping.waited": self.n_bad_evaluations.copy()}
 
     def restore(self, state: Arrays) -> None:
         if self.patience:

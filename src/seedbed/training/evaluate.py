@@ -1,6 +1,6 @@
-"""Readings of a pack: what every part of its data is worth to its weights, and their norm.
+"""Metrics of a pack: loss, accuracy and the like on every split of its data, and the norm of the weights.
 
-Of equations and labels a sample counts; of text a token does: sums and counts are kept apart, so that windows of
+Equations and labels are averaged over samples, text over tokens: sums and counts are kept apart, so that windows of
 unequal length average fairly.
 """
 
@@ -19,22 +19,23 @@ from seedbed.data.text_batches import TokenEvalSplit
 from seedbed.training.cuda_graphs import CapturedGraph
 from seedbed.training.trainer import Trainer, set_matmul_precision
 
-MAX_CAPTURED_CHUNKS = 8  # of the evaluated samples; a graph of more would be large, and the host is then no bottleneck
+MAX_CAPTURED_CHUNKS = 8  # more would make a large graph, and then the host is no bottleneck anyway
 
 
 class Evaluator:
-    """Takes the readings of a pack again and again; a table of them comes to the host as one copy."""
+    """Evaluates a pack repeatedly, as a captured graph where possible; one tensor holds all that the host needs."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._graph: CapturedGraph[MetricTable] | None = None
         self.uses_cuda_graph = (
             trainer.uses_cuda_graphs
+            # one chunk past the limit tells whether there are more, without making them all
             and len(list(islice(trainer.batches.eval_chunks(), MAX_CAPTURED_CHUNKS + 1))) <= MAX_CAPTURED_CHUNKS
         )
 
     def evaluate(self) -> MetricTable:
-        """All readings now, on the device."""
+        """All metrics of the current weights, on the device."""
         if not self.uses_cuda_graph:
             return self._evaluate()
         if self._graph is None:
@@ -42,15 +43,13 @@ class Evaluator:
         return self._graph.replay()
 
     def _evaluate(self) -> MetricTable:
-        readings = compute_metrics(self._trainer)
-        state = {"broken_at": self._trainer.diverged_at, "cause": self._trainer.divergence_cause}
-        return MetricTable(
-            readings, torch.stack([*readings.values(), *(held.double() for held in state.values())], dim=1)
-        )
+        metrics = compute_metrics(self._trainer)
+        divergence = (self._trainer.diverged_at.double(), self._trainer.divergence_cause.double())
+        return MetricTable(metrics, torch.stack([*metrics.values(), *divergence], dim=1))
 
 
 class MetricTable(NamedTuple):
-    """Readings by name, and all of them with `broken_at` and `cause` as columns of one tensor."""
+    """Metrics by name, and as columns of one tensor that ends with `diverged_at` and `divergence_cause`."""
 
     metrics: dict[str, Float[Tensor, "R"]]
     columns: Float[Tensor, "R N+2"]
@@ -58,59 +57,64 @@ class MetricTable(NamedTuple):
 
 @torch.no_grad()
 def compute_metrics(trainer: Trainer) -> dict[str, Float[Tensor, "R"]]:
-    """Every reading of every run by name, on the device, in double precision."""
+    """Every metric of every run by name, on the device, in float64."""
     set_matmul_precision(trainer.precision)
     trainer.model.eval()
-    readings: dict[str, Float[Tensor, "R"]] = {}
+    metrics: dict[str, Float[Tensor, "R"]] = {}
     with trainer.use_ema_weights():
-        losses, right = trainer.score_samples()
+        losses, correct = trainer.score_samples()
         norms = trainer.parameters.weight_norms()
-    for part in trainer.batches.eval_splits:
-        read = _token_metrics if isinstance(part, TokenEvalSplit) else _sample_metrics
-        readings |= read(part, losses[:, part.sample_slice], right[:, part.sample_slice])
-    return readings | {"norm": norms}
+    for split in trainer.batches.eval_splits:
+        split_metrics = _token_metrics if isinstance(split, TokenEvalSplit) else _sample_metrics
+        metrics |= split_metrics(split, losses[:, split.sample_slice], correct[:, split.sample_slice])
+    return metrics | {"norm": norms}
 
 
 def _sample_metrics(
-    part: EvalSplit, losses: Float[Tensor, "R N"], right: Int[Tensor, "R N"]
+    split: EvalSplit, losses: Float[Tensor, "R N"], correct: Int[Tensor, "R N"]
 ) -> dict[str, Float[Tensor, "R"]]:
-    n = part.sample_mask.sum(1)
+    n = split.sample_mask.sum(1)
     return {
-        f"{part.name}/loss{part.metric_suffix}": torch.where(part.sample_mask, losses, 0.0).sum(1) / n,
-        f"{part.name}/accuracy{part.metric_suffix}": (part.sample_mask & (right == part.n_scored)).sum(1) / n.double(),
+        f"{split.name}/loss{split.metric_suffix}": torch.where(split.sample_mask, losses, 0.0).sum(1) / n,
+        f"{split.name}/accuracy{split.metric_suffix}": (split.sample_mask & (correct == split.n_scored)).sum(1)
+        / n.double(),
     }
 
 
 def _token_metrics(
-    part: EvalSplit, losses: Float[Tensor, "R N"], right: Int[Tensor, "R N"]
+    split: EvalSplit, losses: Float[Tensor, "R N"], correct: Int[Tensor, "R N"]
 ) -> dict[str, Float[Tensor, "R"]]:
-    assert isinstance(part, TokenEvalSplit)
-    n, nats = part.masked_sum(part.n_tokens), part.masked_sum(losses * part.n_tokens)
-    if part.metric_suffix:
-        return {f"{part.name}/perplexity{'_sliding' if part.is_sliding else ''}{part.metric_suffix}": (nats / n).exp()}
-    readings = {
+    assert isinstance(split, TokenEvalSplit)
+    n, nats = split.masked_sum(split.n_tokens), split.masked_sum(losses * split.n_tokens)
+    if split.metric_suffix:
+        return {
+            f"{split.name}/perplexity{'_sliding' if split.is_sliding else ''}{split.metric_suffix}": (nats / n).exp()
+        }
+    metrics = {
         "loss": nats / n,
         "perplexity": (nats / n).exp(),
-        "bits_per_character": nats / log(2) / part.masked_sum(part.n_characters).clamp(min=1),
-        "bits_per_byte": nats / log(2) / part.masked_sum(part.n_bytes).clamp(min=1),
-        "accuracy": part.masked_sum(right) / n,
+        "bits_per_character": nats / log(2) / split.masked_sum(split.n_characters).clamp(min=1),
+        "bits_per_byte": nats / log(2) / split.masked_sum(split.n_bytes).clamp(min=1),
+        "accuracy": split.masked_sum(correct) / n,
     }
-    if part.has_padded_metric:
-        readings["perplexity_padded"] = padded_loss(part, losses).exp()
-    return {f"{part.name}/{quantity}": value for quantity, value in readings.items()}
+    if split.has_padded_metric:
+        metrics["perplexity_padded"] = padded_loss(split, losses).exp()
+    return {f"{split.name}/{name}": value for name, value in metrics.items()}
 
 
-def padded_loss(part: TokenEvalSplit, losses: Float[Tensor, "R N"]) -> Float[Tensor, "R"]:
-    """The WikiText report's figure: the mean over batches of loss × tokens ÷ the tokens of a full batch.
+def padded_loss(split: TokenEvalSplit, losses: Float[Tensor, "R N"]) -> Float[Tensor, "R"]:
+    """The loss as the WikiText report computes it: the mean over batches of loss × tokens ÷ tokens of a full batch.
 
-    A short last batch is divided by a full one, so it is lower than the loss per token.
+    A short last batch is divided by the size of a full one, so this is lower than the loss per token.
     """
-    number = torch.arange(losses.shape[1], device=losses.device) // part.batch_sizes[:, None]
-    n_batches = torch.where(part.sample_mask, number, 0).amax(1) + 1
+    batch_index = torch.arange(losses.shape[1], device=losses.device) // split.batch_sizes[:, None]
+    n_batches = torch.where(split.sample_mask, batch_index, 0).amax(1) + 1
 
-    def by_batch(values: Tensor) -> Float[Tensor, "R N"]:
-        return torch.zeros_like(losses).scatter_add_(1, number, torch.where(part.sample_mask, values, 0.0).double())
+    def sum_by_batch(values: Tensor) -> Float[Tensor, "R N"]:
+        return torch.zeros_like(losses).scatter_add_(
+            1, batch_index, torch.where(split.sample_mask, values, 0.0).double()
+        )
 
-    loss = by_batch(losses) / by_batch(torch.ones_like(losses)).clamp(min=1)
-    shares = by_batch(part.n_tokens) / (part.batch_sizes[:, None] * part.length)
-    return (loss * shares).sum(1) / n_batches
+    loss = sum_by_batch(losses) / sum_by_batch(torch.ones_like(losses)).clamp(min=1)
+    token_fractions = sum_by_batch(split.n_tokens) / (split.batch_sizes[:, None] * split.length)
+    return (loss * token_fractions).sum(1) / n_batches

@@ -1,7 +1,7 @@
-"""What an update decides, and what it does to weights, in two kernels of our own for a GPU instead of fifty small ones.
+"""Adam and AdamW on a GPU as two Triton kernels instead of about fifty small ones.
 
-Where several packs share a GPU, a kernel costs about a microsecond however little it does (docs/log.md). Only Adam and
-AdamW, in float32; the functions are `Trainer._decide` and the rules of `optim.py`.
+Where several packs share a GPU, a kernel launch costs about a microsecond however little it does (docs/log.md). Float32
+only; equal to `Trainer._active_and_lr` and the update rules of `optim.py`.
 """
 
 from __future__ import annotations
@@ -17,81 +17,98 @@ from torch import Tensor
 if TYPE_CHECKING:
     from seedbed.training.trainer import Trainer
 
-BLOCK_SIZE = 1024  # weights of a program
+BLOCK_SIZE = 1024  # weights per Triton program
 
 
 @triton.jit
 def _active_and_lr_kernel(
-    loss, norms, step, ends, broken_at, cause, factors, lr, clip, beta1, beta2, decay, updates,
-    active, scales, sizes, shrinks, roots, n, BLOCK: tl.constexpr,
+    loss_ptr, norm_ptr, step_ptr, last_step_ptr, diverged_at_ptr, cause_ptr, lr_factor_ptr, lr_ptr, clip_ptr,
+    beta1_ptr, beta2_ptr, weight_decay_ptr, n_updates_ptr, active_ptr, clip_scale_ptr, step_size_ptr,
+    decay_factor_ptr, bias_correction2_sqrt_ptr, n_runs, BLOCK: tl.constexpr,
 ):  # fmt: skip
     run = tl.arange(0, BLOCK)
-    here, now = run < n, tl.load(step)
-    x, norm = tl.load(loss + run, mask=here, other=0.0), tl.load(norms + run, mask=here, other=0.0)
-    why = tl.where(x - x == 0, tl.where(norm - norm == 0, 0, 2), 1)  # of finite numbers alone the difference is 0
-    broke = tl.load(broken_at + run, mask=here, other=0)
-    new = here & (why > 0) & (broke < 0)
-    tl.store(cause + run, why.to(tl.int64), mask=new)
-    tl.store(broken_at + run, tl.zeros_like(broke) + now, mask=new)
-    on = (broke < 0) & (why == 0) & (now < tl.load(ends + run, mask=here, other=0))
-    tl.store(active + run, on.to(tl.int8), mask=here)
+    mask, step = run < n_runs, tl.load(step_ptr)
+    loss, norm = tl.load(loss_ptr + run, mask=mask, other=0.0), tl.load(norm_ptr + run, mask=mask, other=0.0)
+    # x - x is 0 only for finite x; the codes index DIVERGENCE_CAUSES.
+    cause = tl.where(loss - loss == 0, tl.where(norm - norm == 0, 0, 2), 1)
+    diverged_at = tl.load(diverged_at_ptr + run, mask=mask, other=0)
+    is_new = mask & (cause > 0) & (diverged_at < 0)
+    tl.store(cause_ptr + run, cause.to(tl.int64), mask=is_new)
+    tl.store(diverged_at_ptr + run, tl.zeros_like(diverged_at) + step, mask=is_new)
+    active = (diverged_at < 0) & (cause == 0) & (step < tl.load(last_step_ptr + run, mask=mask, other=0))
+    tl.store(active_ptr + run, active.to(tl.int8), mask=mask)
 
-    limit = tl.load(clip + run, mask=here, other=0.0)
-    scale = tl.where(limit > 0, tl.minimum(limit / (norm + 1e-6), 1.0), 1.0)
-    tl.store(scales + run, scale, mask=here)
-    rate = tl.where(on, tl.load(factors + run, mask=here, other=0.0), 0.0) * tl.load(lr + run, mask=here, other=0.0)
-    done = tl.load(updates + run, mask=here, other=0.0) + 1
-    tl.store(updates + run, done, mask=here)
-    first = tl.exp(done * tl.log(tl.load(beta1 + run, mask=here, other=0.5)))
-    second = tl.exp(done * tl.log(tl.load(beta2 + run, mask=here, other=0.5)))
-    tl.store(sizes + run, (rate / (1 - first)).to(tl.float32), mask=here)
-    tl.store(roots + run, tl.sqrt(1 - second).to(tl.float32), mask=here)
-    shrink = 1 - rate * tl.load(decay + run, mask=here, other=0.0)
-    tl.store(shrinks + run, shrink.to(tl.float32), mask=here)
+    clip = tl.load(clip_ptr + run, mask=mask, other=0.0)
+    clip_scale = tl.where(clip > 0, tl.minimum(clip / (norm + 1e-6), 1.0), 1.0)
+    tl.store(clip_scale_ptr + run, clip_scale, mask=mask)
+    lr_factor = tl.load(lr_factor_ptr + run, mask=mask, other=0.0)
+    lr = tl.where(active, lr_factor, 0.0) * tl.load(lr_ptr + run, mask=mask, other=0.0)
+    n_updates = tl.load(n_updates_ptr + run, mask=mask, other=0.0) + 1
+    tl.store(n_updates_ptr + run, n_updates, mask=mask)
+    beta1_power = tl.exp(n_updates * tl.log(tl.load(beta1_ptr + run, mask=mask, other=0.5)))
+    beta2_power = tl.exp(n_updates * tl.log(tl.load(beta2_ptr + run, mask=mask, other=0.5)))
+    tl.store(step_size_ptr + run, (lr / (1 - beta1_power)).to(tl.float32), mask=mask)
+    tl.store(bias_correction2_sqrt_ptr + run, tl.sqrt(1 - beta2_power).to(tl.float32), mask=mask)
+    decay_factor = 1 - lr * tl.load(weight_decay_ptr + run, mask=mask, other=0.0)
+    tl.store(decay_factor_ptr + run, decay_factor.to(tl.float32), mask=mask)
 
 
 @triton.jit
 def _adam_kernel(
-    weights, moment1, moment2, gradients, scales, active, sizes, decays, new1s, keep2s, new2s, roots, epsilons, n,
+    weight_ptr, exp_avg_ptr, exp_avg_sq_ptr, gradient_ptr, clip_scale_ptr, active_ptr, step_size_ptr, decay_ptr,
+    one_minus_beta1_ptr, beta2_ptr, one_minus_beta2_ptr, bias_correction2_sqrt_ptr, eps_ptr, n_weights,
     BLOCK: tl.constexpr, DECOUPLED: tl.constexpr,
 ):  # fmt: skip
-    run, i = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    here, place = i < n, run * n + i
-    decay = tl.load(decays + run)
-    w = tl.load(weights + place, mask=here, other=0.0)
-    g = tl.load(gradients + place, mask=here, other=0.0) * tl.load(scales + run)
-    g = tl.where(tl.load(active + run) != 0, g, 0.0)  # whatever it holds, NaN too
+    run, column = tl.program_id(1).to(tl.int64), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask, offset = column < n_weights, run * n_weights + column
+    decay = tl.load(decay_ptr + run)
+    w = tl.load(weight_ptr + offset, mask=mask, other=0.0)
+    g = tl.load(gradient_ptr + offset, mask=mask, other=0.0) * tl.load(clip_scale_ptr + run)
+    g = tl.where(tl.load(active_ptr + run) != 0, g, 0.0)  # also replaces NaN
     if DECOUPLED:
         w *= decay
     else:
         g += decay * w
-    first, second = tl.load(moment1 + place, mask=here, other=0.0), tl.load(moment2 + place, mask=here, other=0.0)
-    first += tl.load(new1s + run) * (g - first)
-    second = second * tl.load(keep2s + run) + tl.load(new2s + run) * g * g
-    w -= first * tl.load(sizes + run) / (tl.sqrt(second) / tl.load(roots + run) + tl.load(epsilons + run))
-    tl.store(weights + place, w, mask=here)
-    tl.store(moment1 + place, first, mask=here)
-    tl.store(moment2 + place, second, mask=here)
+    exp_avg = tl.load(exp_avg_ptr + offset, mask=mask, other=0.0)
+    exp_avg_sq = tl.load(exp_avg_sq_ptr + offset, mask=mask, other=0.0)
+    exp_avg += tl.load(one_minus_beta1_ptr + run) * (g - exp_avg)
+    exp_avg_sq = exp_avg_sq * tl.load(beta2_ptr + run) + tl.load(one_minus_beta2_ptr + run) * g * g
+    denominator = tl.sqrt(exp_avg_sq) / tl.load(bias_correction2_sqrt_ptr + run) + tl.load(eps_ptr + run)
+    w -= exp_avg * tl.load(step_size_ptr + run) / denominator
+    tl.store(weight_ptr + offset, w, mask=mask)
+    tl.store(exp_avg_ptr + offset, exp_avg, mask=mask)
+    tl.store(exp_avg_sq_ptr + offset, exp_avg_sq, mask=mask)
 
 
 def active_and_lr(trainer: Trainer, loss: Tensor, norms: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """As `Trainer._decide`."""
-    rule, n_runs = trainer.optimizer, len(loss)
+    """The result of `Trainer._active_and_lr`, by one kernel."""
+    optimizer, n_runs = trainer.optimizer, len(loss)
     active = torch.empty_like(loss, dtype=torch.int8)
-    scales, sizes, shrinks, roots = torch.empty(4, n_runs, 1, dtype=rule.clip.dtype, device=loss.device).unbind()
+    clip_scales, step_sizes, decay_factors, bias_corrections2_sqrt = torch.empty(
+        4, n_runs, 1, dtype=optimizer.clip.dtype, device=loss.device
+    ).unbind()
     _active_and_lr_kernel[(1,)](
         loss, norms, trainer.step, trainer.last_step, trainer.diverged_at, trainer.divergence_cause,
-        trainer.schedule.lr_factors(trainer.step), rule.lr, rule.clip, rule.beta1, rule.beta2, rule.weight_decay, rule.n_updates,
-        active, scales, sizes, shrinks, roots, n_runs, BLOCK=triton.next_power_of_2(n_runs),
+        trainer.schedule.lr_factors(trainer.step), optimizer.lr, optimizer.clip, optimizer.beta1, optimizer.beta2,
+        optimizer.weight_decay, optimizer.n_updates, active, clip_scales, step_sizes, decay_factors,
+        bias_corrections2_sqrt, n_runs, BLOCK=triton.next_power_of_2(n_runs),
     )  # fmt: skip
-    return active.view(torch.bool), (scales, *rule.adam_arguments(sizes, shrinks, roots))
+    arguments = optimizer.adam_arguments(step_sizes, decay_factors, bias_corrections2_sqrt)
+    return active.view(torch.bool), (clip_scales, *arguments)
 
 
 def fused_adam_step(
-    w: Tensor, moments: Sequence[Tensor], g: Tensor, scales: Tensor, on: Tensor, *numbers: Tensor, decoupled: bool
+    w: Tensor,
+    moments: Sequence[Tensor],
+    g: Tensor,
+    clip_scales: Tensor,
+    active: Tensor,
+    *arguments: Tensor,
+    decoupled: bool,
 ) -> None:
-    """As the rule of Adam, or of AdamW (`decoupled`), with gradients clipped and of active runs alone."""
-    n_runs, n = w.shape
-    _adam_kernel[(triton.cdiv(n, BLOCK_SIZE), n_runs)](
-        w, *moments, g.contiguous(), scales, on.view(torch.int8), *numbers, n, BLOCK=BLOCK_SIZE, DECOUPLED=decoupled
-    )
+    """The update rule of Adam, or of AdamW (`decoupled`), with clipping; inactive runs get zero gradients."""
+    n_runs, n_weights = w.shape
+    _adam_kernel[(triton.cdiv(n_weights, BLOCK_SIZE), n_runs)](
+        w, *moments, g.contiguous(), clip_scales, active.view(torch.int8), *arguments, n_weights,
+        BLOCK=BLOCK_SIZE, DECOUPLED=decoupled,
+    )  # fmt: skip

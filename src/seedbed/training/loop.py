@@ -1,11 +1,11 @@
-"""The training loop: update, now and then evaluate, write and save; events out, nothing kept.
+"""The training loop: update, evaluate, sample and save at their intervals; yields events, stores nothing.
 
     for event in train_pack(settings, seeds, placement):
         ...
 
-Recorded steps: 0 (before training), every step up to `eval_first`, every multiple of `eval_every`, a run's last step,
-and, where asked for, one closing record of the same weights labelled last step + 1. A run ends after its last step; at
-a record also when its seconds are spent or its validation reading has stopped improving.
+Evaluated steps: 0 (before training), every step up to `eval_first`, every multiple of `eval_every`, a run's last step
+and, with `final_evaluation`, the same weights once more as last step + 1. A run ends after its last step, or at an
+evaluation when its time budget is used up or its validation metric has stopped improving.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from seedbed.training.sample_logger import SampleLogger
 from seedbed.training.timer import Timer
 from seedbed.training.trainer import DIVERGENCE_CAUSES, Trainer, set_matmul_precision
 
-MetricValues: TypeAlias = NDArray[np.float64]  # (R, readings)
+MetricValues: TypeAlias = NDArray[np.float64]  # (R, metrics)
 
 
 def train_pack(
@@ -51,14 +51,14 @@ def train_pack(
     previous_cost: Cost | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
-    """Trains runs of equal shape together; goes on from `resume` where given; ends early when `stop()` says so."""
+    """Trains runs of equal shape together, from `resume_state` if given; saves and ends when `should_stop()`."""
     torch.set_num_threads(placement.threads)
     with acquire_stream(placement.device) as stream:
-        meter = Timer(placement, previous_cost)
-        with meter.section("prepare"), torch.cuda.stream(stream):
+        timer = Timer(placement, previous_cost)
+        with timer.section("prepare"), torch.cuda.stream(stream):
             dtype = getattr(torch, placement.dtype)
             trainer = Trainer(settings, seeds, placement.device, dtype, placement.mode)
-            session = _TrainingSession(trainer, settings, seeds, meter, stream)
+            session = _TrainingSession(trainer, settings, seeds, timer, stream)
             if resume_state is not None:
                 session.restore(resume_state)
         if resume_state is None:
@@ -72,31 +72,31 @@ def train_pack(
             yield StepEvent(session.step)
             yield from session.evaluate(session.slots_to_evaluate())
             yield from session.sample()
-            ended = session.end_events()
-            yield from session.finish_slots(ended)
-            if kept := session.slots_to_save(ended):
-                yield from session.save_checkpoint(kept)
-        yield CostEvent(session.step, meter.cost())
+            end_events = session.end_events()
+            yield from session.finish_slots(end_events)
+            if slots := session.slots_to_save(end_events):
+                yield from session.save_checkpoint(slots)
+        yield CostEvent(session.step, timer.cost())
 
 
 @dataclass
 class _TrainingSession:
-    """A trainer with its calendar: which slots are live, what is due at which step."""
+    """A trainer with its schedule of events: which slots are active, and what is due at which step."""
 
     trainer: Trainer
     settings: Sequence[Settings]
     seeds: Sequence[int]
     timer: Timer
-    stream: torch.cuda.Stream | None = None  # of its own on a GPU, so that packs train side by side there
+    stream: torch.cuda.Stream | None = None  # one per pack on a GPU, so that packs train concurrently
     step: int = 0
 
     def __post_init__(self) -> None:
-        self.train_settings = self.settings[0].train  # the calendar is the same for all runs of a pack
+        self.train_settings = self.settings[0].train  # intervals are equal for all runs of a pack
         self.active_slots = list(range(len(self.settings)))
         self.early_stopping = EarlyStopping(self.train_settings, len(self.settings))
         self.evaluator = Evaluator(self.trainer)
-        self.improved_slots: list[int] = []  # the slots whose last record is their best one
-        self.diverged_at = self.divergence_causes = [-1] * len(self.settings)  # as of the last record
+        self.improved_slots: list[int] = []  # slots whose latest evaluation is their best
+        self.diverged_at = self.divergence_causes = [-1] * len(self.settings)  # as of the last evaluation
         task, device = self.settings[0].task, self.trainer.step.device
         self.sample_logger: SampleLogger | None = None
         if isinstance(task, TextSettings) and self.train_settings.sample_every:
@@ -104,18 +104,18 @@ class _TrainingSession:
         self._check_validation_metrics()
 
     def _check_validation_metrics(self) -> None:
-        """Refuses to watch the validation of a task that holds nothing out."""
-        watched: dict[str, Sequence[str | None]] = {"train.plateau_metric": self.trainer.schedule.plateau_metrics}
-        watched |= {"train.stop_metric": [self.early_stopping.metric]} if self.early_stopping.patience else {}
-        splits = {part.name for part in self.trainer.batches.eval_splits}
-        for dial, name in ((dial, name) for dial, names in watched.items() for name in names):
-            if name and name.partition("/")[0] not in splits:
-                raise UsageError(f"{dial} = {name} needs a validation set; set task.val_fraction above 0")
+        """Raises if a setting monitors a validation metric of a task without a validation set."""
+        monitored: dict[str, Sequence[str | None]] = {"train.plateau_metric": self.trainer.schedule.plateau_metrics}
+        monitored |= {"train.stop_metric": [self.early_stopping.metric]} if self.early_stopping.patience else {}
+        splits = {split.name for split in self.trainer.batches.eval_splits}
+        for setting, metric in ((setting, metric) for setting, metrics in monitored.items() for metric in metrics):
+            if metric and metric.partition("/")[0] not in splits:
+                raise UsageError(f"{setting} = {metric} needs a validation set; set task.val_fraction above 0")
 
     def restore(self, state: Arrays) -> None:
         device = self.trainer.step.device
         with torch.cuda.stream(self.stream):
-            self.trainer.restore({name: torch.from_numpy(np.array(held)).to(device) for name, held in state.items()})
+            self.trainer.restore({name: torch.from_numpy(np.array(array)).to(device) for name, array in state.items()})
             self.step = int(self.trainer.step)
         self.early_stopping.restore(state)
         self.active_slots = [slot for slot in self.active_slots if self.trainer.n_steps[slot] > self.step]
@@ -126,44 +126,44 @@ class _TrainingSession:
         self.step += 1
 
     def slots_to_evaluate(self) -> list[int]:
-        dials, step = self.train_settings, self.step
-        if step <= dials.eval_first or step % dials.eval_every == 0:
+        train, step = self.train_settings, self.step
+        if step <= train.eval_first or step % train.eval_every == 0:
             return self.active_slots
         return [slot for slot in self.active_slots if self.trainer.n_steps[slot] == step]
 
     def evaluate(self, slots: Sequence[int]) -> Iterator[Event]:
-        """Evaluates the pack; tells schedules and early stopping; repeats a run's last record as its closing one."""
+        """Evaluates the pack, updates plateau schedules and early stopping, repeats a run's last evaluation if set."""
         self.improved_slots = []
         if not slots:
             return
         yield from self._wait_for_device("compute")
         with self.timer.section("evaluate"), torch.cuda.stream(self.stream):
-            readings, columns = self.evaluator.evaluate()
+            metrics, columns = self.evaluator.evaluate()
             if self.step % self.train_settings.eval_every == 0:
-                self._update_plateau_schedules(readings)
-            arrival = HostCopy({"columns": columns})
-        yield from self._wait_for_device("evaluate", arrival)
-        table = arrival.tensors()["columns"].numpy()
+                self._update_plateau_schedules(metrics)
+            host_copy = HostCopy({"columns": columns})
+        yield from self._wait_for_device("evaluate", host_copy)
+        table = host_copy.tensors()["columns"].numpy()
         values, (self.diverged_at, self.divergence_causes) = table[:, :-2], table[:, -2:].astype(int).T.tolist()
-        names = tuple(readings)
+        names = tuple(metrics)
         yield EvaluationEvent(self.step, tuple(slots), names, values[list(slots)])
         self._stop_early(slots, names, values)
-        closing = [slot for slot in slots if self.trainer.n_steps[slot] == self.step]
-        if closing and self.train_settings.final_evaluation:
-            yield EvaluationEvent(self.step + 1, tuple(closing), names, values[closing])
+        final = [slot for slot in slots if self.trainer.n_steps[slot] == self.step]
+        if final and self.train_settings.final_evaluation:
+            yield EvaluationEvent(self.step + 1, tuple(final), names, values[final])
 
     def sample(self) -> Iterator[Event]:
-        """What the runs write, when it is time to."""
+        """Samples a text from every active run, if it is due at this step."""
         if self.sample_logger is None or self.step % self.train_settings.sample_every:
             return
         yield from self._wait_for_device("compute")
         set_matmul_precision(self.trainer.precision)
         with self.timer.section("write"), torch.cuda.stream(self.stream), self.trainer.use_ema_weights():
-            written = list(self.sample_logger.sample(self.trainer.model, self.step, self.active_slots))
-        yield from written
+            samples = list(self.sample_logger.sample(self.trainer.model, self.step, self.active_slots))
+        yield from samples
 
     def _wait_for_device(self, section: str, host_copy: HostCopy | None = None) -> Iterator[Event]:
-        """Lets the device come to its end of what was queued, and others have their turn meanwhile."""
+        """Waits until the device has done the queued work; yields meanwhile, so that other packs get their turn."""
         with torch.cuda.stream(self.stream):
             host_copy = host_copy or HostCopy({"step": self.trainer.step})
         while not host_copy.is_ready:
@@ -171,65 +171,65 @@ class _TrainingSession:
         self.timer.add_device_wait(section)
 
     def _update_plateau_schedules(self, metrics: dict[str, torch.Tensor]) -> None:
-        watches = self.trainer.schedule.plateau_metrics
-        if any(watches):
-            watched = [metrics[name][slot] if name else metrics["norm"][slot] for slot, name in enumerate(watches)]
-            self.trainer.schedule.update_plateau(torch.stack(watched))
+        names = self.trainer.schedule.plateau_metrics
+        if any(names):
+            # Runs without a plateau schedule ignore their value; the norm exists for every run.
+            values = [metrics[name or "norm"][slot] for slot, name in enumerate(names)]
+            self.trainer.schedule.update_plateau(torch.stack(values))
 
     def _stop_early(self, slots: Sequence[int], names: Sequence[str], values: MetricValues) -> None:
-        """Makes this step the last one of the runs that have no seconds left or make no progress."""
-        ending: list[int] = []
+        """Makes this the last step of runs whose time budget is used up or whose metric has stopped improving."""
+        stopped: list[int] = []
         if self.early_stopping.patience:
             self.improved_slots = self.early_stopping.update(
                 slots, values[list(slots), names.index(self.early_stopping.metric)]
             )
-            ending += self.early_stopping.slots_to_stop(slots)
+            stopped += self.early_stopping.slots_to_stop(slots)
         if self.train_settings.seconds is not None and self.timer.seconds["compute"] >= self.train_settings.seconds:
-            ending = list(slots)
+            stopped = list(slots)
         with torch.cuda.stream(self.stream):
-            for slot in ending:
+            for slot in stopped:
                 self.trainer.freeze_run(slot)
 
     def end_events(self) -> list[DivergenceEvent | FinishEvent]:
-        """The slots that end at this step: diverged (looked at when something is recorded) or done."""
-        totals, step = self.trainer.n_steps, self.step
-        ends: list[DivergenceEvent | FinishEvent] = []
-        looked = bool(self.slots_to_evaluate())
+        """One event for each slot that ends at this step, finished or diverged."""
+        events: list[DivergenceEvent | FinishEvent] = []
+        was_evaluated = bool(self.slots_to_evaluate())  # divergence reaches the host only with an evaluation
         for slot in self.active_slots:
-            if looked and self.diverged_at[slot] >= 0:
-                ends.append(
-                    DivergenceEvent(slot, self.diverged_at[slot], DIVERGENCE_CAUSES[self.divergence_causes[slot]])
-                )
-            elif totals[slot] == step:
-                ends.append(FinishEvent(slot, step))
-        return ends
+            if was_evaluated and self.diverged_at[slot] >= 0:
+                cause = DIVERGENCE_CAUSES[self.divergence_causes[slot]]
+                events.append(DivergenceEvent(slot, self.diverged_at[slot], cause))
+            elif self.trainer.n_steps[slot] == self.step:
+                events.append(FinishEvent(slot, self.step))
+        return events
 
     def finish_slots(self, events: Sequence[DivergenceEvent | FinishEvent]) -> Iterator[Event]:
-        gone = {event.slot for event in events}
-        self.active_slots = [slot for slot in self.active_slots if slot not in gone]
+        finished = {event.slot for event in events}
+        self.active_slots = [slot for slot in self.active_slots if slot not in finished]
         with torch.cuda.stream(self.stream):
-            for slot in gone:  # who goes on from here knows that it was told, and of those that were not yet
+            # The saved last step of these runs tells a resumed session that their end was already reported.
+            for slot in finished:
                 self.trainer.freeze_run(slot)
         yield from events
 
     def slots_to_save(self, events: Sequence[DivergenceEvent | FinishEvent]) -> list[int]:
-        """The slots whose weights are kept at this step: those that are done, and of the others all or the best."""
-        done = [event.slot for event in events if isinstance(event, FinishEvent)]
+        """Slots whose weights are kept at this step: finished ones, and all others if due, else the improved ones."""
+        finished = [event.slot for event in events if isinstance(event, FinishEvent)]
         others = (
             self.active_slots
             if self.step % self.train_settings.save_every == 0
             else set(self.active_slots).intersection(self.improved_slots)
         )
-        return done + sorted(others)
+        return finished + sorted(others)
 
     def save_checkpoint(self, slots: Sequence[int]) -> Iterator[Event]:
-        """Everything to go on from, after what it has cost to come here."""
+        """Yields the cost so far, then the full state with the weights of these slots."""
         yield from self._wait_for_device("compute")
         with self.timer.section("save"), torch.cuda.stream(self.stream):
-            arrival = HostCopy(self.trainer.state())
-        yield from self._wait_for_device("save", arrival)
+            host_copy = HostCopy(self.trainer.state())
+        yield from self._wait_for_device("save", host_copy)
         with self.timer.section("save", count=0):
-            state = {name: held.numpy() for name, held in arrival.tensors().items()}
+            state = {name: tensor.numpy() for name, tensor in host_copy.tensors().items()}
             weights = self.trainer.weights_by_slot(slots, state)
         yield CostEvent(self.step, self.timer.cost())
         yield CheckpointEvent(self.step, state | dict(self.early_stopping.state()), weights)

@@ -1,4 +1,4 @@
-"""What a sample's prediction is worth: its loss and how many of its tokens are right."""
+"""Per-sample loss and number of correctly predicted tokens."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch import Tensor
 def sample_losses(
     logits: Float[Tensor, "R B K V"],
     targets: Int[Tensor, "R B K"],
-    scored: Bool[Tensor, "R B K"] | None = None,
-    smoothing: float = 0.0,
+    target_mask: Bool[Tensor, "R B K"] | None = None,
+    label_smoothing: float = 0.0,
 ) -> Float[Tensor, "R B"]:
-    """Each sample's mean over its scored tokens, in nats, so that long and short samples weigh the same."""
-    tokens = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), reduction="none", label_smoothing=smoothing)
+    """Cross-entropy in nats, averaged over each sample's scored tokens: long and short samples count equally."""
+    tokens = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), reduction="none", label_smoothing=label_smoothing)
     tokens = tokens.view(targets.shape)
-    if scored is None:
+    if target_mask is None:
         return tokens.mean(-1)
-    return torch.where(scored, tokens, 0.0).sum(-1) / scored.sum(-1)
+    return torch.where(target_mask, tokens, 0.0).sum(-1) / target_mask.sum(-1)
 
 
 def n_correct(
-    logits: Float[Tensor, "R B K V"], targets: Int[Tensor, "R B K"], scored: Bool[Tensor, "R B K"] | None = None
+    logits: Float[Tensor, "R B K V"], targets: Int[Tensor, "R B K"], target_mask: Bool[Tensor, "R B K"] | None = None
 ) -> Int[Tensor, "R B"]:
-    """How many scored tokens of a sample are the most likely ones."""
-    right = logits.argmax(-1) == targets
-    return (right if scored is None else right & scored).sum(-1)
+    """Number of scored tokens of each sample that the argmax of the logits predicts."""
+    correct = logits.argmax(-1) == targets
+    return (correct if target_mask is None else correct & target_mask).sum(-1)

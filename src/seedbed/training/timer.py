@@ -1,12 +1,12 @@
-"""What a pack costs while it trains: seconds by what they go to, and memory; nothing is decided here.
+"""Time and memory that a pack takes while it trains, by section: prepare, compile, compute, evaluate, write, save.
 
-    meter = Meter(placement, spent)
-    with meter.spending("compute"):
-        trainer.advance()
-    meter.cost()
+    timer = Timer(placement, previous)
+    with timer.section("compute"):
+        trainer.train_step()
+    timer.cost()
 
-Memory is counted per pack although a process may hold several: on a GPU, whose allocations happen in the host's order,
-as what each kind of work allocates the first time it is done; on a CPU as the process's pages above those it had.
+Memory is measured per pack although a process may train several: on a GPU as what each section allocates the first time
+it runs (allocations happen in host order), on a CPU as the resident memory above what the process had before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from seedbed.records import Cost, Placement
 
 
 class Timer:
-    """The clocks of a pack, which go on from what was spent before; the first update of a session is its warm-up."""
+    """Seconds and bytes of a pack, added to those of earlier sessions; a session's first update counts as compile."""
 
     def __init__(self, placement: Placement, previous: Cost | None = None) -> None:
         previous = previous or Cost()
@@ -39,34 +39,34 @@ class Timer:
         self._warmup_sections = {"compute"} | ({"evaluate"} if placement.mode == "compiled" else set())
         self._seen_sections: set[str] = set()
         self._is_async = placement.device == "cuda"
-        self._last_time = time.perf_counter()  # until when all is booked
+        self._last_time = time.perf_counter()  # all time before this is accounted for
 
     @contextmanager
     def section(self, name: str, count: int = 1) -> Iterator[None]:
-        """Books the time of what is done inside, and its memory where it is done for the first time.
+        """Adds the time of the block to this section, and measures its memory the first time.
 
-        On a GPU work is only queued inside, so all time counts from booking to booking.
+        On a GPU the block only queues work, so all time since the last section is added.
         """
-        booked = "compile" if name in self._warmup_sections else name
-        first = name not in self._seen_sections
-        if first:
+        recorded_name = "compile" if name in self._warmup_sections else name
+        is_first = name not in self._seen_sections
+        if is_first:
             self._memory.begin()
         if not self._is_async:
             self.skip_elapsed()
         yield
-        self._add_elapsed(booked, count)
+        self._add_elapsed(recorded_name, count)
         self._warmup_sections.discard(name)
-        if first:
+        if is_first:
             self._seen_sections.add(name)
             self._memory.end()
 
     def add_device_wait(self, name: str) -> None:
-        """Books the time that the device took for work that was queued before."""
+        """Adds the time that the device took for work queued earlier."""
         if self._is_async:
             self._add_elapsed(name, count=0)
 
     def skip_elapsed(self) -> None:
-        """Leaves out the time up to here."""
+        """Excludes the time up to now."""
         self._last_time = time.perf_counter()
 
     def _add_elapsed(self, name: str, count: int) -> None:
@@ -75,19 +75,19 @@ class Timer:
         self._last_time = now
 
     def add(self, name: str, seconds: float, count: int = 1) -> None:
-        """Adds seconds; `times` is 0 for what belongs to work that was counted before."""
+        """Adds seconds to a section; `count` is 0 for more time of work that is already counted."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
         self._counts[name] = self._counts.get(name, 0) + count
 
     def cost(self) -> Cost:
-        """All of it up to now; memory is steady once an update has been done."""
+        """The cost up to now; steady memory is known once an update has been done."""
         steady = self._memory.steady() if "compute" in self._seen_sections else self._previous.steady_bytes
         peak = max(self._memory.peak(), steady or 0, self._previous.peak_bytes or 0)
         return Cost(dict(self.seconds), dict(self._counts), steady, peak)
 
 
 class _MemoryTracker(Protocol):
-    """Bytes that a pack holds: between updates, and at most."""
+    """Bytes that a pack holds: steady (between updates) and peak."""
 
     def begin(self) -> None: ...
 
@@ -99,7 +99,7 @@ class _MemoryTracker(Protocol):
 
 
 class _CudaMemoryTracker:
-    """What this pack's own work allocates on the GPU and keeps; other packs of the process work in between."""
+    """GPU memory that this pack allocates, measured per section: other packs of the process run in between."""
 
     def __init__(self) -> None:
         torch.cuda.init()
@@ -121,9 +121,9 @@ class _CudaMemoryTracker:
 
 
 class _ProcessMemoryTracker:
-    """Resident pages of this process above those that it had; it trains one pack at a time.
+    """Resident memory of this process above its baseline; it trains one pack at a time.
 
-    What an earlier pack left is not this one's; where memory is to be compared, it is looked for thoroughly.
+    Memory that an earlier pack freed is returned first; with `collect_garbage` (where memory is compared) also cycles.
     """
 
     def __init__(self, collect_garbage: bool) -> None:
@@ -147,26 +147,26 @@ class _ProcessMemoryTracker:
 
 
 def _trim_heap() -> None:
-    """Returns freed heap to the system, as far as it can be asked to."""
+    """Returns freed heap memory to the system, where the C library supports it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def _resident_bytes() -> int:
-    pages = Path("/proc/self/statm")
-    return int(pages.read_text().split()[1]) * getpagesize() if pages.exists() else _peak_resident_bytes()
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * getpagesize() if statm.exists() else _peak_resident_bytes()
 
 
 def _peak_resident_bytes() -> int:
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
-    highest = next((line.split()[1] for line in lines if line.startswith("VmHWM")), None)
-    return 1024 * int(highest or getrusage(RUSAGE_SELF).ru_maxrss)
+    peak_kib = next((line.split()[1] for line in lines if line.startswith("VmHWM")), None)
+    return 1024 * int(peak_kib or getrusage(RUSAGE_SELF).ru_maxrss)
 
 
 def _reset_peak_resident() -> None:
-    """Lets the system count the peak from here on (Linux; elsewhere it is that of the whole process)."""
+    """Resets the peak of the resident memory (Linux; elsewhere the peak is that of the whole process)."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

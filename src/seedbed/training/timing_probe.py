@@ -1,9 +1,9 @@
-"""A few real updates, a part of a record, a text and a save of a pack, timed: what its training would cost.
+"""Times a few updates, an evaluation, a sample and a save of a pack, to estimate what its training would take.
 
     cost = probe_pack(settings, seeds, placement, seconds=1.0)
 
-Each is done at its real size for about so many seconds; a record or a text that would take longer is done in part and
-counted for what it is. Nothing is kept.
+Each runs at its real size for about that long; an evaluation or sample that would take longer is timed in part and
+extrapolated. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -22,77 +22,76 @@ from seedbed.training.sample_logger import SampleLogger
 from seedbed.training.timer import Timer
 from seedbed.training.trainer import Trainer, set_matmul_precision
 
-MIN_TIMED_UPDATES = 3  # updates that are timed, however long they take
-MAX_SAMPLED_TOKENS = 16  # tokens of a text
+MIN_TIMED_UPDATES = 3  # however long they take
+MAX_SAMPLED_TOKENS = 16  # the time of longer samples is extrapolated
 
 
 def probe_pack(settings: Sequence[Settings], seeds: Sequence[int], placement: Placement, seconds: float) -> Cost:
-    """What everything that this pack does costs a time, and its memory."""
+    """The measured cost of a pack: seconds of each section, and memory."""
     torch.set_num_threads(placement.threads)
-    meter = Timer(placement)
-    with meter.section("prepare"):
+    timer = Timer(placement)
+    with timer.section("prepare"):
         trainer = Trainer(settings, seeds, placement.device, getattr(torch, placement.dtype), placement.mode)
-    with meter.section("compute"):  # the warm-up
+    with timer.section("compute"):  # the warm-up
         trainer.train_step()
         _synchronize(placement)
-    _time_updates(trainer, meter, placement, seconds)
-    _time_evaluation(trainer, meter, placement, seconds)
-    _time_sampling(trainer, meter, settings[0], seeds)
-    meter.skip_elapsed()
-    with meter.section("save"):
-        state = {name: held.detach().cpu().numpy().copy() for name, held in trainer.state().items()}
+    _time_updates(trainer, timer, placement, seconds)
+    _time_evaluation(trainer, timer, placement, seconds)
+    _time_sampling(trainer, timer, settings[0], seeds)
+    timer.skip_elapsed()
+    with timer.section("save"):
+        state = {name: tensor.detach().cpu().numpy().copy() for name, tensor in trainer.state().items()}
         trainer.weights_by_slot(range(len(settings)), state)
-    return meter.cost()
+    return timer.cost()
 
 
-def _time_updates(trainer: Trainer, meter: Timer, placement: Placement, seconds: float) -> None:
+def _time_updates(trainer: Trainer, timer: Timer, placement: Placement, seconds: float) -> None:
     end, n = time.perf_counter() + seconds, 0
     while n < MIN_TIMED_UPDATES or time.perf_counter() < end:
-        with meter.section("compute"):
+        with timer.section("compute"):
             trainer.train_step()
             _synchronize(placement)
         n += 1
 
 
-def _time_evaluation(trainer: Trainer, meter: Timer, placement: Placement, seconds: float) -> None:
-    """Scores chunks, twice since the first time is cold; the second time, as many as the seconds allow.
-
-    Where evaluation is replayed, the first time records it.
-    """
-    reader, whole = Evaluator(trainer), trainer.batches
-    if reader.uses_cuda_graph:
-        for _ in range(2):
+def _time_evaluation(trainer: Trainer, timer: Timer, placement: Placement, seconds: float) -> None:
+    """Times an evaluation, the second of two since the first is a warm-up; as many chunks as the seconds allow."""
+    evaluator, all_batches = Evaluator(trainer), trainer.batches
+    if evaluator.uses_cuda_graph:
+        for _ in range(2):  # the first call captures the graph
             start = time.perf_counter()
-            reader.evaluate()
+            evaluator.evaluate()
             _synchronize(placement)
-            spent = time.perf_counter() - start
-        meter.add("evaluate", spent)
+            elapsed = time.perf_counter() - start
+        timer.add("evaluate", elapsed)
         return
     set_matmul_precision(trainer.precision)
     trainer.model.eval()
     try:
         with torch.no_grad(), trainer.use_ema_weights():
-            for allowed in (0.0, seconds):
-                some = _TimeLimitedBatches(whole, allowed)
-                trainer.batches = some
+            for time_limit in (0.0, seconds):
+                limited_batches = _TimeLimitedBatches(all_batches, time_limit)
+                trainer.batches = limited_batches
                 start = time.perf_counter()
                 trainer.score_samples()
                 _synchronize(placement)
-                spent = time.perf_counter() - start
-            meter.add("evaluate", spent * some.extrapolation_factor)
+                elapsed = time.perf_counter() - start
+            timer.add("evaluate", elapsed * limited_batches.extrapolation_factor)
     finally:
-        trainer.batches = whole
+        trainer.batches = all_batches
 
 
-def _time_sampling(trainer: Trainer, meter: Timer, settings: Settings, seeds: Sequence[int]) -> None:
-    task, dials = settings.task, settings.train
-    if isinstance(task, TextSettings) and dials.sample_every:
-        n_tokens = min(MAX_SAMPLED_TOKENS, dials.sample_tokens)
-        writer = SampleLogger(task, dials.model_copy(update={"sample_tokens": n_tokens}), seeds, trainer.step.device)
+def _time_sampling(trainer: Trainer, timer: Timer, settings: Settings, seeds: Sequence[int]) -> None:
+    task, train = settings.task, settings.train
+    if isinstance(task, TextSettings) and train.sample_every:
+        n_tokens = min(MAX_SAMPLED_TOKENS, train.sample_tokens)
+        sample_logger = SampleLogger(
+            task, train.model_copy(update={"sample_tokens": n_tokens}), seeds, trainer.step.device
+        )
         start = time.perf_counter()
         with trainer.use_ema_weights():
-            list(writer.sample(trainer.model, 0, range(len(seeds))))
-        meter.add("write", (time.perf_counter() - start) * dials.sample_tokens / n_tokens)
+            list(sample_logger.sample(trainer.model, 0, range(len(seeds))))
+        timer.add("write", (time.perf_counter() - start) * train.sample_tokens / n_tokens)
 
 
 def _synchronize(placement: Placement) -> None:
@@ -101,7 +100,7 @@ def _synchronize(placement: Placement) -> None:
 
 
 class _TimeLimitedBatches:
-    """The evaluated samples of a pack for as long as time allows, one chunk at least; the rest is only counted."""
+    """Yields evaluation chunks until the time is up, at least one; the rest is only counted."""
 
     def __init__(self, batches: Batches, seconds: float) -> None:
         self._batches, self._seconds = batches, seconds
@@ -110,7 +109,7 @@ class _TimeLimitedBatches:
 
     @property
     def extrapolation_factor(self) -> float:
-        """How often what was given goes into the whole."""
+        """Size of the whole evaluation divided by the part that was yielded."""
         return (self._n_yielded + self._n_skipped) / self._n_yielded
 
     def eval_chunks(self) -> Iterator[Batch]:
