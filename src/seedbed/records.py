@@ -1,6 +1,6 @@
-"""The plain values that cross borders: what is planned, what happens while training, what is kept; no torch.
+"""Plain records passed between parts: plans and packs, training events, stored runs; no torch.
 
-Training yields events; the pipeline turns them into what the store keeps. Arrays are NumPy's.
+Training yields events; the recorder writes them to the store. Arrays are NumPy's.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ Arrays: TypeAlias = Mapping[str, NDArray[np.generic]]
 
 @dataclass(frozen=True)
 class ParameterCounts:
-    """Learnable numbers of a model; `non_embedding` leaves out token and position tables."""
+    """Parameter counts of a model; `non_embedding` excludes token and position embeddings."""
 
     total: int
     non_embedding: int
-    frozen: int = 0  # besides those of `total`: numbers of tables that are given and stay as they are
+    frozen: int = 0  # parameters of frozen embeddings, not included in `total`
 
 
 @dataclass(frozen=True)
 class Run:
-    """One point with one seed: one model."""
+    """One config with one seed: one model."""
 
     id: str
     seed: int
-    config: Mapping[str, Value]  # the dials that the study varies
+    config: Mapping[str, Value]  # the settings that the study varies
     settings: Settings
     parameters: ParameterCounts
-    dataset_info: DatasetInfo | None = None  # of the task's data; None: those that the dials tell (arithmetic)
+    dataset_info: DatasetInfo | None = None  # of the task's data; None: it follows from the settings (arithmetic)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A study written out as runs, before any computing."""
+    """A study expanded into runs, before any training."""
 
     study: str
     text: str  # the resolved study as TOML; planning it again gives the same runs
-    axes: tuple[str, ...]  # the dials that vary, in the study's order
+    axes: tuple[str, ...]  # the settings that vary, in the study's order
     runs: tuple[Run, ...]
     warnings: tuple[str, ...] = ()
 
@@ -57,57 +57,55 @@ class Pack:
 
     id: str
     runs: tuple[Run, ...]
-    bytes: int  # predicted memory while training
+    bytes: int  # predicted training memory
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where and how a pack runs; kept when it starts and reused on resume, since it decides the last bits."""
+    """Where and how a pack runs; stored when it starts and reused on resume, since rounding depends on it."""
 
     device: str = "cpu"
     threads: int = 1
     mode: str = "plain"
     dtype: str = "float32"
-    workers: int = 0  # packs side by side when it started, which decides its speed alone; 0: not known
-    exclusive: bool = False  # nothing else trains on the device meanwhile
+    workers: int = 0  # concurrent packs when it started; affects only its speed; 0: unknown
+    exclusive: bool = False  # nothing else trains on the device at the same time
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a pack has cost so far.
+    """Time and memory that a pack has used so far.
 
-    Seconds by what they went to: prepare (build models, read data), compile (the first update of a session, with
-    compiling and capturing), compute (all other updates), evaluate, write (samples) and save. Bytes are those of the
-    pack alone: steady between updates, and at most.
+    Seconds are by section: prepare (build models, load data), compile (the first update of a session, with compilation
+    and graph capture), compute (all other updates), evaluate, write (samples) and save. Bytes are those of the pack
+    alone: between updates (steady) and at their peak.
     """
 
     seconds: Mapping[str, float] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)  # how often each of these was done
+    counts: Mapping[str, int] = field(default_factory=dict)  # how often each section was entered
     steady_bytes: int | None = None  # None: not measured
     peak_bytes: int | None = None
 
     def per_run(self, n_runs: int) -> Cost:
-        """One run's part of it."""
+        """The cost divided evenly among the runs of the pack."""
         seconds = {name: spent / n_runs for name, spent in self.seconds.items()}
-        steady, peak = (None if held is None else round(held / n_runs) for held in (self.steady_bytes, self.peak_bytes))
+        steady, peak = (None if used is None else round(used / n_runs) for used in (self.steady_bytes, self.peak_bytes))
         return Cost(seconds, self.counts, steady, peak)
 
     def mean_seconds(self, name: str) -> float | None:
-        """Seconds that this took a time, on average; None where it was never done."""
+        """Mean seconds per entry of a section; None if it was never entered."""
         return self.seconds[name] / self.counts[name] if self.counts.get(name) else None
 
 
-EstimateBasis: TypeAlias = Literal[
-    "measured", "similar", "model", "guess"
-]  # what a price is taken from, the surest first
+EstimateBasis: TypeAlias = Literal["measured", "similar", "model", "guess"]  # most reliable first
 
 
 @dataclass(frozen=True)
 class PackEstimate:
-    """What a pack is expected to cost.
+    """Predicted time and memory of a pack.
 
-    Measured: such a pack was timed here. Similar: one of the same shape with another number of runs or workers. Model:
-    other shapes were, and operations and bytes carry their times over. Guess: nothing was.
+    Basis: measured (such a pack was timed here), similar (one of the same shape with another number of runs or workers
+    was), model (other shapes were; their times are scaled by FLOPs and bytes), guess (nothing was timed).
     """
 
     seconds: float
@@ -117,33 +115,33 @@ class PackEstimate:
 
 @dataclass(frozen=True)
 class StudyEstimate:
-    """What a study is expected to take from the command to its end, and its packs by id."""
+    """Predicted wall-clock time of a study, and the estimates of its packs by id."""
 
     seconds: float
     packs: Mapping[str, PackEstimate]
 
     @property
     def basis(self) -> EstimateBasis:
-        """That of most of the time."""
+        """The basis of the largest part of the time."""
         spent: dict[EstimateBasis, float] = {}
-        for price in self.packs.values():
-            spent[price.basis] = spent.get(price.basis, 0.0) + price.seconds
+        for estimate in self.packs.values():
+            spent[estimate.basis] = spent.get(estimate.basis, 0.0) + estimate.seconds
         return max(spent, key=lambda basis: spent[basis], default="guess")
 
 
-# ---- events: what training yields; a slot is a run's place in its pack ----
+# ---- events that training yields; a slot is the index of a run in its pack ----
 
 
 @dataclass(frozen=True)
 class StepEvent:
-    """The pack has done this many updates; nothing to keep, only progress to show."""
+    """The pack has done this many updates; for progress display only, never stored."""
 
     step: int
 
 
 @dataclass(frozen=True)
 class EvaluationEvent:
-    """Readings of some slots at one step: values[i, j] is reading names[j] of slot slots[i]."""
+    """Metrics of some slots at one step: values[i, j] is metrics[j] of slots[i]."""
 
     step: int
     slots: tuple[int, ...]
@@ -153,7 +151,7 @@ class EvaluationEvent:
 
 @dataclass(frozen=True)
 class CheckpointEvent:
-    """Everything needed to go on from this step, and the weights to keep of the slots that are due."""
+    """The state to resume from at this step, and the weights of the slots whose checkpoint is due."""
 
     step: int
     state: Arrays
@@ -162,7 +160,7 @@ class CheckpointEvent:
 
 @dataclass(frozen=True)
 class CostEvent:
-    """What the pack has cost up to this step; comes before each Saved, and last of all."""
+    """Cost of the pack up to this step; precedes each CheckpointEvent, and is the last event."""
 
     step: int
     cost: Cost
@@ -170,7 +168,7 @@ class CostEvent:
 
 @dataclass(frozen=True)
 class DivergenceEvent:
-    """A slot's numbers stopped being finite; it is frozen and its neighbours go on."""
+    """The loss or weights of a slot became non-finite; it is frozen while its neighbours continue."""
 
     slot: int
     step: int
@@ -179,7 +177,7 @@ class DivergenceEvent:
 
 @dataclass(frozen=True)
 class FinishEvent:
-    """A slot has done all its steps."""
+    """A slot has completed all its steps."""
 
     slot: int
     step: int
@@ -187,36 +185,35 @@ class FinishEvent:
 
 @dataclass(frozen=True)
 class SampleEvent:
-    """A text that a slot wrote at this step; `number` counts those of one step."""
+    """A text that a slot generated at this step; `number` indexes the samples of one step."""
 
     slot: int
     step: int
     prompt: str
-    text: str  # what came after the prompt
+    text: str  # without the prompt
     tokens: tuple[int, ...]
-    log_probabilities: tuple[float, ...]  # natural, of the model itself
+    log_probabilities: tuple[float, ...]  # natural log, before any sampling filter
     number: int = 0
 
 
 @dataclass(frozen=True)
 class StopEvent:
-    """Training was asked to stop; a Saved of the same step came just before."""
+    """Training was asked to stop; preceded by a CheckpointEvent of the same step."""
 
     step: int
 
 
-StoredEvent: TypeAlias = (
-    EvaluationEvent | SampleEvent | CostEvent | DivergenceEvent | FinishEvent
-)  # what is kept as it is told
+# Events that the store writes as they arrive
+StoredEvent: TypeAlias = EvaluationEvent | SampleEvent | CostEvent | DivergenceEvent | FinishEvent
 Event: TypeAlias = StepEvent | StoredEvent | CheckpointEvent | StopEvent
 
 
-# ---- what the store gives back ----
+# ---- records that the store returns ----
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One reading of one run over its recorded steps, in order."""
+    """One metric of one run over its evaluated steps, in order."""
 
     steps: NDArray[np.int64]
     values: NDArray[np.float64]
@@ -224,11 +221,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class StoredStudy:
-    """A study as the store knows it: everything ever registered under its name."""
+    """A stored study: everything ever registered under its name."""
 
     name: str
     text: str  # the resolved study that was registered last
-    axes: tuple[str, ...]  # the dials that vary over all its runs
+    axes: tuple[str, ...]  # the settings that vary over all its runs
     created: str  # UTC, ISO 8601
     n_runs: int
     statuses: Mapping[RunStatus, int]  # runs by status; a status without runs is absent
@@ -236,7 +233,7 @@ class StoredStudy:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run as the store knows it."""
+    """A stored run."""
 
     id: str
     seed: int
@@ -252,7 +249,7 @@ class StoredRun:
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far a run has come, without what it is."""
+    """Status and step of a run, without its settings."""
 
     run: str
     status: RunStatus
@@ -261,20 +258,20 @@ class RunProgress:
 
 @dataclass(frozen=True)
 class StoredPack:
-    """A pack as the store knows it: its members by slot, where it runs, and the step it can go on from."""
+    """A stored pack: its members by slot, its placement, and the step it can resume from."""
 
     id: str
     runs: tuple[str, ...]
     placement: Placement
     step: int | None  # None: nothing saved yet
     cost: Cost = Cost()
-    environment: tuple[Mapping[str, str | int], ...] = ()  # what it ran under, each from its "step" on
-    predicted_bytes: int | None = None  # predicted memory while training
+    environment: tuple[Mapping[str, str | int], ...] = ()  # software versions; each entry is valid from its "step" on
+    predicted_bytes: int | None = None  # training memory
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Kept weights of one run at one step."""
+    """Saved weights of one run at one step."""
 
     run: str
     step: int
@@ -284,7 +281,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class StoredSample:
-    """A text that a run wrote while it was trained; `number` counts those of one step."""
+    """A text that a run generated during training; `number` indexes the samples of one step."""
 
     run: str
     step: int
@@ -295,13 +292,13 @@ class StoredSample:
     log_probabilities: tuple[float, ...]
 
 
-# ---- how values leave as JSON ----
+# ---- JSON ----
 
 
 def to_jsonable(value: Any) -> Any:
-    """The same value as JSON holds it, at every depth: lists, names as text, and NaN and ±inf as strings.
+    """The value with lists, string keys, and NaN and ±inf as strings at every depth, ready for json.dumps.
 
-    >>> jsonable({0: (1.5, float("nan")), 42: np.array([-np.inf])})
+    >>> to_jsonable({0: (1.5, float("nan")), 42: np.array([-np.inf])})
     {'0': [1.5, 'NaN'], '42': ['-Infinity']}
     """
     if isinstance(value, Mapping):

@@ -688,8 +688,8 @@ class Settings(SettingsGroup):
     def n_steps(self, info: DatasetInfo | None = None) -> int:
         """Total number of updates; epochs of a text need its dataset's info.
 
-        Steps of arithmetic are rounded up to whole epochs, as in the course's code. A budget of seconds has no number of
-        updates, so it gives the largest there is.
+        Steps of arithmetic are rounded up to whole epochs, as in the course's code. A budget of seconds has no number
+        of updates, so it returns the upper limit of train.steps.
         """
         train = self.train
         if train.seconds is not None:
@@ -717,10 +717,10 @@ class Settings(SettingsGroup):
             return mean_equation_tokens(self.task)
         return float(self.task.length) if info is None else info.mean_sample_tokens
 
-    # ---- what cannot go together ----
+    # ---- conflicts ----
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """What cannot be together: (the dial to change, why)."""
+        """Conflicting settings: (the setting to change, the reason)."""
         return [
             *self._task_conflicts(),
             *self._model_conflicts(),
@@ -729,12 +729,12 @@ class Settings(SettingsGroup):
         ]
 
     def _task_model_conflicts(self) -> Iterator[tuple[str, str]]:
-        """A task and a model that do not go together."""
+        """A task that the model cannot learn."""
         task, model = self.task.kind, self.model.kind
         if task == "labels" and model != "encoder":
-            yield "model.kind", f"model.kind = {model} cannot tell labels; task.kind = labels needs encoder"
+            yield "model.kind", f"model.kind = {model} cannot predict labels; task.kind = labels needs encoder"
         if model == "encoder" and task != "labels":
-            yield "model.kind", f"model.kind = encoder tells labels only; task.kind = {task} needs gpt or lstm"
+            yield "model.kind", f"model.kind = encoder predicts labels only; task.kind = {task} needs gpt or lstm"
 
     def _model_conflicts(self) -> Iterator[tuple[str, str]]:
         model = self.model
@@ -750,7 +750,7 @@ class Settings(SettingsGroup):
             yield "model.heads", f"model.heads = {model.heads} does not divide model.dim = {model.dim}"
         elif model.positions == "rotary" and model.dim // model.heads % 2:
             width = f"model.dim / model.heads = {model.dim // model.heads}"
-            yield "model.heads", f"{width} is odd; rotary positions turn pairs and need an even one"
+            yield "model.heads", f"{width} is odd; rotary positions rotate pairs and need an even one"
         if model.positions == "sinusoidal" and model.dim % 2:
             yield "model.dim", f"model.dim = {model.dim} is odd; sinusoidal positions need an even one"
 
@@ -850,8 +850,10 @@ def matches_value(found: Value, wanted: Value) -> bool:
     Files, commands and the page all mean the same: lists and tuples are alike, `orders = 2` means `orders = [2]`, and a
     list offers alternatives, except to a setting whose values are lists themselves, where it is one value.
 
-    >>> matches_value((2,), 2), matches_value(8, (8, 16)), matches_value((2,), (2, 3)), matches_value((2,), ((2,), (3,)))
-    (True, True, False, True)
+    >>> matches_value((2,), 2), matches_value(8, (8, 16))
+    (True, True)
+    >>> matches_value((2,), (2, 3)), matches_value((2,), ((2,), (3,)))
+    (False, True)
     """
     found, wanted = _tuples(found), _tuples(wanted)
     if found == wanted or found == (wanted,):
@@ -869,7 +871,7 @@ def _tuples(value: Value) -> Value:
 
 @cache
 def _type_adapter(name: str) -> TypeAdapter[Value]:
-    """Accepts what any kind's dial of this name accepts."""
+    """Accepts a value if any task or model kind accepts it for this setting."""
     kinds: list[Any] = [Annotated[field.annotation, field] for field in all_settings()[name]]
     accepted: Any = kinds[0]
     for kind in kinds[1:]:
@@ -878,7 +880,7 @@ def _type_adapter(name: str) -> TypeAdapter[Value]:
 
 
 def check_value(name: str, value: Value) -> str | None:
-    """What is wrong with this value of this dial, in words; None when it is fine."""
+    """None if the setting accepts the value, else a description of what it accepts."""
     try:
         _type_adapter(name).validate_python(tuple(value) if isinstance(value, list) else value)
     except ValidationError:
@@ -888,9 +890,9 @@ def check_value(name: str, value: Value) -> str | None:
 
 @cache
 def describe_accepted_values(name: str) -> str:
-    """What a dial accepts, in words: `a whole number from 1 to 1000`."""
-    said = dict.fromkeys(_describe_type(field.annotation, field.metadata) for field in all_settings()[name])
-    return " or ".join(said)
+    """Description of what a setting accepts: `a whole number from 1 to 1000`."""
+    descriptions = dict.fromkeys(_describe_type(field.annotation, field.metadata) for field in all_settings()[name])
+    return " or ".join(descriptions)
 
 
 def _describe_type(annotation: Any, metadata: list[Any]) -> str:
@@ -904,8 +906,8 @@ def _describe_type(annotation: Any, metadata: list[Any]) -> str:
         return f"a list of {'' if rest == [...] else str(len(rest) + 1) + ' times '}{_describe_type(inner, [])}"
     if NoneType in get_args(annotation):
         return _describe_type(get_args(annotation)[0], metadata)
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[annotation]
-    return (words + _describe_range(metadata)).strip()
+    type_name = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[annotation]
+    return (type_name + _describe_range(metadata)).strip()
 
 
 def _describe_range(metadata: list[Any]) -> str:
