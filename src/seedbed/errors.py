@@ -1,13 +1,14 @@
-"""Errors that a user can mend; everything else is a bug and keeps its trace.
+"""Errors that a user can fix; everything else is a bug and keeps its traceback.
 
 SeedbedError                 exit code
-├── UsageError               2   a word on the command line that means nothing
+├── UsageError               2   an invalid argument, on the command line or from Python
 ├── StudyError               2   a study file with problems, all of them reported at once
-├── MissingData              4   a corpus, a run or an extra that is not here
-├── StoreError               4   the store cannot be opened, read or trusted
-│   └── DamagedCheckpoint    4   bytes that differ from their digest, or belong to another run
-├── OutOfResources           5   disk or memory is full; what was committed stays
-└── Busy                     75  another process holds what this one needs; try again later
+├── MissingData              4   a corpus, a run or an optional dependency that is not available
+├── StoreError               4   the store cannot be opened or read, or is inconsistent
+│   ├── DamagedCheckpoint    4   the bytes do not match their digest, or belong to another run
+│   └── UnreadableRun        4   a run with settings that this version does not know; other runs are not affected
+├── OutOfResources           5   disk or memory is full; committed work is kept
+└── Busy                     75  another process holds a lock that this one needs; try again later
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 
 class SeedbedError(Exception):
-    """Base of all errors with a message meant for the user."""
+    """Base class of all errors whose message is meant for the user."""
 
     exit_code = 2
 
@@ -28,7 +29,7 @@ class UsageError(SeedbedError):
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing wrong with a study: `where` is `file:line` or the word on the command line."""
+    """One problem of a study; `where` is `file:line` or the command-line argument."""
 
     where: str
     what: str
@@ -38,7 +39,7 @@ class Problem:
 
 
 class StudyError(SeedbedError):
-    """All problems of one study, found in one pass."""
+    """All problems of one study, reported together."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -54,6 +55,10 @@ class StoreError(SeedbedError):
 
 
 class DamagedCheckpoint(StoreError):
+    pass
+
+
+class UnreadableRun(StoreError):
     pass
 
 

@@ -1,4 +1,4 @@
-"""Runs as the store hands them over, with weights as they start: looked into without training any."""
+"""Loaded runs with initial weights, for interpretability tests without training."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ LSTM = {"task.p": 11, "task.train_fraction": 0.6, "model.kind": "lstm", "model.d
 HEBREW = "חיים נחמן ביאליק. שיר שני! עוד שיר אחד כאן.\n"
 
 
-def make_loaded_run(dials, seed=3):
-    """A model with lively weights: those of the start, a few times larger."""
-    settings = Settings.from_flat(dials)
+def make_loaded_run(values, seed=3):
+    """A run with twice its initial weights, so that attention is not uniform."""
+    settings = Settings.from_flat(values)
     step = torch.zeros(1, dtype=torch.int64)
-    _, bank = build_pack([settings], [seed], step, torch.float32, get_dataset_info(settings.task))
-    weights = {name: 2 * array for name, array in bank.get_arrays(0).items()}
+    _, parameters = build_pack([settings], [seed], step, torch.float32, get_dataset_info(settings.task))
+    weights = {name: 2 * array for name, array in parameters.get_arrays(0).items()}
     stored = StoredRun(compute_run_id(settings, seed), seed, settings, ParameterCounts(0, 0), "finished", 5)
     return LoadedRun(stored, 5, weights)
 
 
-def text_settings(folder: Path, text: str = HEBREW, tokens: str = "characters"):
+def text_settings(folder: Path, text: str = HEBREW, tokenizer: str = "characters"):
     path = folder / "text.txt"
     path.write_text(text * 8, encoding="utf-8")
-    task = {"task.kind": "text", "task.corpus": str(path), "task.tokenizer": tokens, "task.length": 24}
+    task = {"task.kind": "text", "task.corpus": str(path), "task.tokenizer": tokenizer, "task.length": 24}
     return task | {"model.dim": 16, "model.heads": 2, "model.layers": 2}
 
 

@@ -1,4 +1,4 @@
-"""Samples of inputs, ablations, the logit lens and gates, each against something computed another way."""
+"""Held-out inputs, ablations, logit lens, gates and pair activations, each against an independent computation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seedbed.models.hooks import get_activations
 from .factories import ARITHMETIC, LSTM, label_settings, make_loaded_run, text_settings
 
 
-def test_equations_come_from_the_runs_held_out_rows_with_what_their_tokens_are():
+def test_equations_are_held_out_and_have_token_kinds():
     loaded = make_loaded_run(ARITHMETIC | {"task.orders": (2, 3)})
     inputs = sample_inputs(loaded, 40)
     texts = np.array(loaded.tokenizer.texts)
@@ -28,12 +28,12 @@ def test_equations_come_from_the_runs_held_out_rows_with_what_their_tokens_are()
         words = [word for word in texts[tokens] if word not in ("PAD", "EOS")]
         n_plus = words.count("+")
         expected = ["BOS", *["operands", "operator"] * n_plus, "operands", "=", "result"]
-        for place, name in enumerate(expected):
-            assert [kind for kind, where in inputs.token_kinds.items() if where[row, place]] == [name]
+        for position, name in enumerate(expected):
+            assert [kind for kind, mask in inputs.token_kinds.items() if mask[row, position]] == [name]
         assert inputs.non_padding[row].sum() == len(expected) + (n_plus == 1)  # the shorter ones end with EOS
 
 
-def test_the_loss_of_a_sample_is_that_of_its_scored_tokens():
+def test_the_loss_is_the_mean_over_scored_targets():
     loaded = make_loaded_run(ARITHMETIC)
     inputs = sample_inputs(loaded, 7)
     logits = loaded.model(torch.from_numpy(inputs.tokens)[None])[0].detach()
@@ -41,7 +41,7 @@ def test_the_loss_of_a_sample_is_that_of_its_scored_tokens():
     assert compute_loss(loaded, inputs) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_sentences_of_a_text_are_found_by_their_signs(tmp_path):
+def test_sentences_are_found_by_their_end_characters(tmp_path):
     loaded = make_loaded_run(text_settings(tmp_path, "Hi you. Go on! No?\n") | {"task.val_fraction": 0.5})
     inputs = sample_inputs(loaded, 3)
     texts = np.array(loaded.tokenizer.texts)
@@ -50,7 +50,7 @@ def test_sentences_of_a_text_are_found_by_their_signs(tmp_path):
     assert set(texts[inputs.tokens[inputs.token_kinds["spaces"]]]) == {" ", "\n"}
 
 
-def test_padding_of_labelled_texts_is_a_kind_and_not_seen(tmp_path):
+def test_padding_of_labelled_texts_is_a_token_kind(tmp_path):
     inputs = sample_inputs(make_loaded_run(label_settings(tmp_path)), 5)
     assert (inputs.token_kinds["padding"] == ~inputs.non_padding).all()
     assert inputs.targets.shape == (inputs.n_inputs, 1)
@@ -58,80 +58,84 @@ def test_padding_of_labelled_texts_is_a_kind_and_not_seen(tmp_path):
     assert not inputs.token_kinds["sentence starts"][:, 1:].any()
 
 
-def test_removing_a_head_is_zeroing_its_columns_of_the_output_matrix():
+def test_ablating_a_head_equals_zeroing_its_columns_of_the_output_projection():
     loaded = make_loaded_run(ARITHMETIC)
     inputs = sample_inputs(loaded, 9)
-    found = ablate(loaded, inputs)
+    ablation = ablate(loaded, inputs)
     matrix = loaded.model.get_parameter("blocks.1.attention.out.weight")
     with torch.no_grad():
         matrix[:, :, 8:] = 0  # the second of two heads
-    assert compute_loss(loaded, inputs) - found.loss == pytest.approx(found.heads[1, 1], abs=1e-6)
-    assert found.heads.shape == (3, 2)
-    assert (np.abs(found.heads) > 1e-6).all()
+    assert compute_loss(loaded, inputs) - ablation.loss == pytest.approx(ablation.heads[1, 1], abs=1e-6)
+    assert ablation.heads.shape == (3, 2)
+    assert (np.abs(ablation.heads) > 1e-6).all()
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_without_a_layer_the_model_is_the_one_that_was_never_given_it(norm):
+def test_skipping_a_layer_equals_a_model_without_it(norm):
     loaded = make_loaded_run(ARITHMETIC | {"model.norm": norm})
     inputs = sample_inputs(loaded, 9)
-    found = ablate(loaded, inputs)
+    ablation = ablate(loaded, inputs)
     blocks = loaded.model.blocks
     loaded.model.blocks = torch.nn.ModuleList([blocks[0], blocks[2]])
-    assert compute_loss(loaded, inputs) - found.loss == pytest.approx(found.layers[1], abs=1e-6)
-    assert abs(found.layers[1]) > 1e-6
+    assert compute_loss(loaded, inputs) - ablation.loss == pytest.approx(ablation.layers[1], abs=1e-6)
+    assert abs(ablation.layers[1]) > 1e-6
 
 
-def test_the_logit_lens_of_the_last_layer_is_the_loss_itself(tmp_path):
-    for dials in (ARITHMETIC, ARITHMETIC | {"model.norm": "pre", "model.final_norm": True}, label_settings(tmp_path)):
-        loaded = make_loaded_run(dials)
+def test_the_logit_lens_of_the_last_layer_is_the_loss(tmp_path):
+    for settings in (
+        ARITHMETIC,
+        ARITHMETIC | {"model.norm": "pre", "model.final_norm": True},
+        label_settings(tmp_path),
+    ):
+        loaded = make_loaded_run(settings)
         inputs = sample_inputs(loaded, 5)
         lens = logit_lens(loaded, inputs)
         assert lens[-1] == pytest.approx(compute_loss(loaded, inputs), rel=1e-5)
         assert abs(lens[0] - lens[-1]) > 1e-4
 
 
-def test_an_lstm_has_no_heads_to_take_out():
+def test_an_lstm_has_no_heads_to_ablate():
     loaded = make_loaded_run(LSTM)
     with pytest.raises(UsageError, match="is an lstm and has no heads"):
         ablate(loaded, sample_inputs(loaded, 3))
 
 
-def test_gates_are_counted_over_units_and_positions_without_padding():
+def test_gate_statistics_are_over_units_and_non_padding_positions():
     loaded = make_loaded_run(LSTM | {"task.orders": (2, 3)})
     inputs = sample_inputs(loaded, 30)
     first, second = compute_gate_statistics(loaded, inputs)
     forget = get_activations(loaded.model, torch.from_numpy(inputs.tokens)[None], "lstm.1.f")["lstm.1.f"][0].numpy()
-    kept = np.concatenate([row[: seen.sum()] for row, seen in zip(forget, inputs.non_padding, strict=True)])
-    assert second.means["f"] == pytest.approx(kept.mean(), rel=1e-5)
-    assert second.shut["f"] == pytest.approx((kept < 0.1).mean())
-    assert second.open["f"] == pytest.approx((kept > 0.9).mean())
+    values = np.concatenate([row[: mask.sum()] for row, mask in zip(forget, inputs.non_padding, strict=True)])
+    assert second.means["f"] == pytest.approx(values.mean(), rel=1e-5)
+    assert second.shut["f"] == pytest.approx((values < 0.1).mean())
+    assert second.open["f"] == pytest.approx((values > 0.9).mean())
     assert first.layer == 0
     assert 0 < first.cell < 5
 
 
-def test_attention_of_many_inputs_is_put_together_from_few_at_a_time(monkeypatch):
+def test_attention_in_chunks_equals_attention_at_once(monkeypatch):
     loaded = make_loaded_run(ARITHMETIC)
     inputs = sample_inputs(loaded, 7)
-    ((_, whole),) = iter_attention(loaded, inputs)
-    monkeypatch.setattr("seedbed.interp.heads.AT_ONCE", 3 * 2 * 6 * 6 * 2)
-    parts = list(iter_attention(loaded, inputs))
-    assert len(parts) == 4
-    np.testing.assert_allclose(np.concatenate([part for _, part in parts]), whole, atol=1e-6)
+    ((_, at_once),) = iter_attention(loaded, inputs)
+    monkeypatch.setattr("seedbed.interp.heads.MAX_ATTENTION_WEIGHTS_PER_CHUNK", 3 * 2 * 6 * 6 * 2)
+    chunks = list(iter_attention(loaded, inputs))
+    assert len(chunks) == 4
+    np.testing.assert_allclose(np.concatenate([chunk for _, chunk in chunks]), at_once, atol=1e-6)
 
 
-@pytest.mark.parametrize("dials", [ARITHMETIC, LSTM], ids=["gpt", "lstm"])
-def test_what_is_told_over_pairs_is_what_the_equation_gives_at_its_equals_sign(dials):
-    loaded = make_loaded_run(dials)
+@pytest.mark.parametrize("settings", [ARITHMETIC, LSTM], ids=["gpt", "lstm"])
+def test_pair_activations_are_those_of_each_equation_at_its_equals_sign(settings):
+    loaded = make_loaded_run(settings)
     pairs = compute_pair_activations(loaded)
-    name = "blocks.1.mlp.post" if dials is ARITHMETIC else "lstm.1.out"
-    told = loaded.activations("7 + 4 =", name, "logits")
-    np.testing.assert_allclose(pairs.hidden_units[1][7, 4], told[name][-1].numpy(), atol=1e-5)
-    np.testing.assert_allclose(pairs.logits[7, 4], told["logits"][-1].numpy(), atol=1e-5)
+    name = "blocks.1.mlp.post" if settings is ARITHMETIC else "lstm.1.out"
+    activations = loaded.activations("7 + 4 =", name, "logits")
+    np.testing.assert_allclose(pairs.hidden_units[1][7, 4], activations[name][-1].numpy(), atol=1e-5)
+    np.testing.assert_allclose(pairs.logits[7, 4], activations["logits"][-1].numpy(), atol=1e-5)
     assert len(pairs.hidden_units) == loaded.run.settings.model.layers
     assert (pairs.results[7, 4], pairs.results[3, 2]) == (0, 5)
 
 
-def test_the_pairs_that_a_run_was_trained_on_are_those_that_are_not_held_out():
+def test_training_pairs_are_those_not_held_out():
     loaded = make_loaded_run(ARITHMETIC | {"task.orders": (2, 3)})
     pairs, inputs = compute_pair_activations(loaded), sample_inputs(loaded, 10_000)
     short = inputs.tokens[(inputs.tokens == loaded.tokenizer.texts.index("+")).sum(1) == 1]
@@ -139,17 +143,17 @@ def test_the_pairs_that_a_run_was_trained_on_are_those_that_are_not_held_out():
     assert {(int(a), int(b)) for a, b in np.argwhere(~pairs.in_training_set)} == held_out
 
 
-def test_pairs_are_left_out_where_numbers_do_not_add():
+def test_multiplication_has_no_pair_activations():
     assert compute_pair_activations(make_loaded_run(ARITHMETIC | {"task.operator": "*"})) is None
 
 
-def test_parts_of_words_know_their_word_and_the_first_and_last_of_a_sentence(tmp_path):
+def test_subword_tokens_have_word_indices_and_sentence_boundary_words(tmp_path):
     loaded = make_loaded_run(text_settings(tmp_path, "Hi you. Go on! No?\n") | {"task.val_fraction": 0.5})
     inputs = sample_inputs(loaded, 3)
     texts = np.array(loaded.tokenizer.texts)
     for row, words in zip(inputs.tokens, inputs.word_indices, strict=True):
-        told = ["".join(texts[row[words == word]]) for word in dict.fromkeys(words)]
-        assert told == re.findall(r"^\s+|\S+\s*", "".join(texts[row]))
+        joined = ["".join(texts[row[words == word]]) for word in dict.fromkeys(words)]
+        assert joined == re.findall(r"^\s+|\S+\s*", "".join(texts[row]))
     first, last = (
         set("".join(texts[inputs.tokens[inputs.token_kinds[name]]])) for name in ("first words", "last words")
     )
@@ -158,5 +162,5 @@ def test_parts_of_words_know_their_word_and_the_first_and_last_of_a_sentence(tmp
     assert "G" not in last
 
 
-def test_words_that_are_tokens_themselves_have_no_parts(tmp_path):
-    assert sample_inputs(make_loaded_run(text_settings(tmp_path, tokens="words")), 3).word_indices is None
+def test_word_tokens_have_no_word_indices(tmp_path):
+    assert sample_inputs(make_loaded_run(text_settings(tmp_path, tokenizer="words")), 3).word_indices is None

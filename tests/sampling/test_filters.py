@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from seedbed.errors import UsageError
 from seedbed.sampling.filters import SamplingFilters, apply_temperature, filtered_probabilities, keep_top_k, keep_top_p
 
-rows = st.lists(st.integers(-6, 6).map(float), min_size=1, max_size=8)  # whole numbers, so that ties are common
+rows = st.lists(st.integers(-6, 6).map(float), min_size=1, max_size=8)  # integers, so that ties are common
 
 
-def plainly(logits: list[float], temperature: float, k: int, p: float) -> list[float]:
-    """The same rules, one token at a time."""
+def reference_probabilities(logits: list[float], temperature: float, k: int, p: float) -> list[float]:
+    """The same filters in plain Python, one token at a time."""
     ranked = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
     if temperature == 0:
         k, temperature = 1, 1.0
@@ -32,41 +32,43 @@ def plainly(logits: list[float], temperature: float, k: int, p: float) -> list[f
 
 @given(rows, st.sampled_from([0.0, 0.3, 1.0, 2.0]), st.integers(0, 10), st.sampled_from([0.013, 0.37, 0.77, 1.0]))
 @settings(deadline=None)
-def test_filters_do_what_the_plain_rules_do(logits, temperature, k, p):
-    found = filtered_probabilities(torch.tensor([logits], dtype=torch.float64), SamplingFilters(temperature, k, p))[0]
-    assert found.tolist() == pytest.approx(plainly(logits, temperature, k, p), abs=1e-9)
+def test_filters_match_the_reference(logits, temperature, k, p):
+    probabilities = filtered_probabilities(
+        torch.tensor([logits], dtype=torch.float64), SamplingFilters(temperature, k, p)
+    )[0]
+    assert probabilities.tolist() == pytest.approx(reference_probabilities(logits, temperature, k, p), abs=1e-9)
 
 
-def test_every_sample_may_have_its_own_dials():
+def test_every_sample_may_have_its_own_filters():
     logits = torch.randn(3, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    dials = [(0.5, 2, 0.6), (1.0, 7, 1.0), (2.0, 4, 0.9)]
-    temperature, k, p = (torch.tensor(values) for values in zip(*dials, strict=True))
-    together = keep_top_p(keep_top_k(apply_temperature(logits, temperature), k), p.double()).softmax(-1)
-    for row, found, (t, many, share) in zip(logits, together, dials, strict=True):
-        assert found.tolist() == pytest.approx(
-            filtered_probabilities(row, SamplingFilters(t, many, share)).tolist(), abs=1e-7
+    values = [(0.5, 2, 0.6), (1.0, 7, 1.0), (2.0, 4, 0.9)]
+    temperature, k, p = (torch.tensor(column) for column in zip(*values, strict=True))
+    batched = keep_top_p(keep_top_k(apply_temperature(logits, temperature), k), p.double()).softmax(-1)
+    for row, probabilities, (one_temperature, one_k, one_p) in zip(logits, batched, values, strict=True):
+        assert probabilities.tolist() == pytest.approx(
+            filtered_probabilities(row, SamplingFilters(one_temperature, one_k, one_p)).tolist(), abs=1e-7
         )
 
 
 def test_a_tiny_temperature_does_not_overflow():
-    found = filtered_probabilities(torch.tensor([3e4, 2.9e4, -1e4]), SamplingFilters(temperature=1e-30))
-    assert found.tolist() == [1.0, 0.0, 0.0]
+    probabilities = filtered_probabilities(torch.tensor([3e4, 2.9e4, -1e4]), SamplingFilters(temperature=1e-30))
+    assert probabilities.tolist() == [1.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("dials", [{"top_k": 0}, {"top_k": 99}, {"top_p": 1.0}])
-def test_top_k_of_none_or_more_than_all_and_a_top_p_of_one_keep_everything(dials):
+@pytest.mark.parametrize("filters", [{"top_k": 0}, {"top_k": 99}, {"top_p": 1.0}])
+def test_top_k_of_zero_or_more_than_all_and_top_p_of_one_keep_all_tokens(filters):
     logits = torch.tensor([0.1, 2.0, -3.0])
     assert torch.equal(
-        filtered_probabilities(logits, SamplingFilters(**dials)), filtered_probabilities(logits, SamplingFilters())
+        filtered_probabilities(logits, SamplingFilters(**filters)), filtered_probabilities(logits, SamplingFilters())
     )
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("filters", "name"),
     [({"temperature": bad}, "temperature") for bad in (-0.1, math.nan, math.inf)]
     + [({"top_k": -1}, "top-k")]
     + [({"top_p": bad}, "top-p") for bad in (0.0, -1.0, 1.0001, 2.0, math.nan)],
 )
-def test_dials_outside_their_range_are_refused(dials, said):
-    with pytest.raises(UsageError, match=f"{said} = .*expected"):
-        SamplingFilters(**dials)
+def test_filters_out_of_range_are_refused(filters, name):
+    with pytest.raises(UsageError, match=f"{name} = .*expected"):
+        SamplingFilters(**filters)

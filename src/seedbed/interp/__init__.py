@@ -1,10 +1,10 @@
-"""What goes on inside a trained run: attention, the parts a loss rests on, gates; numbers out, nothing drawn.
+"""Interpretability of trained runs: attention, ablations, LSTM gates; computes numbers, draws nothing.
 
-maps.py       attention as arrays with the labels of their tokens; no torch
-attention.py  attention of a text, and its counterpart for models that have none: input gradients
-inputs.py     a sample of the inputs that a run was held out from, with the kinds of their tokens
-heads.py      attention on such a sample, and the gates of an LSTM
-circles.py    logits and hidden units over all pairs of numbers, where numbers add on circles
-looks.py      what was seen at one kept step, as a record; no torch
-ablation.py   what the loss is without a head or a layer, and after each layer (logit lens)
+text_attention.py        attention of one text as arrays with token labels; no torch
+attention_extraction.py  attention of a text, or input gradients for models without attention
+analysis_inputs.py       a sample of held-out inputs, with the kind of each token
+heads.py                 attention on such a sample, and statistics of LSTM gates
+pair_activations.py      logits and hidden units over all pairs of operands of modular addition
+analysis.py              the record of all analyses of a run at one checkpoint; no torch
+ablation.py              loss without a head, a sublayer or a layer, and after each layer (logit lens)
 """

@@ -1,9 +1,9 @@
-"""What was seen inside a run at one kept step, as a record: numbers by name, maps and planes for pictures; no torch.
+"""Record of everything computed inside a run at one checkpoint: metrics by name, attention and planes; no torch.
 
-    look = Look.from_json(document)
-    look.readings["attention_distance[layer=1]"].mean
+    analysis = Analysis.from_json(document)
+    analysis.metrics["attention_distance[layer=1]"].mean
 
-Numbers are named as readings are, so figures and questions take them alike. Who makes a look and where it is kept is
+Values are named like training metrics, so figures and questions treat both alike. Computing and storing analyses is
 left to others.
 """
 
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from seedbed.interp.text_attention import TextAttention
 
 Floats = NDArray[np.float64]
-ATTENTION_METRIC_PREFIX, CIRCLE_METRIC_PREFIX = "attention_", "circle_"  # how the names of such readings begin
+ATTENTION_METRIC_PREFIX, CIRCLE_METRIC_PREFIX = "attention_", "circle_"
 
 
 @dataclass(frozen=True)
 class AnalysisValue:
-    """A number of one run: its mean over the inputs, and their population std; None where it needs no inputs."""
+    """Mean and population std of a metric over the inputs; std is None for a metric that needs no inputs."""
 
     mean: float
     std: float | None = None
@@ -32,55 +32,59 @@ class AnalysisValue:
 
 @dataclass(frozen=True)
 class FrequencyPlane:
-    """The vectors of the numbers 0 … p − 1 in the plane of one frequency."""
+    """Embeddings of the numbers 0 … p − 1 projected onto the plane of one Fourier frequency."""
 
     frequency: int
-    power_share: float  # of the table's power at this frequency
+    power_share: float  # share of the embedding table's power at this frequency
     coordinates: Floats  # (p, 2)
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """One run at one kept step; `of` says what was asked of which weights, so that an outdated look is told."""
+    """All analyses of one run at one checkpoint.
+
+    `fingerprint` identifies the request and the weights, so that an outdated analysis can be recognised.
+    """
 
     run: str
     step: int
     fingerprint: str
-    split: str  # that the inputs come from; empty and 0 where none were looked at
+    split: str  # of the inputs; empty, with n_inputs = 0, if none were used
     n_inputs: int
     metrics: Mapping[str, AnalysisValue]
     attention: tuple[TextAttention, ...] = ()
     planes: tuple[FrequencyPlane, ...] = ()
-    attention_errors: Mapping[str, str] = field(default_factory=dict)  # text → why it has no maps
+    attention_errors: Mapping[str, str] = field(default_factory=dict)  # text → why its attention is missing
 
     def find_attention(self, text: str, granularity: str) -> TextAttention | None:
-        """The maps of this text, if they were asked for and could be made."""
-        return next((maps for maps in self.attention if (maps.text, maps.granularity) == (text, granularity)), None)
+        """Attention of this text, or None if it was not requested or could not be computed."""
+        return next((one for one in self.attention if (one.text, one.granularity) == (text, granularity)), None)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "run": self.run, "step": self.step, "fingerprint": self.fingerprint, "split": self.split,
-            "n_inputs": self.n_inputs, "metrics": {name: [seen.mean, seen.std] for name, seen in self.metrics.items()},
-            "attention": [maps.as_json() for maps in self.attention],
+            "n_inputs": self.n_inputs,
+            "metrics": {name: [value.mean, value.std] for name, value in self.metrics.items()},
+            "attention": [one.as_json() for one in self.attention],
             "planes": [[one.frequency, one.power_share, np.round(one.coordinates, 6).tolist()] for one in self.planes],
             "attention_errors": dict(self.attention_errors),
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Analysis:
-        kept = {name: document[name] for name in ("run", "step", "fingerprint", "split", "n_inputs", "attention_errors")}
+        plain = ("run", "step", "fingerprint", "split", "n_inputs", "attention_errors")
         return cls(
-            **kept,
+            **{name: document[name] for name in plain},
             metrics={name: AnalysisValue(*pair) for name, pair in document["metrics"].items()},
-            attention=tuple(TextAttention.from_json(maps) for maps in document["attention"]),
-            planes=tuple(FrequencyPlane(k, share, np.array(places)) for k, share, places in document["planes"]),
+            attention=tuple(TextAttention.from_json(one) for one in document["attention"]),
+            planes=tuple(FrequencyPlane(k, share, np.array(xy)) for k, share, xy in document["planes"]),
         )
 
 
 def is_analysis_metric(metric: str) -> bool:
-    """Whether a reading of this name is seen inside a model, not recorded in training.
+    """Is this metric computed by an analysis, rather than recorded in training?
 
-    >>> is_inside("attention_distance[layer=1]"), is_inside("val/loss")
+    >>> is_analysis_metric("attention_distance[layer=1]"), is_analysis_metric("val/loss")
     (True, False)
     """
     return metric.startswith((ATTENTION_METRIC_PREFIX, CIRCLE_METRIC_PREFIX))

@@ -1,4 +1,4 @@
-"""What the heads of a run do on a sample of inputs, and what the gates of an LSTM do: arrays, averaged elsewhere."""
+"""Attention of a run on a sample of inputs, and statistics of LSTM gates; averaging over heads is left to `stats`."""
 
 from __future__ import annotations
 
@@ -16,53 +16,52 @@ from seedbed.models.hooks import attention_patterns, get_activations
 from seedbed.sampling.loaded_run import LoadedRun
 
 Floats = NDArray[np.float64]
-GATE_SATURATION_MARGIN = 0.1  # a gate is shut below this and open above 1 minus this
-MAX_ATTENTION_WEIGHTS_PER_CHUNK = 1 << 24  # numbers of attention that are held at a time
+GATE_SATURATION_MARGIN = 0.1  # a gate is closed below this and open above 1 minus this
+MAX_ATTENTION_WEIGHTS_PER_CHUNK = 1 << 24  # bounds the memory of one forward pass
 
 Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
 class GateStatistics:
-    """One layer of an LSTM over all inputs and positions; shares are of units × positions."""
+    """Gates of one LSTM layer over all inputs and positions; shares are of units × positions."""
 
     layer: int
     means: dict[str, float]  # of the gates i, f, o in [0, 1], and of g in [−1, 1]
-    shut: dict[str, float]  # share of values below SATURATED
-    open: dict[str, float]  # share above 1 − SATURATED
+    shut: dict[str, float]  # share of values below GATE_SATURATION_MARGIN
+    open: dict[str, float]  # share above 1 − GATE_SATURATION_MARGIN
     cell: float  # mean |c|
-    cell_saturated: float  # share of |tanh c| above 1 − SATURATED
+    cell_saturated: float  # share of |tanh c| above 1 − GATE_SATURATION_MARGIN
 
 
 def iter_attention(loaded: LoadedRun, inputs: AnalysisInputs) -> Iterator[tuple[slice, Floats]]:
-    """The inputs' attention, some inputs at a time: which, and their (b, L, H, T, T) weights."""
-    model = loaded.model
-    dials = loaded.run.settings.model
-    layers, heads = getattr(dials, "layers", 1), getattr(dials, "heads", 1)
-    size = max(1, MAX_ATTENTION_WEIGHTS_PER_CHUNK // (layers * heads * inputs.tokens.shape[1] ** 2))
-    for start in range(0, inputs.n_inputs, size):
-        which = slice(start, start + size)
-        patterns = attention_patterns(model, _with_run_axis(inputs.tokens[which]))
-        yield which, torch.stack([pattern[0] for pattern in patterns], dim=1).double().numpy()
+    """Yields chunks of inputs as a slice and their (b, L, H, T, T) attention weights."""
+    settings = loaded.run.settings.model
+    layers, heads = getattr(settings, "layers", 1), getattr(settings, "heads", 1)
+    chunk_size = max(1, MAX_ATTENTION_WEIGHTS_PER_CHUNK // (layers * heads * inputs.tokens.shape[1] ** 2))
+    for start in range(0, inputs.n_inputs, chunk_size):
+        chunk = slice(start, start + chunk_size)
+        patterns = attention_patterns(loaded.model, _with_run_axis(inputs.tokens[chunk]))
+        yield chunk, torch.stack([pattern[0] for pattern in patterns], dim=1).double().numpy()
 
 
 def map_attention(
     loaded: LoadedRun, inputs: AnalysisInputs, function: Callable[[Floats, slice], dict[Key, Floats]]
 ) -> dict[Key, Floats]:
-    """A measure of attention, (B, …) by name, put together from all inputs."""
-    parts = [function(weights, which) for which, weights in iter_attention(loaded, inputs)]
-    names = dict.fromkeys(name for part in parts for name in part)
-    return {name: np.concatenate([part[name] for part in parts if name in part]) for name in names}
+    """Applies a function of the attention weights to chunks of inputs and concatenates its (B, …) results by key."""
+    results = [function(weights, chunk) for chunk, weights in iter_attention(loaded, inputs)]
+    keys = dict.fromkeys(key for result in results for key in result)
+    return {key: np.concatenate([result[key] for result in results if key in result]) for key in keys}
 
 
 def compute_gate_statistics(loaded: LoadedRun, inputs: AnalysisInputs) -> list[GateStatistics]:
-    """The gates of each layer on these inputs; padding is left out."""
-    seen = torch.from_numpy(inputs.non_padding)
+    """Gate statistics of each layer on these inputs, without padding."""
+    non_padding = torch.from_numpy(inputs.non_padding)
     values = get_activations(loaded.model, _with_run_axis(inputs.tokens), "lstm.*")
     layers = sorted({int(name.split(".")[1]) for name in values})
     return [
         _layer_gate_statistics(
-            layer, {name: values[f"lstm.{layer}.{name}"][0][seen] for name in ("i", "f", "g", "o", "cell")}
+            layer, {name: values[f"lstm.{layer}.{name}"][0][non_padding] for name in ("i", "f", "g", "o", "cell")}
         )
         for layer in layers
     ]

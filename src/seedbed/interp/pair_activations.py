@@ -1,9 +1,9 @@
-"""What modular addition and subtraction do on all pairs of numbers, at the token `=` where the result must be known.
+"""Logits and hidden units of modular addition or subtraction for all pairs of operands, at the token `=`.
 
-    pairs = over_pairs(loaded)             # None where numbers do not add
-    pairs.logits                           # (p, p, V), of every a and b
+    pairs = compute_pair_activations(loaded)   # None for other tasks
+    pairs.logits                               # (p, p, V), for every a and b
 
-How much of it lies on circles is left to `measures.fourier`.
+Fourier analysis of these arrays is left to `stats.fourier`.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ LOGITS_HOOK = "logits"
 
 @dataclass(frozen=True)
 class PairActivations:
-    """All equations of two numbers, a and b counting up from 0."""
+    """Activations of all equations with two operands, indexed by a and b."""
 
     logits: Floats  # (p, p, V)
-    hidden_units: tuple[Floats, ...]  # (p, p, F) of each layer: the MLP's hidden units, or the states of an LSTM
+    hidden_units: tuple[Floats, ...]  # (p, p, F) per layer: MLP hidden units, or LSTM outputs
     results: NDArray[np.int64]  # (p, p)
-    in_training_set: NDArray[np.bool_]  # (p, p) which the run was trained on
-    b_sign: int  # of b in the result
+    in_training_set: NDArray[np.bool_]  # (p, p)
+    b_sign: int  # 1: a + b, −1: a − b
 
 
 def is_modular_addition(task: object) -> bool:
-    """Whether numbers of this task add on circles: a + b or a − b modulo an odd p, among its equations."""
+    """Does this task include a + b or a − b modulo an odd p, where a Fourier basis over the numbers makes sense?"""
     return isinstance(task, ArithmeticSettings) and task.operator in "+-" and task.p % 2 == 1 and 2 in task.orders
 
 
 def compute_pair_activations(loaded: LoadedRun) -> PairActivations | None:
-    """What the model makes of every pair; None where numbers do not add."""
+    """Activations for every pair of operands; None if the task is not modular addition."""
     task = loaded.run.settings.task
     if not isinstance(task, ArithmeticSettings) or not is_modular_addition(task):
         return None
-    p, whole = task.p, build_equation_table(task)
-    rows = np.flatnonzero(whole.n_operands == 2)  # in the order of a and b, b fastest
-    places = "blocks.*.mlp.post" if isinstance(loaded.model, TransformerBackbone) else "lstm.*.out"
-    values = get_activations(loaded.model, torch.from_numpy(whole.tokens[rows, :5])[None], places, LOGITS_HOOK)
+    p, table = task.p, build_equation_table(task)
+    rows = np.flatnonzero(table.n_operands == 2)  # sorted by a, then b
+    hidden_hooks = "blocks.*.mlp.post" if isinstance(loaded.model, TransformerBackbone) else "lstm.*.out"
+    values = get_activations(loaded.model, torch.from_numpy(table.tokens[rows, :5])[None], hidden_hooks, LOGITS_HOOK)
     by_pair = {name: value[0, :, -1].reshape(p, p, -1).double().numpy() for name, value in values.items()}
     return PairActivations(
         logits=by_pair.pop(LOGITS_HOOK),
         hidden_units=tuple(by_pair.values()),
-        results=whole.tokens[rows, 5].reshape(p, p),
+        results=table.tokens[rows, 5].reshape(p, p),
         in_training_set=np.isin(rows, split_equations(task, loaded.run.seed)[0]).reshape(p, p),
         b_sign=1 if task.operator == "+" else -1,
     )

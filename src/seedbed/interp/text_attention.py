@@ -1,8 +1,8 @@
-"""Attention of one text as arrays: a map for each layer and head, with a label for each token.
+"""Attention of one text as arrays: a map for each layer and head, with a label for each token; no torch.
 
-    maps.layer(0).by_word().weights        # (1, H, W, W), rows sum to 1
+    attention.select([0]).group_by_word().weights    # (1, H, W, W), rows sum to 1
 
-How they are computed is left to `attention.py`, how they look to `charts`; this file knows no torch.
+Computing it is left to `attention_extraction.py`, drawing it to `charts`.
 """
 
 from __future__ import annotations
@@ -18,114 +18,112 @@ from numpy.typing import NDArray
 from seedbed.errors import UsageError
 
 Floats = NDArray[np.float64]
-ROW_SUM_TOLERANCE = 1e-4  # by which a row may miss 1: single precision over a thousand tokens
-_WHITESPACE_SYMBOLS = str.maketrans({" ": "·", "\n": "¶", "\t": "→", "\r": "¤"})  # signs that every font has
-_RTL_BIDI_CLASSES = frozenset({"R", "AL", "NSM"})  # NSM: vowel points, which go with their letter
+ROW_SUM_TOLERANCE = 1e-4  # float32 rounding over a thousand tokens
+_WHITESPACE_SYMBOLS = str.maketrans({" ": "·", "\n": "¶", "\t": "→", "\r": "¤"})  # characters that every font has
+_RTL_BIDI_CLASSES = frozenset({"R", "AL", "NSM"})  # NSM: vowel points, which follow their letter
 
 
 @dataclass(frozen=True)
 class TextAttention:
-    """Row t of a map is what token t looks at; `layers` and `heads` are the places of the maps in the model, from 0."""
+    """Attention maps of one text; row t holds the weights of query t. `layers` and `heads` are 0-based indices."""
 
     run: str
     step: int
     text: str
-    kind: str  # what a map shows: "attention" or "input gradient"
-    pieces: tuple[str, ...]  # the text of each token where it stands
+    kind: str  # "attention" or "input gradient"
+    pieces: tuple[str, ...]  # the text of each token in context
     padding: tuple[bool, ...]
     weights: Floats  # (L, H, T, S)
     layers: tuple[int, ...]
     heads: tuple[int, ...]
-    granularity: str = "token"  # what a row is: a token, or a word of several
+    granularity: str = "token"  # what a row stands for: "token" or "word"
 
     def __post_init__(self) -> None:
-        missed = np.abs(self.weights.sum(-1) - 1).max() if self.weights.size else 0.0
-        if not missed <= ROW_SUM_TOLERANCE:
+        error = np.abs(self.weights.sum(-1) - 1).max() if self.weights.size else 0.0
+        if not error <= ROW_SUM_TOLERANCE:  # NaN fails too
             raise UsageError(
-                f"run {self.run} at step {self.step:,}: a row of its {self.kind} misses a sum of 1 by {missed:.2g}; "
+                f"run {self.run} at step {self.step:,}: a row of its {self.kind} misses a sum of 1 by {error:.2g}; "
                 "its weights are not finite, or not those of this model"
             )
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What an axis shows: white space as signs, padding and what has no text of its own by name."""
+        """Axis labels: white space as visible characters, padding as "pad", an incomplete character as "…"."""
         return tuple(
             "pad" if pad else _display_piece(piece) for piece, pad in zip(self.pieces, self.padding, strict=True)
         )
 
     @property
     def unique_labels(self) -> tuple[str, ...]:
-        """What tells the pieces apart: their labels, the second of equal ones with its number; padding has none.
+        """Labels without padding, with a number appended to repeated ones.
 
-        >>> Maps("", 0, "", "", ("a", "b", "a"), (False,) * 3, np.eye(3)[None, None], (0,), (0,)).names
+        >>> pieces, weights = ("a", "b", "a"), np.eye(3)[None, None]
+        >>> TextAttention("", 0, "", "", pieces, (False,) * 3, weights, (0,), (0,)).unique_labels
         ('a', 'b', 'a (2)')
         """
-        found: list[str] = []
-        for place, label in enumerate(self.labels):
-            number = self.labels[:place].count(label) + 1
-            found += [] if self.padding[place] else [label if number == 1 else f"{label} ({number})"]
-        return tuple(found)
+        unique: list[str] = []
+        for position, label in enumerate(self.labels):
+            occurrence = self.labels[:position].count(label) + 1
+            unique += [] if self.padding[position] else [label if occurrence == 1 else f"{label} ({occurrence})"]
+        return tuple(unique)
 
     @property
     def right_to_left(self) -> bool:
-        """Whether the text's first letter with a direction reads so, as paragraphs are turned (UAX 9, P2)."""
-        signs = (sign for piece in self.pieces for sign in piece)
-        directed = (sign for sign in signs if unicodedata.bidirectional(sign) in ("L", "R", "AL"))
-        return is_right_to_left(next(directed, "a"))
+        """Is the first strong character right-to-left? This decides the direction of a paragraph (UAX 9, P2)."""
+        characters = (character for piece in self.pieces for character in piece)
+        strong = (character for character in characters if unicodedata.bidirectional(character) in ("L", "R", "AL"))
+        return is_right_to_left(next(strong, "a"))
 
     def select(self, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> TextAttention:
-        """The maps of some layers and heads, counted from 0."""
+        """The maps of some layers and heads, given by 0-based model index; None selects all."""
         rows = _resolve_indices("layer", layers, self.layers)
         columns = _resolve_indices("head", heads, self.heads)
-        chosen = self.weights[np.ix_(rows, columns)]
         return replace(
             self,
-            weights=chosen,
+            weights=self.weights[np.ix_(rows, columns)],
             layers=tuple(self.layers[i] for i in rows),
             heads=tuple(self.heads[i] for i in columns),
         )
 
     def select_available(self, layers: Sequence[int], heads: Sequence[int]) -> TextAttention:
-        """The maps of these layers and heads, from 1, as far as the model has them; of all where it has none."""
-        chosen = ([one - 1 for one in asked if one - 1 in there] or None
-                  for asked, there in ((layers, self.layers), (heads, self.heads)))  # fmt: skip
-        return self.select(*chosen)
+        """The maps of those of these layers and heads (1-based) that the model has; of all if it has none of them."""
+        available_layers = [layer - 1 for layer in layers if layer - 1 in self.layers] or None
+        available_heads = [head - 1 for head in heads if head - 1 in self.heads] or None
+        return self.select(available_layers, available_heads)
 
     def group_by_word(self) -> TextAttention:
-        """Tokens gathered into words: a word looks as its tokens do on average, and gets what they get together."""
+        """Attention between words: averaged over the tokens of a query word, summed over the tokens of a key word."""
         starts = np.array(word_starts(self.pieces, self.padding))
         sizes = np.diff(np.append(starts, len(self.pieces)))
         summed = np.add.reduceat(self.weights, starts, axis=-1)
         weights = np.add.reduceat(summed, starts, axis=-2) / sizes[:, None]
-        words = tuple("".join(self.pieces[at : at + n]) for at, n in zip(starts, sizes, strict=True))
+        words = tuple("".join(self.pieces[start : start + n]) for start, n in zip(starts, sizes, strict=True))
         stripped = tuple(word.strip() or word for word in words)
-        padding = tuple(self.padding[at] for at in starts)
+        padding = tuple(self.padding[start] for start in starts)
         return replace(self, pieces=stripped, padding=padding, weights=weights, granularity="word")
 
     @property
     def mean_received(self) -> Floats:
-        """What each piece gets from another that is no padding and may look at it, on average: (L, H, S)."""
-        asking = ~np.eye(len(self.pieces), dtype=bool) & ~np.array(self.padding)[:, None]
-        may = asking & (self.weights > 0)
-        n = may.sum(-2)
-        total = np.where(may, self.weights, 0).sum(-2)
+        """Mean weight that each token receives from the other non-padding tokens that attend to it, (L, H, S)."""
+        is_other_query = ~np.eye(len(self.pieces), dtype=bool) & ~np.array(self.padding)[:, None]
+        counted = is_other_query & (self.weights > 0)  # masked positions have a weight of exactly 0
+        n = counted.sum(-2)
+        total = np.where(counted, self.weights, 0).sum(-2)
         return np.divide(total, n, out=np.zeros_like(total), where=n > 0)  # type: ignore[no-any-return]
 
     def as_json(self) -> dict[str, Any]:
         return {
             "run": self.run, "step": self.step, "text": self.text, "kind": self.kind, "tokens": list(self.pieces),
             "padding": list(self.padding), "right_to_left": self.right_to_left,
-            "layers": [layer + 1 for layer in self.layers], "heads": [head + 1 for head in self.heads], 
-            "granularity": self.granularity,
-            "weights": np.round(self.weights, 6).tolist(),
+            "layers": [layer + 1 for layer in self.layers], "heads": [head + 1 for head in self.heads],
+            "granularity": self.granularity, "weights": np.round(self.weights, 6).tolist(),
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> TextAttention:
-        """The maps of `as_json`, each row checked again."""
-        kept = {name: document[name] for name in ("run", "step", "text", "kind", "granularity")}
+        """Inverse of `as_json`; row sums are checked again."""
         return cls(
-            **kept,
+            **{name: document[name] for name in ("run", "step", "text", "kind", "granularity")},
             pieces=tuple(document["tokens"]),
             padding=tuple(document["padding"]),
             weights=np.array(document["weights"]),
@@ -139,27 +137,28 @@ def is_right_to_left(character: str) -> bool:
 
 
 def word_starts(pieces: Sequence[str], padding: Sequence[bool]) -> list[int]:
-    """Where words begin; white space goes with the word before it, padding is one word.
+    """Indices where words start; white space belongs to the word before it, padding forms one word.
 
     >>> word_starts(["t", "o", " ", "b", "e"], [False] * 5)
     [0, 3]
     """
-    found = [0]
+    starts = [0]
     for i in range(1, len(pieces)):
-        begins = pieces[i][:1].isspace() and bool(pieces[i].strip())
+        has_leading_space = pieces[i][:1].isspace() and bool(pieces[i].strip())
         after_space = pieces[i - 1][-1:].isspace() and not pieces[i][:1].isspace()
-        if padding[i] != padding[i - 1] or (not padding[i] and (begins or after_space)):
-            found.append(i)
-    return found
+        if padding[i] != padding[i - 1] or (not padding[i] and (has_leading_space or after_space)):
+            starts.append(i)
+    return starts
 
 
 def _display_piece(piece: str) -> str:
-    bare = piece.strip()
-    return bare or piece.translate(_WHITESPACE_SYMBOLS) or "…"  # the beginning of a character that later bytes end
+    # A piece without text is the start of a multi-byte character that a later token completes.
+    return piece.strip() or piece.translate(_WHITESPACE_SYMBOLS) or "…"
 
 
-def _resolve_indices(word: str, wanted: Sequence[int] | None, there: tuple[int, ...]) -> list[int]:
-    for one in wanted or ():
-        if one not in there:
-            raise UsageError(f"--{word} {one + 1}: this model has {word}s 1 to {len(there)}")
-    return list(range(len(there))) if wanted is None else [there.index(one) for one in wanted]
+def _resolve_indices(option: str, requested: Sequence[int] | None, available: tuple[int, ...]) -> list[int]:
+    """Array indices of the requested layers or heads; all if None."""
+    for index in requested or ():
+        if index not in available:
+            raise UsageError(f"--{option} {index + 1}: this model has {option}s 1 to {len(available)}")
+    return list(range(len(available))) if requested is None else [available.index(index) for index in requested]

@@ -1,1 +1,1 @@
-"""Text from models and what models make of text: `sample.py`, `surprisal.py`; one run ready for both, `load.py`."""
+"""Text generation (`sampler.py`) and scoring of text (`surprisal.py`); `loaded_run.py` offers both for a stored run."""

@@ -1,10 +1,10 @@
-"""Which stretches of a written text stand verbatim in the training text: of a whole text, or marked while it comes.
+"""Finds spans of generated text that occur verbatim in the training text, at once or while the text is streamed.
 
-    copied_spans(task, texts)             # stretches of 20 characters or more, text by text
-    marks = Marks(training_index(task))
-    for text in pieces: marks.feed(text)  # the text again, in parts that are copied or not
+    find_training_copies(task, texts)            # spans of 20 characters or more, for each text
+    detector = StreamingCopyDetector(training_text_index(task))
+    for chunk in chunks: detector.feed(chunk)    # the same text, split into segments that are copied or not
 
-A stretch is called copied from 20 characters on; shorter ones also occur by chance.
+A span counts as copied from 20 characters on; shorter matches also occur by chance.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from seedbed.data.datasets import load_text_dataset
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS, CopiedSpan, SuffixArray, find_copied_spans
 from seedbed.settings import TextSettings
 
-LOOKUP_CHUNK_CHARACTERS = 16  # characters that are looked up together
+LOOKUP_CHUNK_CHARACTERS = 16  # characters per suffix array lookup
 
 
 @cache
 def training_text_index(task: TextSettings) -> SuffixArray:
-    """The training text of a task, to look up what of another text stands in it."""
-    prepared = load_text_dataset(task)
-    return SuffixArray("\n".join(prepared.tokenizer.decode(piece) for piece in prepared.splits["train"].span_ids()))
+    """Suffix array of the training text of a task, built once per process."""
+    dataset = load_text_dataset(task)
+    return SuffixArray("\n".join(dataset.tokenizer.decode(ids) for ids in dataset.splits["train"].span_ids()))
 
 
 def find_training_copies(task: TextSettings, texts: Sequence[str]) -> tuple[tuple[CopiedSpan, ...], ...]:
-    """What of each text stands verbatim in the training text of a task; MissingData where that is not at hand."""
+    """Spans of each text that occur verbatim in the training text; MissingData if the corpus is not available."""
     return find_copied_spans(training_text_index(task), texts)
 
 
 def span_mask(spans: Sequence[CopiedSpan], n_characters: int) -> list[bool]:
-    """Which of n characters lie in some span.
+    """Boolean mask of the characters that lie in some span.
 
-    >>> covered([Span(1, 3), Span(2, 4)], 5)
+    >>> span_mask([CopiedSpan(1, 3), CopiedSpan(2, 4)], 5)
     [False, True, True, True, False]
     """
-    inside = np.zeros(n_characters, dtype=bool)
+    mask = np.zeros(n_characters, dtype=bool)
     for span in spans:
-        inside[span.start : span.end] = True
-    return inside.tolist()
+        mask[span.start : span.end] = True
+    return mask.tolist()
 
 
 @dataclass(frozen=True)
 class TextSegment:
-    """Some text, all of it copied or none."""
+    """A piece of text that is entirely copied or entirely new."""
 
     text: str
     is_copied: bool
 
 
 class StreamingCopyDetector:
-    """A text in parts, copied or not, as soon as that is known; an end that could become a copy is held back."""
+    """Splits streamed text into copied and new segments; a tail that may still grow into a copy is held back."""
 
     def __init__(self, index: SuffixArray) -> None:
         self._index, self._pending = index, ""
@@ -78,17 +78,18 @@ class StreamingCopyDetector:
         self._copied = np.concatenate([self._copied, np.zeros(n - self._copied.size, dtype=bool)])
         for start in np.flatnonzero(ends - np.arange(n) >= MIN_COPIED_CHARACTERS).tolist():
             self._copied[start : ends[start]] = True
-        first_open = int(np.argmax(ends == n)) if (ends == n).any() else n  # from here on a copy may yet grow
+        # A match that reaches the end of the text may grow with the next chunk: everything before it is settled.
+        first_open = int(np.argmax(ends == n)) if (ends == n).any() else n
         yield from self._emit(n if self._copied[first_open:].all() else first_open)
         self._text, self._copied = self._text[first_open:], self._copied[first_open:]
         self._n_emitted -= first_open
 
     def _emit(self, end: int) -> Iterator[TextSegment]:
-        """What has not been told yet, up to here."""
+        """Segments of the text up to `end` that have not been emitted yet."""
         while self._n_emitted < end:
             start, is_copied = self._n_emitted, bool(self._copied[self._n_emitted])
-            others = np.flatnonzero(self._copied[start:end] != is_copied)
-            self._n_emitted = start + int(others[0]) if others.size else end
+            changes = np.flatnonzero(self._copied[start:end] != is_copied)
+            self._n_emitted = start + int(changes[0]) if changes.size else end
             self.n_characters += self._n_emitted - start
             self.n_copied += is_copied * (self._n_emitted - start)
             yield TextSegment(self._text[start : self._n_emitted], is_copied)

@@ -1,12 +1,12 @@
-"""Models read token by token: each step writes what later ones need into memory that was set aside before.
+"""Incremental decoding: one token per step with a preallocated KV cache (GPT) or a carried state (LSTM).
 
-    decoder = decoder_of(model, n_runs=1, n_samples=4, capacity=128)
-    decoder.begin(prompt)                 # (R, b, T): b is 1 where all samples share the prompt
+    decoder = make_decoder(model, n_runs=1, n_samples=4, capacity=128)
+    decoder.prefill(prompt)               # (R, b, T): b is 1 if all samples share the prompt
     logits = decoder.step(tokens)         # (R, B) → (R, B, V)
 
-What a step computes is what `model(tokens)` computes at the last position without dropout. One token is so little work
-that calling modules and looking up parameters would cost more than the arithmetic, so each decoder binds the weights
-once, as plain functions. Which token comes next is left to `sample.py`.
+A step computes the logits of `model(tokens)` at the last position, without dropout. For a single token, module calls
+and parameter lookups cost more than the arithmetic, so each decoder binds the weights once into plain functions.
+Choosing the next token is left to `sampler.py`.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ from seedbed.sampling.kv_cache import (
 from seedbed.sampling.numpy_decoder import NumpyDecoder
 
 TensorFunction: TypeAlias = Callable[[Tensor], Tensor]
-CACHE_GROWTH_POSITIONS = 32  # places that a decoder's room grows by
+CACHE_GROWTH_POSITIONS = 32  # the KV cache grows by this many positions
 
 
 class Decoder(Protocol):
-    """The tokens read so far, as a model remembers them."""
+    """A model together with its cache of the tokens so far."""
 
     def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
-        """Forgets everything and reads these tokens, which may be none."""
+        """Resets the cache and fills it with these tokens (possibly none)."""
         ...
 
     def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
-        """Reads one more token of every sample; the logits of the token after it."""
+        """Appends one token to every sample and returns the logits of the next token."""
         ...
 
 
 def make_decoder(model: nn.Module, n_runs: int, n_samples: int, capacity: int) -> Decoder:
-    """A decoder that can hold `capacity` tokens of every sample of every run."""
+    """Returns a decoder for at most `capacity` tokens per sample; NumPy for a single sample of one GPT on the CPU."""
     if isinstance(model, GPT):
         if n_runs == n_samples == 1 and model.embed.weight.device.type == "cpu":
             return NumpyDecoder(model, capacity)
         return GPTDecoder(model, n_runs, n_samples, capacity)
     if isinstance(model, LSTM):
         return LSTMDecoder(model, n_samples)
-    raise UsageError("this model tells labels and writes no text; sample from a gpt or an lstm")
+    raise UsageError("this model predicts labels and generates no text; sample from a gpt or an lstm")
 
 
 class GPTDecoder:
-    """Keys and values of all positions so far. Of one run, activations are (B, D); of several, (R, B, D).
+    """Decodes with a KV cache. Activations are (B, D) for one run and (R, B, D) for several.
 
-    Keys and values of a head lie side by side in memory, with room for a few places more: a step reads the room to its
-    end and hides what is not written yet, since gaps between heads would stop the processor from reading ahead (three
-    times slower, docs/log.md). When the room is full they move to a larger one.
+    The cache of each head is contiguous and slightly larger than needed: a step attends over all of it and masks the
+    unwritten positions, because slicing would leave gaps between heads that defeat hardware prefetching (three times
+    slower, docs/log.md). A full cache is copied into a larger one.
     """
 
     def __init__(self, model: GPT, n_runs: int, n_samples: int, capacity: int) -> None:
@@ -83,22 +83,23 @@ class GPTDecoder:
     def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
         self.n_cached = tokens.shape[-1]
         self._kv_cache = self._allocate_cache(self.n_cached)
-        for held, memory in zip(self._kv_cache, prefill_cache(self.model, tokens), strict=False):
-            for kept, part in zip(held, memory, strict=True):
-                kept.view(*self.shape, *kept.shape[1:])[..., : self.n_cached, :] = part.transpose(2, 3)
+        # Not strict: there are no layers to copy for an empty prompt.
+        for layer_cache, keys_values in zip(self._kv_cache, prefill_cache(self.model, tokens), strict=False):
+            for cached, computed in zip(layer_cache, keys_values, strict=True):
+                cached.view(*self.shape, *cached.shape[1:])[..., : self.n_cached, :] = computed.transpose(2, 3)
 
-    def _allocate_cache(self, n: int) -> Float[Tensor, "L 2 RB H S K"]:
-        """Nothing yet, with room for n places and some more."""
-        size = min(self.capacity, -(-(n + 1) // CACHE_GROWTH_POSITIONS) * CACHE_GROWTH_POSITIONS)
+    def _allocate_cache(self, n_positions: int) -> Float[Tensor, "L 2 RB H S K"]:
+        """An empty cache for at least n_positions + 1 positions, rounded up to a multiple of CACHE_GROWTH_POSITIONS."""
+        size = min(self.capacity, -(-(n_positions + 1) // CACHE_GROWTH_POSITIONS) * CACHE_GROWTH_POSITIONS)
         attention, n_rows = next(iter_blocks(self.model)).attention, self.shape[0] * self.shape[1]
         shape = (len(self._layers), 2, n_rows, self._heads, size, attention.dim // self._heads)
         return allocate_zeros(shape, like=attention.qkv.weight)
 
     def _grow_cache(self) -> None:
         if self.n_cached == self._kv_cache.shape[-2]:
-            held = self._kv_cache
+            full_cache = self._kv_cache
             self._kv_cache = self._allocate_cache(self.n_cached)
-            self._kv_cache[..., : self.n_cached, :] = held
+            self._kv_cache[..., : self.n_cached, :] = full_cache
 
     def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
         self._grow_cache()
@@ -108,8 +109,8 @@ class GPTDecoder:
         if len(x) == 1:
             x = x[0]
         angles, bias = rotary_angles(self.n_cached, self._frequencies, x.dtype), self._current_bias()
-        for layer, held in zip(self._layers, self._kv_cache, strict=True):
-            x = layer.step(x, held, self.n_cached, bias, angles)
+        for layer, layer_cache in zip(self._layers, self._kv_cache, strict=True):
+            x = layer.step(x, layer_cache, self.n_cached, bias, angles)
         self.n_cached += 1
         x = x.view(*self.shape, 1, -1)
         if self.model.final_norm is not None:
@@ -117,22 +118,19 @@ class GPTDecoder:
         return self.model.output(x)[..., 0, :]
 
     def _current_bias(self) -> Float[Tensor, "RBH 1 S"]:
-        """What is added to the scores of a query at the next place."""
+        """Attention bias (ALiBi and mask) of a query at the next position."""
         size, start = self._kv_cache.shape[-2], self.capacity - 1 - self.n_cached
         return self._bias[:, start : start + size].repeat(self._kv_cache.shape[2], 1)[:, None]
 
 
 class _CachedBlock:
-    """One block, as a function of what is remembered before it."""
+    """One transformer block as a function of the current token and the layer's KV cache."""
 
     def __init__(self, block: Block) -> None:
         attention, mlp = block.attention, block.mlp
         self.heads, self.head_dim = attention.heads, attention.dim // attention.heads
-        self._norm_first, self._norm1, self._norm2 = (
-            block.norm_first,
-            _bind_layer_norm(block.norm1),
-            _bind_layer_norm(block.norm2),
-        )
+        self._norm_first = block.norm_first
+        self._norm1, self._norm2 = _bind_layer_norm(block.norm1), _bind_layer_norm(block.norm2)
         self._qkv, self._out = _bind_linear(attention.qkv), _bind_linear(attention.out)
         self._up, self._activation, self._down = _bind_linear(mlp.up), mlp.activation, _bind_linear(mlp.down)
 
@@ -144,7 +142,7 @@ class _CachedBlock:
         bias: Tensor,
         angles: RotaryAngles | None,
     ) -> Float[Tensor, "*R B D"]:
-        """The stream after this block; the token stands at place n, where its key and value are written."""
+        """The residual stream after this block; writes the token's key and value into the cache at `position`."""
         if self._norm_first:
             x = x + self._attend(self._norm1(x), kv_cache, position, bias, angles)
             return x + self._down(self._activation(self._up(self._norm2(x))))
@@ -158,13 +156,13 @@ class _CachedBlock:
         kv_cache[:, :, :, position] = qkv[:, 1:].transpose(0, 1)
         keys, values = kv_cache.flatten(1, 2)
         query = qkv[:, 0].reshape(-1, 1, self.head_dim)
-        # For one query two batched products are faster than the fused kernel, which goes head by head.
+        # For a single query, two batched matmuls are faster than the fused SDPA kernel, which loops over heads.
         scores = torch.baddbmm(bias, query, keys.mT, alpha=self.head_dim**-0.5)
         return self._out(torch.bmm(scores.softmax(-1), values).view(x.shape))
 
 
 def _bind_linear(linear: Linear) -> TensorFunction:
-    """The map of one token; turned matrices are copied, since products with them are faster row by row."""
+    """The linear map as a function of one token; copies the transposed weight, since a contiguous matmul is faster."""
     weight, bias = linear.weight.mT.contiguous(), linear.bias
     if len(weight) > 1:
         rows = None if bias is None else bias[:, None]
@@ -183,14 +181,14 @@ def _bind_layer_norm(layer_norm: LayerNorm) -> TensorFunction:
 
 
 def _attention_bias(attention: Attention, capacity: int) -> Float[Tensor, "H S"]:
-    """What is added to scores by distance (ALiBi, or nothing), then −∞ for places that come after the query's."""
-    weight, distances = attention.qkv.weight, alibi_last_query_bias(attention.slopes, capacity)
-    before = weight.new_zeros(attention.heads, capacity) if distances is None else distances.to(weight.dtype)
-    return torch.cat([before, before.new_full(before.shape, float("-inf"))], dim=1)
+    """Bias by distance (ALiBi or zeros) followed by −∞ for unwritten positions; each query uses a slice of it."""
+    weight, alibi = attention.qkv.weight, alibi_last_query_bias(attention.slopes, capacity)
+    past = weight.new_zeros(attention.heads, capacity) if alibi is None else alibi.to(weight.dtype)
+    return torch.cat([past, past.new_full(past.shape, float("-inf"))], dim=1)
 
 
 class LSTMDecoder:
-    """State and cell of every layer after the last token."""
+    """Decodes with the hidden and cell state of every layer after the last token."""
 
     def __init__(self, model: LSTM, n_samples: int) -> None:
         self.model, self.n_samples = model, n_samples
@@ -205,12 +203,12 @@ class LSTMDecoder:
         return state.expand(-1, self.n_samples, -1)
 
     def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
-        x, memories = self.model.embed(tokens[..., None]), []
+        x, states = self.model.embed(tokens[..., None]), []
         for i, cell in enumerate(self.model.cells):
             assert isinstance(cell, LSTMCell)
-            x, memory = cell(x, self._states[i] if self._states else None, NO_HOOKS, "")
-            memories.append(memory)
-        self._states = memories
+            x, state = cell(x, self._states[i] if self._states else None, NO_HOOKS, "")
+            states.append(state)
+        self._states = states
         if self.model.projection is not None:
             x = self.model.activation(self.model.projection(x))
         return self.model.output(x)[..., 0, :]

@@ -1,9 +1,9 @@
-"""Equations as tokens that a person can type: `12 + 8 =` to ids and back, with the methods of the texts' vocabularies.
+"""Tokenizer for equations as a person types them: `12 + 8 =` to ids and back, with the text tokenizers' interface.
 
->>> sums = Equations(Arithmetic(p=31))
->>> sums.encode("12 + 8 =").tolist()
+>>> tokenizer = EquationTokenizer(ArithmeticSettings(p=31))
+>>> tokenizer.encode("12 + 8 =").tolist()
 [33, 12, 31, 8, 32]
->>> sums.decode([33, 12, 31, 8, 32, 20, 34])
+>>> tokenizer.decode([33, 12, 31, 8, 32, 20, 34])
 '12 + 8 = 20'
 """
 
@@ -21,12 +21,12 @@ from seedbed.data.tokenizers import Counts, StreamDecoder, WordStreamDecoder, ch
 from seedbed.errors import UsageError
 from seedbed.settings import ArithmeticSettings
 
-VISIBLE_SPECIAL_TOKEN = "="  # of the special tokens; the others are marks that a reader does without
+VISIBLE_SPECIAL_TOKEN = "="  # the other special tokens (BOS, EOS, PAD) are left out of decoded text
 _TOKEN_PATTERN = re.compile(r"\d+|[A-Z]+|\S")
 
 
 class EquationTokenizer:
-    """The vocabulary of modular arithmetic."""
+    """The tokens of a modular arithmetic task: numbers, the operator and special tokens."""
 
     kind = "equations"
 
@@ -48,7 +48,7 @@ class EquationTokenizer:
 
     @cached_property
     def character_counts(self) -> Counts:
-        """A token and the space after it."""
+        """Length of each token with the space after it."""
         return np.array([len(text) + 1 for text in self.texts], dtype=np.int64)
 
     @cached_property
@@ -56,22 +56,23 @@ class EquationTokenizer:
         return utf8_lengths(self.texts) + 1
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The ids of an equation or its beginning; `BOS` may be left out."""
-        words = [(match.group(), match.start()) for match in _TOKEN_PATTERN.finditer(text)]
-        ids = [self._token_id(word, at, text) for word, at in words]
+        """Token ids of an equation or the beginning of one; a missing `BOS` is added."""
+        ids = [self._token_id(match.group(), match.start(), text) for match in _TOKEN_PATTERN.finditer(text)]
         ids = ids if ids[:1] == [self.bos_id] else [self.bos_id, *ids]
         if len(ids) > self.max_length + 1:
             raise UsageError(
-                f"{text!r} has {len(ids)} tokens, BOS included; an equation of this task has at most {self.max_length + 1}"
+                f"{text!r} has {len(ids)} tokens, BOS included; "
+                f"an equation of this task has at most {self.max_length + 1}"
             )
         return np.array(ids, dtype=np.int64)
 
-    def _token_id(self, word: str, at: int, text: str) -> int:
+    def _token_id(self, word: str, start: int, text: str) -> int:
         name = str(int(word)) if word.isdecimal() else word
         if name not in self.texts:
             p, operator = self.task.p, self.task.operator
             raise UsageError(
-                f"{text!r}: {word!r} (column {at + 1}) is no token of this task; expected 0 … {p - 1}, {operator} or ="
+                f"{text!r}: {word!r} (column {start + 1}) is no token of this task; "
+                f"expected 0 … {p - 1}, {operator} or ="
             )
         return self.texts.index(name)
 

@@ -1,6 +1,6 @@
-"""What the verb `sample` says: texts while they come, and everything as JSON at the end.
+"""Output of `seedbed sample`: text while it is generated, or everything as JSON at the end.
 
-Several texts are drawn together and told one after the other: the first as it comes, the others as soon as it is done.
+Several samples are generated in one batch but printed one after the other: the first is streamed, the others follow.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from seedbed.sampling.loaded_run import LoadedRun
 from seedbed.sampling.results import Sample, Samples
 from seedbed.settings import TextSettings
 
-SLOW_INDEX_TOKENS = 1_000_000  # tokens of training text from which sorting it takes seconds
+SLOW_INDEX_TOKENS = 1_000_000  # indexing a larger training text takes seconds
 
 
 class SamplePrinter:
-    """Runs about to write on from a prompt; `dials` are those of `Loaded.stream` after the prompt."""
+    """Samples from runs and formats the result; further arguments are those of `LoadedRun.stream` after the prompt."""
 
     def __init__(
         self, runs: Sequence[LoadedRun], prompt: str, *args: Any, n_samples: int = 1, copied: bool = True, **kwargs: Any
@@ -36,7 +36,7 @@ class SamplePrinter:
 
     @property
     def notices(self) -> list[str]:
-        """What a person should know before reading on, each once."""
+        """Notices to print before the samples, without duplicates."""
         return list(dict.fromkeys([*self._prompt_notices(), *self._index_notices()]))
 
     def _prompt_notices(self) -> Iterator[str]:
@@ -49,33 +49,33 @@ class SamplePrinter:
         for task in self._indexed_tasks:
             n = int(load_text_dataset(task).splits["train"].spans.lengths.sum())
             if n > SLOW_INDEX_TOKENS:
-                yield f"first sorting {n:,} tokens of training text, to mark what is copied; --no-copied skips it"
+                yield f"indexing {n:,} tokens of training text first, to mark copied text; --no-copied skips this"
 
     def text_segments(self) -> Iterator[TextSegment]:
-        """Text by text, in parts that are copied from the training text or not."""
-        for numbers in group_by_shape(self.runs):
-            yield from self._group_segments([self.runs[number] for number in numbers])
+        """Yields the samples one after the other, in segments that are copied from the training text or not."""
+        for indices in group_by_shape(self.runs):
+            yield from self._group_segments([self.runs[index] for index in indices])
 
     def _group_segments(self, group: Sequence[LoadedRun]) -> Iterator[TextSegment]:
-        """The texts of runs of one shape."""
-        others: dict[tuple[int, int], list[str]] = {}
+        """Segments of all samples of runs of one shape; streams the first sample and buffers the others."""
+        buffered: dict[tuple[int, int], list[str]] = {}
 
-        def of_the_first() -> Iterator[str]:
-            for piece in stream_runs(group, self.prompt, *self._args, **self._kwargs):
-                if (piece.run, piece.sample) == (0, 0):
-                    yield piece.text
+        def stream_first() -> Iterator[str]:
+            for chunk in stream_runs(group, self.prompt, *self._args, **self._kwargs):
+                if (chunk.run, chunk.sample) == (0, 0):
+                    yield chunk.text
                 else:
-                    others.setdefault((piece.run, piece.sample), []).append(piece.text)
+                    buffered.setdefault((chunk.run, chunk.sample), []).append(chunk.text)
 
-        yield from self._sample_segments(group[0], 0, of_the_first())
-        for (run, number), texts in sorted(others.items()):
-            yield from self._sample_segments(group[run], number, texts)
+        yield from self._sample_segments(group[0], 0, stream_first())
+        for (run, sample), chunks in sorted(buffered.items()):
+            yield from self._sample_segments(group[run], sample, chunks)
 
-    def _sample_segments(self, run: LoadedRun, number: int, chunks: Iterable[str]) -> Iterator[TextSegment]:
-        """One text under its heading, if there are several; an equation with what else could have been its answer."""
+    def _sample_segments(self, run: LoadedRun, sample: int, chunks: Iterable[str]) -> Iterator[TextSegment]:
+        """One sample, under a heading if there are several; an equation is followed by its most likely answers."""
         if len(self.runs) * self._n_samples > 1:
-            gap = "" if run is self.runs[0] and number == 0 else "\n"
-            yield TextSegment(f"{gap}── run {run.run.id}, text {number + 1} of {self._n_samples} ──\n", False)
+            gap = "" if run is self.runs[0] and sample == 0 else "\n"
+            yield TextSegment(f"{gap}── run {run.run.id}, text {sample + 1} of {self._n_samples} ──\n", False)
         yield TextSegment(self.prompt, False)
         yield from self._mark_copied(run, chunks)
         yield TextSegment("\n", False)
@@ -87,42 +87,41 @@ class SamplePrinter:
         if task not in self._indexed_tasks or not isinstance(task, TextSettings):
             yield from (TextSegment(text, False) for text in chunks)
             return
-        marks = StreamingCopyDetector(training_text_index(task))
+        detector = StreamingCopyDetector(training_text_index(task))
         for text in chunks:
-            yield from marks.feed(text)
-        yield from marks.flush()
-        self._n_characters += marks.n_characters
-        self._n_copied += marks.n_copied
+            yield from detector.feed(text)
+        yield from detector.flush()
+        self._n_characters += detector.n_characters
+        self._n_copied += detector.n_copied
 
     @property
     def legend(self) -> str | None:
-        """What the marks mean, once all is told."""
+        """How much of the text was copied, for printing after the samples; None if copies were not searched for."""
         if not self._n_characters:
             return None
         return (
-            f"{self._n_copied:,} of {self._n_characters:,} characters lie in stretches of {MIN_COPIED_CHARACTERS} or more that stand "
-            "verbatim in the training text"
+            f"{self._n_copied:,} of {self._n_characters:,} characters lie in spans of {MIN_COPIED_CHARACTERS} or more "
+            "that occur verbatim in the training text"
         )
 
     def as_json(self) -> Any:
-        """A document for the run, or a list of them for several."""
-        texts = sample_runs(self.runs, self.prompt, *self._args, **self._kwargs)
-        documents = [self._run_as_json(run, samples) for run, samples in zip(self.runs, texts, strict=True)]
+        """A JSON document for one run, or a list of documents for several."""
+        by_run = sample_runs(self.runs, self.prompt, *self._args, **self._kwargs)
+        documents = [self._run_as_json(run, samples) for run, samples in zip(self.runs, by_run, strict=True)]
         return documents[0] if len(documents) == 1 else documents
 
     def _run_as_json(self, run: LoadedRun, samples: Samples) -> dict[str, Any]:
-        looks = run.run.settings.task in self._indexed_tasks
+        find_copies = run.run.settings.task in self._indexed_tasks
+        if find_copies:
+            samples = Samples(replace(one, copied_spans=run.find_training_copies(one.text)) for one in samples)
         return {
             "run": run.run.id,
             "step": run.step,
             "prompt": self.prompt,
             "prompt_tokens": run.encode_prompt(self.prompt).tolist(),
-            "alternatives": [vars(choice) for choice in run.top_next_tokens(self.prompt)],
-            "copied_from": MIN_COPIED_CHARACTERS if looks else None,  # characters
-            "samples": [
-                _sample_as_json(replace(one, copied_spans=run.find_training_copies(one.text)) if looks else one)
-                for one in samples
-            ],
+            "alternatives": [vars(candidate) for candidate in run.top_next_tokens(self.prompt)],
+            "copied_from": MIN_COPIED_CHARACTERS if find_copies else None,  # characters
+            "samples": [_sample_as_json(sample) for sample in samples],
         }
 
 

@@ -1,4 +1,4 @@
-"""What a loaded run answers with: values to go on with, which show themselves in a terminal and in a notebook."""
+"""Result types of `LoadedRun`: plain values with readable representations for terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from seedbed.sampling.notebook_html import (
 
 @dataclass(frozen=True)
 class TokenProbability:
-    """A token that may come next."""
+    """A candidate for the next token."""
 
     text: str
     token: int
@@ -33,10 +33,10 @@ class TokenProbability:
 
 
 class TokenProbabilities(list[TokenProbability]):
-    """The likeliest tokens, best first."""
+    """The most likely tokens, best first."""
 
     def __repr__(self) -> str:
-        return ", ".join(f"{choice.text!r} {choice.probability:.1%}" for choice in self)
+        return ", ".join(f"{one.text!r} {one.probability:.1%}" for one in self)
 
     def _repr_html_(self) -> str:
         rows = [(quoted_token_html(one.text), f"{one.probability:.2%}", bar_html(one.probability)) for one in self]
@@ -45,25 +45,25 @@ class TokenProbabilities(list[TokenProbability]):
 
 @dataclass(frozen=True)
 class StreamChunk:
-    """One token of one sample, and the text that is whole with it; without a token: what is left at the end."""
+    """One token of one sample and the text it completes; the last chunk may hold only the remaining text."""
 
     sample: int
     text: str
     token: int | None = None
-    log_probability: float = 0.0  # natural, of the model itself before any filter
-    run: int = 0  # which of the runs that write together
+    log_probability: float = 0.0  # natural log, under the unfiltered model
+    run: int = 0  # index among the runs sampled together
 
 
 @dataclass(frozen=True, repr=False)
 class Sample:
-    """What was written after a prompt."""
+    """A generated continuation of a prompt."""
 
     prompt: str
     text: str
     tokens: tuple[int, ...]
     log_probabilities: tuple[float, ...]
-    pieces: tuple[str, ...] = ()  # the text that each token ended
-    copied_spans: tuple[CopiedSpan, ...] | None = None  # of the text; None: not looked up
+    pieces: tuple[str, ...] = ()  # the text that each token completed
+    copied_spans: tuple[CopiedSpan, ...] | None = None  # in the text; None: not searched
 
     def __str__(self) -> str:
         return self.prompt + self.text
@@ -76,23 +76,25 @@ class Sample:
         return -sum(self.log_probabilities) / log(2) / max(1, len(self.tokens))
 
     def _repr_html_(self) -> str:
-        told = [-one / log(2) for one in self.log_probabilities]
-        pieces = [(text, bits, f"{bits:.1f} bits") for text, bits in zip(self.pieces, told, strict=True)]
-        rest = self.text[len("".join(self.pieces)) :]
-        marked = () if self.copied_spans is None else span_mask(self.copied_spans, len(self.text))
-        shown = colored_text_html([*pieces, (rest, 0.0, "")] if rest else pieces, self.prompt, marked)
-        words = [
-            f"Coloured by surprise: {self.bits_per_token:.2f} bits a token on average, strongest from {FULL_COLOR_BITS:g}."
+        surprisals = [-one / log(2) for one in self.log_probabilities]
+        pieces = [(text, bits, f"{bits:.1f} bits") for text, bits in zip(self.pieces, surprisals, strict=True)]
+        remainder = self.text[len("".join(self.pieces)) :]
+        underlined = () if self.copied_spans is None else span_mask(self.copied_spans, len(self.text))
+        if remainder:
+            pieces.append((remainder, 0.0, ""))
+        sentences = [
+            f"Coloured by surprisal: {self.bits_per_token:.2f} bits per token on average, "
+            f"strongest from {FULL_COLOR_BITS:g}."
         ]
         if self.copied_spans is not None:
-            words.append(
-                f"Underlined: {MIN_COPIED_CHARACTERS} characters or more that stand verbatim in the training text."
+            sentences.append(
+                f"Underlined: {MIN_COPIED_CHARACTERS} characters or more that occur verbatim in the training text."
             )
-        return shown + legend_html(*words)
+        return colored_text_html(pieces, self.prompt, underlined) + legend_html(*sentences)
 
 
 class Samples(list[Sample]):
-    """Texts of one run from one prompt."""
+    """The samples of one run from one prompt."""
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self))
@@ -102,13 +104,13 @@ class Samples(list[Sample]):
 
 
 class ActivationCache(dict[str, Tensor]):
-    """Values by the name of their place; also found by the name that TransformerLens has for it."""
+    """Activations by hook name; TransformerLens names work as keys too."""
 
     def __missing__(self, name: str) -> Tensor:
-        place = from_transformer_lens_name(name)
-        if place not in self:
+        hook = from_transformer_lens_name(name)
+        if hook not in self:
             raise KeyError(name)
-        return self[place]
+        return self[hook]
 
     def __repr__(self) -> str:
         return "\n".join(f"{name}  {_format_shape(value)}  {_format_mean_std(value)}" for name, value in self.items())
@@ -118,7 +120,7 @@ class ActivationCache(dict[str, Tensor]):
             (f"<code>{escape(name)}</code>", _format_shape(value), _format_mean_std(value))
             for name, value in self.items()
         ]
-        return table_html(("place", "shape", "mean ± std"), rows)
+        return table_html(("hook", "shape", "mean ± std"), rows)
 
 
 def _format_shape(value: Tensor) -> str:
@@ -130,7 +132,7 @@ def _format_mean_std(value: Tensor) -> str:
 
 
 class AttentionTensor(Tensor):
-    """Attention weights (L, H, T, S) with the tokens they belong to; arithmetic with them gives plain tensors."""
+    """Attention weights (L, H, T, S) with the texts of their tokens; arithmetic on it returns plain tensors."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # as torch's Parameter does
     pieces: tuple[str, ...]
@@ -141,14 +143,14 @@ class AttentionTensor(Tensor):
     def from_weights(
         weights: Tensor, pieces: Sequence[str], padding: Sequence[bool], render: Callable[[], str] | None
     ) -> AttentionTensor:
-        made = weights.as_subclass(AttentionTensor)
-        made.pieces, made.padding, made._render = tuple(pieces), tuple(padding), render
-        return made
+        attention = weights.as_subclass(AttentionTensor)
+        attention.pieces, attention.padding, attention._render = tuple(pieces), tuple(padding), render
+        return attention
 
     def __repr__(self) -> str:  # type: ignore[override]
         layers, heads, n, _ = self.shape
-        hidden = f", {sum(self.padding)} of them padding" if any(self.padding) else ""
-        return f"<attention of {layers} layers × {heads} heads over {n} tokens{hidden}>"
+        padding = f", {sum(self.padding)} of them padding" if any(self.padding) else ""
+        return f"<attention of {layers} layers × {heads} heads over {n} tokens{padding}>"
 
     def _repr_html_(self) -> str:
         return escape(repr(self)) if self._render is None else self._render()

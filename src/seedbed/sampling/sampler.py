@@ -1,16 +1,16 @@
-"""Text by a model: tokens drawn one after the other, for all samples of all runs at once.
+"""Autoregressive sampling: one token at a time, for all samples of all runs at once.
 
-    for drawn in sample(model, context, prompt, n_tokens=500, seeds=[1], n_samples=4):
-        drawn.tokens                      # (R, B), as soon as they are there
-    written = write(…)                    # the same arguments; everything at the end
+    for sampled in stream_tokens(model, context, prompt, n_tokens=500, seeds=[1], n_samples=4):
+        sampled.tokens                    # (R, B), as soon as they are available
+    generated = generate_tokens(…)        # same arguments; all tokens at the end
 
 The uniform number behind token t of sample i is a function of (seed, t, i) alone, so a sample does not depend on how
-many are drawn beside it. A prompt's last `context` tokens are read.
+many are drawn alongside it. Prompts are truncated to their last `context` tokens.
 
-Past the context a transformer's window moves in hops: n tokens are read from `window_start(n)` on, a multiple of the
-hop, so the window holds between context − hop + 1 and context tokens. Where positions are not a learned table, hop 0
-reads on without end instead. Without a hop given, ALiBi reads on, others move by a quarter of the context. An LSTM
-carries its state and has no window.
+Past the context, a transformer's window advances in hops: with n tokens it starts at `window_start(n)`, a multiple of
+the hop, so it holds between context − hop + 1 and context tokens and the KV cache is rebuilt once per hop. Without a
+learned position table, hop 0 keeps the whole text in the window. The default hop is 0 for ALiBi and a quarter of the
+context otherwise. An LSTM carries its state and has no window.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from seedbed.sampling.decoders import make_decoder
 from seedbed.sampling.filters import SamplingFilters, filtered_probabilities
 from seedbed.sampling.kv_cache import choose_n_threads, inference_context
 
-UNIFORM_BLOCK_TOKENS = 64  # tokens whose uniform numbers are made at once
+UNIFORM_BLOCK_TOKENS = 64  # tokens whose uniform numbers are drawn in one call
 MAX_NEW_TOKENS = 1_000_000
 NO_FILTERS = SamplingFilters()
 
 
 @dataclass(frozen=True)
 class SampledTokens:
-    """The next token of every sample; log-probabilities (natural) are the model's own, before any filter.
+    """The next token of every sample; natural log-probabilities under the unfiltered model.
 
-    A model whose logits are not finite gives token 0 and NaN.
+    Non-finite logits give token 0 and log-probability NaN.
     """
 
     tokens: Int[Tensor, "R B"]
@@ -50,7 +50,7 @@ class SampledTokens:
 
 @dataclass(frozen=True)
 class GeneratedTokens:
-    """Everything that was drawn."""
+    """All generated tokens, with natural log-probabilities under the unfiltered model."""
 
     tokens: NDArray[np.int64]  # (R, B, N)
     log_probabilities: NDArray[np.float64]  # (R, B, N)
@@ -66,20 +66,20 @@ def stream_tokens(
     filters: SamplingFilters = NO_FILTERS,
     hop: int | None = None,
 ) -> Iterator[SampledTokens]:
-    """The tokens after a prompt (of at least one token), as they come; one seed a run."""
+    """Yields the next token of every sample, n_tokens times; the prompt has at least one token, each run one seed."""
     hop = _validated_hop(model, context, prompt, n_tokens, n_samples, hop)
     n_threads = choose_n_threads(model, len(seeds) * n_samples)
     with inference_context(n_threads):
-        text = _GenerationState(model, context, hop, prompt.expand(len(seeds), -1, -1), n_samples, n_tokens)
-    for chance in islice(_iter_uniform_numbers(seeds, n_samples, prompt.device), n_tokens):
+        state = _GenerationState(model, context, hop, prompt.expand(len(seeds), -1, -1), n_samples, n_tokens)
+    for uniform_numbers in islice(_iter_uniform_numbers(seeds, n_samples, prompt.device), n_tokens):
         with inference_context(n_threads):
-            drawn = sample_next_tokens(text.next_logits(), chance, filters)
-            text.append(drawn.tokens)
-        yield drawn
+            sampled = sample_next_tokens(state.next_logits(), uniform_numbers, filters)
+            state.append(sampled.tokens)
+        yield sampled
 
 
 class _GenerationState:
-    """All tokens so far, and a decoder that has read those in the window but the last."""
+    """All tokens so far, and a decoder whose cache holds the tokens of the window except the last."""
 
     def __init__(
         self, model: nn.Module, context: int, hop: int, prompt: Int[Tensor, "R b T"], n_samples: int, n_tokens: int
@@ -91,10 +91,10 @@ class _GenerationState:
         self.tokens[..., : self.n_tokens] = prompt
         capacity = self.tokens.shape[-1] if hop == 0 else min(context, self.tokens.shape[-1])
         self.decoder = make_decoder(model, n_runs, n_samples, capacity)
-        self.decoder.prefill(prompt[..., :-1])  # once for all samples where they share it
+        self.decoder.prefill(prompt[..., :-1])  # computed once if all samples share the prompt
 
     def next_logits(self) -> Float[Tensor, "R B V"]:
-        """Of the token that comes next."""
+        """Logits of the next token; moves the window first if it is full."""
         if (start := window_start(self.n_tokens, self.context, self.hop)) != self.window_start:
             self.window_start = start
             self.decoder.prefill(self.tokens[..., start : self.n_tokens - 1])
@@ -115,16 +115,15 @@ def generate_tokens(
     filters: SamplingFilters = NO_FILTERS,
     hop: int | None = None,
 ) -> GeneratedTokens:
-    """As `sample`, everything at the end."""
-    drawn = list(stream_tokens(model, context, prompt, n_tokens, seeds, n_samples, filters, hop))
-    tokens = torch.stack([one.tokens for one in drawn], dim=-1)
-    return GeneratedTokens(
-        tokens.cpu().numpy(), torch.stack([one.log_probabilities for one in drawn], dim=-1).double().cpu().numpy()
-    )
+    """Like `stream_tokens`, but returns all tokens at the end."""
+    steps = list(stream_tokens(model, context, prompt, n_tokens, seeds, n_samples, filters, hop))
+    tokens = torch.stack([step.tokens for step in steps], dim=-1)
+    log_probabilities = torch.stack([step.log_probabilities for step in steps], dim=-1)
+    return GeneratedTokens(tokens.cpu().numpy(), log_probabilities.double().cpu().numpy())
 
 
 def window_start(n: int, context: int, hop: int) -> int:
-    """The first of n tokens that is still read.
+    """Index of the first of n tokens that is still in the window.
 
     >>> [window_start(n, context=8, hop=3) for n in (8, 9, 11, 12)]
     [0, 3, 3, 6]
@@ -135,38 +134,37 @@ def window_start(n: int, context: int, hop: int) -> int:
 def sample_next_tokens(
     logits: Float[Tensor, "*n V"], uniform_numbers: Float[Tensor, "*n"], filters: SamplingFilters
 ) -> SampledTokens:
-    """The token at which the cumulated share passes `chance`, a number in [0, 1)."""
-    shares = filtered_probabilities(logits, filters).cumsum(-1, dtype=torch.float64)
-    passed = shares <= (uniform_numbers * shares[..., -1])[..., None]
-    tokens = passed.sum(-1)
+    """Inverse-CDF sampling: the first token whose cumulative probability exceeds a uniform number in [0, 1)."""
+    cdf = filtered_probabilities(logits, filters).cumsum(-1, dtype=torch.float64)
+    # Scaled by the total, which rounding may leave slightly off 1.
+    tokens = (cdf <= (uniform_numbers * cdf[..., -1])[..., None]).sum(-1)
     return SampledTokens(tokens, logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0])
 
 
 def _iter_uniform_numbers(seeds: Sequence[int], n_samples: int, device: torch.device) -> Iterator[Float[Tensor, "R B"]]:
-    """The numbers behind each next token."""
+    """Yields the uniform numbers for each next token."""
     keys = device_keys(seeds, "sample", device).repeat_interleave(UNIFORM_BLOCK_TOKENS, dim=0)
     for first in count(0, UNIFORM_BLOCK_TOKENS):
         counters = torch.arange(first, first + UNIFORM_BLOCK_TOKENS, device=device).repeat(len(seeds))
-        yield from (
-            uniform(keys, counters, n_samples).view(len(seeds), UNIFORM_BLOCK_TOKENS, n_samples).double().unbind(1)
-        )
+        block = uniform(keys, counters, n_samples).view(len(seeds), UNIFORM_BLOCK_TOKENS, n_samples)
+        yield from block.double().unbind(1)
 
 
 def _validated_hop(
     model: nn.Module, context: int, prompt: Tensor, n_tokens: int, n_samples: int, hop: int | None
 ) -> int:
-    """The hop that counts."""
+    """Checks the arguments and returns the resolved hop."""
     if not 1 <= n_tokens <= MAX_NEW_TOKENS:
         raise UsageError(f"tokens = {n_tokens}: expected a whole number from 1 to {MAX_NEW_TOKENS:,}")
     if n_samples < 1:
         raise UsageError(f"{n_samples} samples: expected at least 1")
     if prompt.shape[-1] == 0:
-        raise UsageError("the prompt has no token; a model needs one to begin with")
+        raise UsageError("the prompt has no tokens; a model needs at least one to start from")
     return resolve_hop(model, context, hop)
 
 
 def resolve_hop(model: nn.Module, context: int, hop: int | None = None) -> int:
-    """The tokens that a window moves by; 0: no window that moves."""
+    """Number of tokens the window advances by; 0: the window keeps growing."""
     if not isinstance(model, GPT):
         if hop:
             raise UsageError(f"hop = {hop}: an LSTM carries its state and has no window; leave hop out")

@@ -1,10 +1,10 @@
-"""How surprising a text is to a model: the loss of each token, the likeliest alternatives, the most surprising words.
+"""Surprisal of a text under a model: the loss of each token, the most likely alternatives, the most surprising words.
 
-    read = surprisal(model, tokens, ids, context)
-    read.bits_per_character, read.spans(10)
+    surprisal = compute_surprisal(model, tokenizer, ids, context)
+    surprisal.bits_per_character, surprisal.most_surprising_words(10)
 
-A text longer than the context is read in windows that overlap by half, so that past the first window each token is told
-from at least half a context; it counts once. The first token is told from nothing and has no loss (NaN).
+A text longer than the context is scored in windows that overlap by half: past the first window every token is
+predicted from at least half a context, and is scored once. The first token has no context and no loss (NaN).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from seedbed.sampling.kv_cache import eval_mode
 from seedbed.sampling.notebook_html import FULL_COLOR_BITS, colored_text_html, legend_html
 
 Floats = NDArray[np.float64]
-MAX_LOGITS_PER_CHUNK = 1 << 24  # numbers that are held at once
+MAX_LOGITS_PER_CHUNK = 1 << 24  # bounds the memory of one forward pass
 
 
 class TokenizerLike(Protocol):
-    """What is asked of tokens here."""
+    """The part of a tokenizer that scoring needs; text and equation tokenizers both have it."""
 
     @property
     def size(self) -> int: ...
@@ -47,24 +47,24 @@ class TokenizerLike(Protocol):
 
 @dataclass(frozen=True)
 class WordSurprisal:
-    """A stretch of tokens between white space, and what it costs."""
+    """A word (tokens between white space) and the sum of its tokens' surprisals."""
 
     text: str
-    start: int  # of its tokens
-    end: int
+    start: int  # first token
+    end: int  # last token + 1
     bits: float
 
 
 @dataclass(frozen=True, repr=False)
 class Surprisal:
-    """Losses are natural logarithms, one a token."""
+    """Scores of T tokens; losses are in nats."""
 
     ids: NDArray[np.int64]  # (T,)
-    pieces: tuple[str, ...]  # (T,) the text of each token where it stands
+    pieces: tuple[str, ...]  # (T,) the text of each token in context
     losses: Floats  # (T,)
-    alternatives: NDArray[np.int64]  # (T, K) the likeliest tokens at each place, best first
+    alternatives: NDArray[np.int64]  # (T, K) the most likely tokens at each position, best first
     probabilities: Floats  # (T, K) of the alternatives
-    n_characters: int  # of the tokens that have a loss
+    n_characters: int  # of the scored tokens
     n_bytes: int
 
     @property
@@ -89,7 +89,7 @@ class Surprisal:
 
     @cached_property
     def words(self) -> tuple[WordSurprisal, ...]:
-        """All stretches between white space, in order."""
+        """All words, in order."""
         bits = np.nan_to_num(self.losses) / log(2)
         return tuple(
             WordSurprisal("".join(self.pieces[start:end]).strip(), start, end, float(bits[start:end].sum()))
@@ -97,8 +97,8 @@ class Surprisal:
         )
 
     def most_surprising_words(self, n: int = 10) -> list[WordSurprisal]:
-        """The n most surprising ones."""
-        return sorted(self.words, key=lambda span: -span.bits)[:n]
+        """The n words with the highest surprisal."""
+        return sorted(self.words, key=lambda word: -word.bits)[:n]
 
     def __str__(self) -> str:
         return (
@@ -111,65 +111,70 @@ class Surprisal:
 
     def _repr_html_(self) -> str:
         bits = np.nan_to_num(self.losses) / log(2)
-        notes = ("the first token: no loss", *(f"{one:.1f} bits" for one in bits[1:]))
-        shown = colored_text_html(zip(self.pieces, bits.tolist(), notes, strict=True))
-        return shown + legend_html(f"{self}. Coloured by surprise, strongest from {FULL_COLOR_BITS:g} bits.")
+        tooltips = ("the first token: no loss", *(f"{one:.1f} bits" for one in bits[1:]))
+        text = colored_text_html(zip(self.pieces, bits.tolist(), tooltips, strict=True))
+        return text + legend_html(f"{self}. Coloured by surprisal, strongest from {FULL_COLOR_BITS:g} bits.")
 
 
 def compute_surprisal(
     model: nn.Module, tokenizer: TokenizerLike, ids: TokenIds | NDArray[np.int64], context: int, n_alternatives: int = 5
 ) -> Surprisal:
-    """What the only run of this model makes of these tokens."""
+    """Scores token ids with a model of a single run."""
     if len(ids) < 2:
         raise UsageError(f"the text has {len(ids)} token(s); a loss needs a token and one before it, so at least 2")
     k = min(n_alternatives, tokenizer.size)
-    losses, likely = np.full(len(ids), np.nan), np.zeros((len(ids), k), dtype=np.int64)
-    shares = np.full((len(ids), k), np.nan)
+    losses, top_ids = np.full(len(ids), np.nan), np.zeros((len(ids), k), dtype=np.int64)
+    top_probabilities = np.full((len(ids), k), np.nan)
     windows = sliding_windows(Spans.single(len(ids)), context, max(1, context // 2))
-    size = max(1, MAX_LOGITS_PER_CHUNK // (context * tokenizer.size))
-    for first in range(0, windows.n_windows, size):
-        which = slice(first, first + size)
-        rows, counted = gather_windows(ids, windows, which)
-        at = (windows.starts[which][:, None] + np.arange(1, context + 1))[counted]
-        losses[at], likely[at], shares[at] = _score_windows(model, rows, counted, k)
-    scored = np.asarray(ids[1:])
-    n_characters, n_bytes = (
-        int(counts[scored].sum()) for counts in (tokenizer.character_counts, tokenizer.byte_counts)
+    chunk_size = max(1, MAX_LOGITS_PER_CHUNK // (context * tokenizer.size))
+    for first in range(0, windows.n_windows, chunk_size):
+        chunk = slice(first, first + chunk_size)
+        rows, scored = gather_windows(ids, windows, chunk)
+        positions = (windows.starts[chunk][:, None] + np.arange(1, context + 1))[scored]
+        losses[positions], top_ids[positions], top_probabilities[positions] = _score_windows(model, rows, scored, k)
+    scored_ids = np.asarray(ids[1:])
+    return Surprisal(
+        ids=np.asarray(ids, dtype=np.int64),
+        pieces=_decode_pieces(tokenizer, ids),
+        losses=losses,
+        alternatives=top_ids,
+        probabilities=top_probabilities,
+        n_characters=int(tokenizer.character_counts[scored_ids].sum()),
+        n_bytes=int(tokenizer.byte_counts[scored_ids].sum()),
     )
-    pieces = _decode_pieces(tokenizer, ids)
-    return Surprisal(np.asarray(ids, dtype=np.int64), pieces, losses, likely, shares, n_characters, n_bytes)
 
 
 def _score_windows(
     model: nn.Module, windows: NDArray[np.int64], scored: NDArray[np.bool_], k: int
 ) -> tuple[Floats, NDArray[np.int64], Floats]:
-    """Loss, likeliest tokens and their probabilities at the targets that count."""
+    """Loss, top-k tokens and their probabilities at the scored targets of some windows."""
     with eval_mode(model):
         logits = model(torch.from_numpy(windows[:, :-1])[None])[0][torch.from_numpy(scored)]
-        logs = logits.double().log_softmax(-1)
+        log_probabilities = logits.double().log_softmax(-1)
         targets = torch.from_numpy(windows[:, 1:][scored])
-        best = logs.topk(k, dim=-1)
-        return -logs.gather(1, targets[:, None])[:, 0].numpy(), best.indices.numpy(), best.values.exp().numpy()
+        losses = -log_probabilities.gather(1, targets[:, None])[:, 0]
+        top = log_probabilities.topk(k, dim=-1)
+        return losses.numpy(), top.indices.numpy(), top.values.exp().numpy()
 
 
 def _decode_pieces(tokenizer: TokenizerLike, ids: TokenIds | NDArray[np.int64]) -> tuple[str, ...]:
-    """Each token's text; what is not a whole character yet is counted with the token that ends it."""
+    """Text of each token; a character split over several tokens belongs to the one that completes it."""
     decoder = tokenizer.decoder()
-    pieces = [decoder.feed([int(one)]) for one in ids]
+    pieces = [decoder.feed([int(token)]) for token in ids]
     pieces[-1] += decoder.flush()
     return tuple(pieces)
 
 
 def _word_ranges(pieces: Sequence[str]) -> list[tuple[int, int]]:
-    """First and last + 1 token of each word; a word may begin with a space of its own, or end with one."""
-    found, start = [], 0
+    """First and last + 1 token of each word; leading or trailing white space belongs to the word."""
+    ranges, start = [], 0
     for i, piece in enumerate(pieces):
-        begins, ends = piece[:1].isspace(), piece[-1:].isspace()
-        if begins and i > start:
-            found.append((start, i))
+        starts_with_space, ends_with_space = piece[:1].isspace(), piece[-1:].isspace()
+        if starts_with_space and i > start:
+            ranges.append((start, i))
             start = i
-        if ends:
-            found.append((start, i + 1))
+        if ends_with_space:
+            ranges.append((start, i + 1))
             start = i + 1
-    found.append((start, len(pieces)))
-    return [(a, b) for a, b in found if "".join(pieces[a:b]).strip()]
+    ranges.append((start, len(pieces)))
+    return [(a, b) for a, b in ranges if "".join(pieces[a:b]).strip()]

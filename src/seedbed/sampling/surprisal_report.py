@@ -1,9 +1,9 @@
-"""What the verb `read` says of a text: the whole in one line, its most surprising words, or everything as JSON."""
+"""Output of `seedbed read`: a summary line and the most surprising words, or all scores as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import exp, log
+from math import exp, isnan, log
 from typing import Any
 
 from seedbed.sampling.loaded_run import LoadedRun
@@ -12,9 +12,9 @@ from seedbed.sampling.surprisal import Surprisal, WordSurprisal
 
 
 def surprisal_as_json(loaded: LoadedRun, surprisal: Surprisal, n_words: int) -> dict[str, Any]:
-    """Every number of a text that was read."""
+    """All scores of a text as a JSON document."""
     texts = loaded.tokenizer.texts
-    places = zip(
+    rows = zip(
         surprisal.ids, surprisal.pieces, surprisal.losses, surprisal.alternatives, surprisal.probabilities, strict=True
     )
     return {
@@ -25,39 +25,38 @@ def surprisal_as_json(loaded: LoadedRun, surprisal: Surprisal, n_words: int) -> 
         "perplexity": surprisal.perplexity,
         "bits_per_character": surprisal.bits_per_character,
         "bits_per_byte": surprisal.bits_per_byte,
-        "spans": [vars(span) for span in surprisal.most_surprising_words(n_words)],
+        "spans": [vars(word) for word in surprisal.most_surprising_words(n_words)],
         "tokens": [
             {
                 "token": token,
                 "text": piece,
                 "loss": None if first else loss,
-                "alternatives": [] if first else [[texts[i], share] for i, share in zip(likely, shares, strict=True)],
+                "alternatives": [] if first else [[texts[i], p] for i, p in zip(top_ids, probabilities, strict=True)],
             }
-            for first, (token, piece, loss, likely, shares) in zip(
-                [True] + [False] * (len(surprisal.ids) - 1), places, strict=True
+            for first, (token, piece, loss, top_ids, probabilities) in zip(
+                [True] + [False] * (len(surprisal.ids) - 1), rows, strict=True
             )
         ],
     }
 
 
 def format_surprisal_lines(loaded: LoadedRun, surprisal: Surprisal, n_words: int) -> Iterator[str]:
-    """The whole in one line, then the most surprising words with what the model expected instead."""
+    """A summary line, then the most surprising words with what the model expected instead."""
     yield str(surprisal)
-    for span in surprisal.most_surprising_words(n_words):
-        at, expected = _format_expected(loaded, surprisal, span)
-        yield f"{span.bits:7.1f} bits  {span.text!r} (token {span.start + 1}); for {surprisal.pieces[at]!r}: {expected}"
+    for word in surprisal.most_surprising_words(n_words):
+        position, expected = _format_expected(loaded, surprisal, word)
+        piece = surprisal.pieces[position]
+        yield f"{word.bits:7.1f} bits  {word.text!r} (token {word.start + 1}); for {piece!r}: {expected}"
 
 
 def _format_expected(loaded: LoadedRun, surprisal: Surprisal, word: WordSurprisal) -> tuple[int, str]:
-    """The most surprising token of a span, and what was likelier there."""
-    at = max(
-        range(word.start, word.end),
-        key=lambda i: surprisal.losses[i] if surprisal.losses[i] == surprisal.losses[i] else -1.0,
-    )
-    if at == 0:
-        return at, "nothing came before it"
-    pairs = zip(surprisal.alternatives[at].tolist(), surprisal.probabilities[at].tolist(), strict=True)
-    own = f"{exp(-surprisal.losses[at]):.2%} (−log₂ = {surprisal.losses[at] / log(2):.1f})"
-    return at, f"{own}; likelier: " + repr(
-        TokenProbabilities([TokenProbability(loaded.tokenizer.texts[i], i, share) for i, share in pairs][:3])
-    )
+    """Position of the most surprising token of a word, and its probability beside the likelier tokens."""
+    losses = surprisal.losses
+    # The first token's loss is NaN: it counts as the least surprising.
+    position = max(range(word.start, word.end), key=lambda i: -1.0 if isnan(losses[i]) else losses[i])
+    if position == 0:
+        return position, "nothing came before it"
+    pairs = zip(surprisal.alternatives[position].tolist(), surprisal.probabilities[position].tolist(), strict=True)
+    likelier = TokenProbabilities([TokenProbability(loaded.tokenizer.texts[i], i, p) for i, p in pairs][:3])
+    own = f"{exp(-losses[position]):.2%} (−log₂ = {losses[position] / log(2):.1f})"
+    return position, f"{own}; likelier: {likelier!r}"
