@@ -68,7 +68,7 @@ def test_the_law_its_advice_and_its_warnings_are_said() -> None:
     notes = gather_budget(FIGURE, runs()).notes
     assert any(note.startswith("val/loss = ") and "·batch^−" in note for note in notes)
     advised = next(note for note in notes if "the law advises batch = " in note)
-    assert "lies outside what was tried" in advised  # the largest budget asks for more than 256
+    assert "lies outside the range that was tried" in advised  # the largest budget asks for more than 256
 
 
 def test_what_lies_beyond_the_axes_is_said_and_not_drawn() -> None:
@@ -83,7 +83,7 @@ def test_what_lies_beyond_the_axes_is_said_and_not_drawn() -> None:
 
 def test_too_few_runs_give_a_chart_that_says_why_there_is_no_law() -> None:
     level = gather_budget(FIGURE, runs((32,)))
-    assert any("No law is fitted: batch has one value at all points" in note for note in level.notes)
+    assert any("No law is fitted: batch has the same value at all data points" in note for note in level.notes)
     assert law_rows(level, 0) == law_rows(level, 1) == []
 
 

@@ -71,14 +71,14 @@ def test_a_clear_difference_is_said_with_effect_interval_test_and_n() -> None:
 def test_two_seeds_cannot_tell_however_far_apart() -> None:
     sentence = answer_question(BETTER, two_kinds([0.99, 0.98], [0.1, 0.2])).sentence
     assert sentence.startswith("GPT is ahead of LSTM on val/accuracy by 0.835 [")
-    assert "p = 0.5: cannot tell with 2 seeds, whose least possible p is 0.5; 6 could tell" in sentence
+    assert "p = 0.5, not significant: with 2 seeds the smallest possible p is 0.5, 6 seeds are needed" in sentence
 
 
 def test_six_overlapping_seeds_cannot_be_told_apart_at_5_percent() -> None:
     sentence = answer_question(
         BETTER, two_kinds([0.9, 0.8, 0.9, 0.8, 0.9, 0.8], [0.8, 0.9, 0.8, 0.85, 0.85, 0.9])
     ).sentence
-    assert "cannot tell apart at 5 %" in sentence
+    assert "not significant at 5 %" in sentence
     assert "beats" not in sentence
 
 
@@ -107,13 +107,13 @@ def test_an_early_step_is_early_and_not_better() -> None:
     slow, fast = {"val/accuracy": [0, 0.1, 0.1, 0.1, 1.0]}, {"val/accuracy": [0, 0.2, 0.2, 0.2, 0.2]}
     runs = [run({"model.kind": kind}, seed, row) for kind, row in (("gpt", slow), ("lstm", fast)) for seed in (0, 1)]
     sentence = answer_question(BETTER.model_copy(update={"value": "t_f"}), runs).sentence
-    assert "LSTM is earlier than GPT on t_f of val/accuracy (the first step at its best) by 30" in sentence
-    assert "Early is not better in itself: the best values are GPT 1 and LSTM 0.2." in sentence
+    assert "LSTM is earlier than GPT on t_f of val/accuracy (the first step at its best value) by 30" in sentence
+    assert "Earlier is not better in itself: the best values are GPT 1 and LSTM 0.2." in sentence
 
 
 def test_equal_groups_are_called_equal() -> None:
     sentence = answer_question(BETTER, two_kinds([1.0, 1.0], [1.0, 1.0])).sentence
-    assert sentence == "GPT and LSTM are equal on val/accuracy: 1 on the mean, paired over 2 seeds."
+    assert sentence == "GPT and LSTM are equal on val/accuracy: mean 1, paired over 2 seeds."
 
 
 def test_three_groups_are_ranked_and_corrected_for_their_pairs() -> None:
@@ -127,14 +127,14 @@ def test_three_groups_are_ranked_and_corrected_for_their_pairs() -> None:
     assert sentence.startswith("dim = 128 has the highest val/accuracy (")
     assert "next is dim = 64" in sentence
     assert "after Holm's correction for 3 pairs" in sentence
-    assert "It clearly differs from dim = 32" in sentence
+    assert "It differs significantly from dim = 32" in sentence
 
 
 def test_seeds_that_do_not_match_are_compared_unpaired() -> None:
     runs = [run({"model.kind": "gpt"}, seed, 0.9) for seed in (0, 1)]
     runs += [run({"model.kind": "lstm"}, seed, 0.5 + 0.01 * seed) for seed in (7, 8)]
     assert (
-        "4 runs, not paired, exact permutation test p = 0.33: cannot tell with 4 runs"
+        "4 runs, unpaired, exact permutation test p = 0.33, not significant: with 4 runs"
         in answer_question(BETTER, runs).sentence
     )
 
@@ -149,7 +149,7 @@ def test_settings_are_averaged_within_each_seed_so_that_seeds_are_counted() -> N
     found = answer_question(BETTER, runs)
     assert "by 0.2 [0.2, 0.2]" in found.sentence
     assert "paired over 2 seeds" in found.sentence
-    assert "mean over 3 settings of the other dials" in found.sentence
+    assert "mean over 3 combinations of the other settings" in found.sentence
     assert found.n == 12
 
 
@@ -158,8 +158,8 @@ def test_two_metrics_of_the_same_runs_can_be_compared() -> None:
     question = QuestionSpec(metric="val/accuracy[order=2]", and_metric="val/accuracy[order=3]", value="t_f")
     found = answer_question(question, [run({}, seed, readings) for seed in range(6)])
     assert found.sentence.startswith(
-        "val/accuracy[order=3] is earlier than val/accuracy[order=2] on t_f of accuracy (the first step at its best) "
-        "by 20 [20, 20] (10 against 30; paired over 6 seeds, exact sign-flip test p = 0.031)."
+        "val/accuracy[order=3] is earlier than val/accuracy[order=2] on t_f of accuracy "
+        "(the first step at its best value) by 20 [20, 20] (10 against 30; paired over 6 seeds, exact sign-flip test p = 0.031)."
     )
 
 
@@ -191,7 +191,7 @@ def test_a_trend_is_said_from_end_to_end_with_pages_test() -> None:
 def test_no_trend_is_called_one_and_a_best_value_inside_is_named() -> None:
     rows = {0.1: [0.1, 0.2], 0.3: [0.9, 0.9], 0.5: [0.2, 0.1]}
     sentence = answer_question(QuestionSpec(ask="how does it change", **ALONG), shares(rows)).sentence
-    assert "shows no clear trend with train_fraction" in sentence
+    assert "shows no significant trend with train_fraction" in sentence
     assert sentence.endswith("; it is best at 0.3 (0.9).")
 
 
@@ -199,13 +199,13 @@ def test_a_trend_whose_size_is_unknown_is_called_so() -> None:
     rows = {0.1: [0.1, 0.1], 0.3: [0.2, 0.11], 0.5: [0.5, 0.12], 0.9: [0.9, 0.13]}
     sentence = answer_question(QuestionSpec(ask="how does it change", **ALONG), shares(rows)).sentence
     assert sentence.startswith("val/accuracy rises with train_fraction")
-    assert sentence.endswith("; the trend is clear, its size is not.")
+    assert sentence.endswith("; the trend is significant, its size is uncertain.")
 
 
 def test_each_value_of_between_gets_its_own_sentence() -> None:
     runs = shares({0.1: [0.1], 0.5: [0.5], 0.9: [0.9]}) + shares({0.1: [0.3], 0.5: [0.3], 0.9: [0.3]}, "lstm")
     found = answer_question(QuestionSpec(ask="how does it change", between="model.kind", **ALONG), runs)
-    assert found.sentence.startswith("GPT: val/accuracy shows no clear trend with train_fraction")
+    assert found.sentence.startswith("GPT: val/accuracy shows no significant trend with train_fraction")
     assert "one seed, so no interval" in found.sentence
     assert "LSTM: val/accuracy does not change with train_fraction" in found.sentence
 
@@ -215,7 +215,7 @@ def test_replays_along_alpha_are_not_tested() -> None:
     found = answer_question(QuestionSpec(ask="how does it change", metric="val/loss", over="alpha"), runs)
     assert found.sentence == (
         "val/loss falls with alpha, from 4 at 0.1 to 1 at 1.0 (−3 [−3, −3], paired over 2 seeds; "
-        "no test, since these are records of the same runs)."
+        "no test, since these are evaluations of the same runs)."
     )
     assert found.n == 2
 
@@ -233,7 +233,7 @@ def test_the_smallest_value_is_the_first_where_every_seed_passes() -> None:
     found = answer_question(QuestionSpec(ask="smallest", at_least=0.9, **ALONG), shares(rows))
     assert found.sentence == (
         "The smallest train_fraction with val/accuracy ≥ 0.9 is 0.5 "
-        "(in 2 of 2 seeds, 95 % interval of the share [0.158, 1]; at 0.3 in 1 of 2 seeds)."
+        "(in 2 of 2 seeds, 95 % interval of the fraction [0.158, 1]; at 0.3 in 1 of 2 seeds)."
     )
     assert found.numbers["all"]["level"] == 0.5
 
@@ -288,8 +288,8 @@ def test_losses_scale_by_factors() -> None:
     sentence = answer_question(question, runs).sentence
     assert "changes by GPT ×0.5 and LSTM ×0.707 (ratio 1.41 [1.41, 1.41]" in sentence
     assert sentence.startswith("Whether GPT or LSTM scales better")
-    assert "cannot be told" in sentence
-    assert "cannot tell with 2 seeds" in sentence
+    assert "is inconclusive" in sentence
+    assert "not significant: with 2 seeds" in sentence
 
 
 # ---- grokking and stopping ----
@@ -301,8 +301,8 @@ def test_labels_are_counted_with_the_delay_and_the_definition() -> None:
     found = answer_question(
         QuestionSpec(ask="grokking"), [run({}, 0, grokked), run({}, 1, grokked), run({}, 2, memorised)]
     )
-    assert found.sentence.startswith("Of 3 runs, 1 memorised and 2 grokked; share grokked 0.667 [0.0943, 0.992]; ")
-    assert "took 20 steps [20, 20] (mean over 2)" in found.sentence
+    assert found.sentence.startswith("Of 3 runs, 1 memorised and 2 grokked; fraction grokked 0.667 [0.0943, 0.992]; ")
+    assert "generalisation 20 steps [20, 20] (mean over 2 runs)" in found.sentence
     assert "grokked: validation accuracy is at most 0.5 when" in found.sentence
     assert found.numbers["all"]["labels"] == {"not learned": 0, "memorised": 1, "grokked": 2, "generalised": 0}
 
@@ -315,10 +315,10 @@ def test_stopping_is_advised_for_each_point() -> None:
     ]
     found = answer_question(QuestionSpec(ask="stopping", metric="val/loss"), runs)
     assert "GPT: val/loss is best at step 20 (1.05, ± 0.05, standard error over 2 seeds)" in found.sentence
-    assert "the 20 steps after it bought nothing" in found.sentence
+    assert "the 20 steps after it brought no improvement" in found.sentence
     assert found.numbers["LSTM"]["best"] == 20
     assert (
-        "no value of norm is best"
+        "neither a low nor a high norm is better"
         in answer_question(QuestionSpec(ask="stopping", metric="norm"), [run({}, 0, {"norm": [1]})]).sentence
     )
 
@@ -386,7 +386,7 @@ def test_runs_left_out_are_counted_in_the_warning() -> None:
 
 def test_an_unknown_reading_is_answered_with_those_there_are() -> None:
     sentence = answer_question(QuestionSpec(metric="val/acuracy", between="model.kind"), two_kinds([1], [1])).sentence
-    assert sentence == "There is no answer: no run has a reading val/acuracy; there are val/accuracy."
+    assert sentence == "There is no answer: no run has the metric val/acuracy; available: val/accuracy."
 
 
 def test_only_narrows_the_runs() -> None:
@@ -438,7 +438,7 @@ def call(home: Path, *words: str) -> str:
 def test_answer_prints_each_question_with_its_sentence(home: Path) -> None:
     text = call(home, "answer", "arithmetic/sanity")
     assert "Which model reaches the lower validation loss?\n  " in text
-    assert "cannot tell with 2 seeds" in text
+    assert "not significant: with 2 seeds" in text
     document = json.loads(call(home, "answer", "arithmetic/sanity", "--json"))
     assert [one["asked"]["report"] for one in document["answers"]] == ["D 2"] * 4 + ["D 1"] + ["D 8b"] * 9
     assert {"question", "asked", "sentence", "warning", "n", "numbers"} == document["answers"][0].keys()

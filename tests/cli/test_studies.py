@@ -72,8 +72,8 @@ def test_ls_json_has_the_stable_fields(trained):
 def test_show_json_has_the_stable_fields_and_repeats_byte_for_byte(trained, tmp_path):
     home, _ = trained
     text = seedbed("show", "quickstart", "--json", home=home).stdout
-    points = json.loads(text)["points"]
-    assert [point["point"]["model.kind"] for point in points] == ["gpt", "lstm"]
+    configs = json.loads(text)["configs"]
+    assert [one["config"]["model.kind"] for one in configs] == ["gpt", "lstm"]
     for point in points:
         assert point["n"] == 2
         best = point["metrics"]["val/accuracy"]["max"]
@@ -87,8 +87,8 @@ def test_show_json_has_the_stable_fields_and_repeats_byte_for_byte(trained, tmp_
 
 def test_words_filter_what_is_shown(trained):
     home, _ = trained
-    points = json.loads(seedbed("show", "quickstart", "model.kind=lstm", "--json", home=home).stdout)["points"]
-    assert [point["point"]["model.kind"] for point in points] == ["lstm"]
+    configs = json.loads(seedbed("show", "quickstart", "model.kind=lstm", "--json", home=home).stdout)["configs"]
+    assert [one["config"]["model.kind"] for one in configs] == ["lstm"]
     seedbed("show", "quickstart", "model.dim=1024", home=home, code=4)
 
 

@@ -98,7 +98,9 @@ def test_a_missing_run_takes_its_seed_or_its_setting_out_for_all_groups_and_is_s
     )
     assert fewer.notes() == []
     alone = balance_groups(group_by_setting([*runs, run({**GPT, "train.lr": 9.0}, 0)], "model.kind"), loss)
-    assert alone.notes() == ["1 of 4 settings left out: not there with the same seeds"]
+    assert alone.notes() == [
+        "1 of 4 combinations of settings left out: not available with the same seeds in every group"
+    ]
 
 
 def test_one_setting_keeps_every_seed_of_each_group() -> None:
@@ -111,7 +113,7 @@ def test_nan_is_left_out_and_counted() -> None:
         {"a": [run(GPT, 0, nan), run(GPT, 1, 2.0)], "b": [run(LSTM, 0, 1.0), run(LSTM, 1, 1.0)]}, loss
     )
     assert balanced.mean_by_seed("a") == {1: 2.0}
-    assert balanced.notes() == ["1 run without a finite number"]
+    assert balanced.notes() == ["1 run without a finite value"]
 
 
 def test_the_largest_full_table_wins() -> None:
@@ -129,6 +131,6 @@ def test_runs_that_are_not_in_the_numbers_are_counted_by_reason() -> None:
     runs = [run(GPT, seed, 1.0, status) for seed, status in enumerate(statuses)]
     assert describe_excluded_runs(runs) == [
         "left out: 1 of 6 runs diverged, 1 of 6 runs failed and 1 of 6 runs not started",
-        "2 of 6 runs not finished, their records so far count",
+        "2 of 6 runs not finished; their evaluations so far are included",
     ]
     assert describe_excluded_runs(runs[:1]) == []

@@ -1,4 +1,4 @@
-"""One number from one run, by hand on a run of five records."""
+"""One statistic of one run, worked out by hand on a run of five evaluations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def curve(values: Sequence[float], steps: Sequence[int] = STEPS) -> Curve:
 
 @pytest.fixture
 def run() -> RunCurves:
-    readings = {
+    values = {
         "train/loss": [4, 2, 1, 0.5, 0.5],
         "val/loss": [4, 3, 2.5, 2.75, 2.75],
         "train/accuracy": [0, 0.5, 1, 1, 1],
@@ -57,11 +57,11 @@ def run() -> RunCurves:
     }
     settings = Settings.from_flat({"train.steps": 30})
     stored = StoredRun("r", 0, settings, count_parameters(settings), "finished", 30)
-    return RunCurves(stored, {}, {name: curve(row) for name, row in readings.items()}, {"compute": 7.5, "evaluate": 1})
+    return RunCurves(stored, {}, {name: curve(row) for name, row in values.items()}, {"compute": 7.5, "evaluate": 1})
 
 
 @pytest.mark.parametrize(
-    ("metric", "value", "expected"),
+    ("metric", "statistic", "expected"),
     [
         ("val/loss", "best", 2.5),
         ("val/accuracy", "best", 0.75),
@@ -82,51 +82,51 @@ def run() -> RunCurves:
         ("val/accuracy[order=2]", "delta_t", nan),  # there is no train/accuracy[order=2]
     ],
 )
-def test_each_value_by_hand(run: RunCurves, metric: str, value: str, expected: float) -> None:
-    assert compute_statistic(run, metric, value) == pytest.approx(expected, nan_ok=True)  # type: ignore[arg-type]
+def test_each_statistic_by_hand(run: RunCurves, metric: str, statistic: str, expected: float) -> None:
+    assert compute_statistic(run, metric, statistic) == pytest.approx(expected, nan_ok=True)  # type: ignore[arg-type]
 
 
-def test_values_stop_at_t_max(run: RunCurves) -> None:
+def test_statistics_stop_at_t_max(run: RunCurves) -> None:
     assert compute_statistic(run, "val/accuracy", "best", t_max=20) == 0.25
     assert compute_statistic(run, "val/accuracy", "t_f", t_max=20) == 10.0
     assert compute_statistic(run, "val/loss", "gap", t_max=10) == 1.0
 
 
-def test_a_replay_keeps_the_records_up_to_its_share_of_t(run: RunCurves) -> None:
+def test_a_replay_keeps_the_evaluations_up_to_alpha_t(run: RunCurves) -> None:
     half = replay_at_alpha(run, 0.5)
     assert half.config == {"alpha": 0.5}
     assert half.curves["val/loss"].steps.tolist() == [0, 10]
-    assert replay_at_alpha(run, 1.0).curves["val/loss"].steps.tolist() == [0, 10, 20, 30]  # 31 is the closing record
+    assert replay_at_alpha(run, 1.0).curves["val/loss"].steps.tolist() == [0, 10, 20, 30]  # 31 is the final evaluation
 
 
-def test_memory_is_the_predicted_one_in_mebibytes(run: RunCurves) -> None:
+def test_unmeasured_memory_is_predicted_in_mebibytes(run: RunCurves) -> None:
     assert compute_statistic(run, "val/loss", "memory") == predict_memory_mib(run.run.settings) > 1
 
 
-def test_one_metric_can_take_the_place_of_another_with_its_splits(run: RunCurves) -> None:
+def test_a_metric_can_be_substituted_for_another_in_all_splits(run: RunCurves) -> None:
     swapped = substitute_metric(run, "val/accuracy", "val/loss")
     assert swapped.curves["val/loss"] is run.curves["val/accuracy"]
     assert swapped.curves["train/loss"] is run.curves["train/accuracy"]
-    gone = substitute_metric(run, "val/accuracy[order=2]", "val/accuracy")
-    assert "train/accuracy" not in gone.curves
+    without_train = substitute_metric(run, "val/accuracy[order=2]", "val/accuracy")
+    assert "train/accuracy" not in without_train.curves
 
 
-def test_siblings_keep_the_group() -> None:
+def test_a_metric_of_another_split_keeps_its_group() -> None:
     assert metric_for_split("val/loss[order=2]", "train") == "train/loss[order=2]"
     assert metric_for_split("test[a]/loss", "val", "accuracy") == "val/accuracy"
 
 
-def test_steps_have_no_better_and_costs_are_better_when_small() -> None:
+def test_steps_have_no_direction_and_lower_costs_are_better() -> None:
     assert [statistic_direction("val/accuracy", value) for value in ("best", "last", "t_f", "delta_t")] == [
         "max", "max", None, None,
     ]  # fmt: skip
     assert {statistic_direction("val/accuracy", value) for value in ("gap", "seconds", "memory")} == {"min"}
 
 
-# ---- variants of t_f, and numbers of one curve ----
+# ---- variants of t_f, and statistics of one curve ----
 
 
-def test_thresholds_and_closeness_are_named_apart_from_t_f() -> None:
+def test_first_steps_that_reach_a_threshold_or_come_within_epsilon() -> None:
     rising = curve([0, 0.5, 0.95, 0.9, 1.0])
     assert first_step_reaching(rising, 0.9) == 20
     assert first_step_reaching(rising, 0.5) == 10
@@ -139,7 +139,7 @@ def test_thresholds_and_closeness_are_named_apart_from_t_f() -> None:
     assert first_step_within(curve([inf, 1.0, 1.0]), 0.5) == 10
 
 
-def test_report_cs_rule_reads_one_metric_where_another_is_best() -> None:
+def test_report_cs_rule_takes_one_metric_where_another_is_best() -> None:
     train, val = curve([400, 300, 200, 100, 50]), curve([500, 200, 150, 150, 180])
     assert value_at_best_step(train, val, "min") == 200  # the first of the two minima
     assert isnan(value_at_best_step(curve([1, 2], (1, 2)), val))
@@ -147,7 +147,7 @@ def test_report_cs_rule_reads_one_metric_where_another_is_best() -> None:
     assert generalisation_gap(train, val, "min") == -50
 
 
-def test_area_is_the_mean_height_over_steps() -> None:
+def test_the_mean_over_steps_follows_the_trapezoidal_rule() -> None:
     assert mean_over_steps(curve([0, 1], (0, 10))) == 0.5
     assert mean_over_steps(curve([2, 2, 2], (0, 1, 100))) == 2
     assert mean_over_steps(curve([0, 4, 4], (0, 10, 30))) == pytest.approx((20 + 80) / 30)
@@ -175,9 +175,9 @@ def test_area_is_the_mean_height_over_steps() -> None:
 def test_labels_follow_the_printed_definition(
     train: Sequence[float], val: Sequence[float], label: str, delay: float
 ) -> None:
-    found = classify_grokking(curve(train), curve(val))
-    assert found.label == label
-    assert found.delay == pytest.approx(delay, nan_ok=True)
+    result = classify_grokking(curve(train), curve(val))
+    assert result.label == label
+    assert result.delay == pytest.approx(delay, nan_ok=True)
 
 
 def test_the_definition_names_every_label_and_threshold() -> None:
@@ -189,9 +189,9 @@ def test_the_definition_names_every_label_and_threshold() -> None:
 
 
 def test_a_run_is_labelled_by_the_accuracies_of_the_metrics_group(run: RunCurves) -> None:
-    found = classify_run(run, "val/loss")
-    assert found is not None
-    assert found.label == "memorised"
+    result = classify_run(run, "val/loss")
+    assert result is not None
+    assert result.label == "memorised"
     assert classify_run(run, "val/accuracy[order=2]") is None
 
 

@@ -25,13 +25,13 @@ def test_the_earliest_stop_is_within_one_standard_error_of_the_best_mean() -> No
     assert advice.saved_fraction == pytest.approx(1 - 200 / 500)
 
 
-def test_accuracies_are_best_when_large() -> None:
+def test_high_accuracies_are_best() -> None:
     advice = advise_stopping([curve([0, 0.5, 0.8, 0.9, 0.9, 0.9]), curve([0, 0.5, 0.8, 0.9, 0.9, 0.9])], "max")
     assert (advice.best, advice.noise, advice.earliest) == (300, 0.0, 300)
-    assert "steps after it bought nothing" in format_stopping_advice(advice, "val/accuracy")
+    assert "steps after it brought no improvement" in format_stopping_advice(advice, "val/accuracy")
 
 
-def test_the_noise_of_one_run_is_its_scatter_and_a_straight_line_has_none() -> None:
+def test_the_noise_of_one_run_is_its_scatter_around_a_smooth_curve() -> None:
     straight = advise_stopping([curve([6, 5, 4, 3, 2, 1])])
     assert straight.noise == pytest.approx(0.0, abs=1e-12)
     assert straight.earliest == straight.best == 500
@@ -42,12 +42,12 @@ def test_the_noise_of_one_run_is_its_scatter_and_a_straight_line_has_none() -> N
     assert np.mean([advise_stopping([noisy]).noise]) == pytest.approx(0.05, rel=0.6)
 
 
-def test_seeds_recorded_at_other_steps_meet_where_they_agree() -> None:
+def test_seeds_evaluated_at_different_steps_are_averaged_at_common_steps() -> None:
     advice = advise_stopping([curve([3, 2, 1]), curve([3, 1, 9], np.array([0, 200, 250]))])
     assert (advice.best, advice.last) == (200, 200)
 
 
-def test_copying_is_marked_where_samples_pass_held_out_text() -> None:
+def test_copying_starts_where_samples_exceed_held_out_text() -> None:
     advice = advise_stopping([curve([3, 2, 1])], copied=curve([0.1, 0.2, 0.21, 0.5]), held_out=0.2)
     assert advice.copying == 200
     assert "from step 200 on, samples copy more" in format_stopping_advice(advice, "val/loss")
@@ -55,14 +55,14 @@ def test_copying_is_marked_where_samples_pass_held_out_text() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [nan, nan]])
-def test_nothing_recorded_is_said(values: list[float]) -> None:
+def test_an_empty_curve_is_reported(values: list[float]) -> None:
     advice = advise_stopping([curve(values)])
     assert isnan(advice.best)
     assert "nothing was recorded" in format_stopping_advice(advice, "val/loss")
 
 
-def test_one_record_has_a_best_and_no_noise() -> None:
+def test_one_evaluation_has_a_best_step_and_no_noise() -> None:
     advice = advise_stopping([curve([2.0])])
     assert (advice.best, advice.earliest) == (0, 0)
     assert isnan(advice.noise)
-    assert "noise is unknown" in format_stopping_advice(advice, "val/loss")
+    assert "standard error unknown" in format_stopping_advice(advice, "val/loss")

@@ -1,4 +1,4 @@
-"""Points over seeds, worked out by hand for two or three runs of a few records."""
+"""Configs summarised over seeds, worked out by hand for two or three runs of a few evaluations."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ GPT, LSTM = {"model.kind": "gpt"}, {"model.kind": "lstm"}
 
 def run_curves(
     seed: int,
-    readings: Mapping[str, Sequence[float]],
-    point: Mapping[str, Value] = GPT,
+    metrics: Mapping[str, Sequence[float]],
+    config: Mapping[str, Value] = GPT,
     status: RunStatus = "finished",
     steps: Sequence[int] = (0, 10, 20, 21),
 ) -> RunCurves:
-    """A run recorded at steps 0, 10, the last step 20, and once more as 21."""
-    curves = {name: Curve(np.array(steps[: len(row)]), np.array(row, dtype=float)) for name, row in readings.items()}
-    run = StoredRun(f"{point}-{seed}", seed, Settings.from_flat(point), ParameterCounts(7, 5), status, 20)
-    return RunCurves(run, point, curves)
+    """A run evaluated at steps 0, 10, the last step 20, and once more as 21 (the final evaluation)."""
+    curves = {name: Curve(np.array(steps[: len(row)]), np.array(row, dtype=float)) for name, row in metrics.items()}
+    run = StoredRun(f"{config}-{seed}", seed, Settings.from_flat(config), ParameterCounts(7, 5), status, 20)
+    return RunCurves(run, config, curves)
 
 
 def test_extrema_are_taken_per_run_and_then_averaged() -> None:
@@ -47,13 +47,13 @@ def test_delta_t_is_val_minus_train_of_the_same_run() -> None:
     assert (delta["accuracy"].values, delta["accuracy"].mean, delta["accuracy"].std) == ({0: 10, 1: -20}, -5, 15)
 
 
-def test_the_training_perplexity_is_told_where_validation_is_best() -> None:
+def test_the_training_perplexity_is_taken_where_validation_is_best() -> None:
     """Report C's table: per run the epoch of the lowest validation perplexity, and the training perplexity there."""
     first = run_curves(0, {"train/perplexity": [9, 5, 2, 1], "val/perplexity": [9, 6, 4, 7]})
     second = run_curves(1, {"train/perplexity": [9, 6, 3, 2], "val/perplexity": [9, 3, 5, 8]})
     summary = summarise([first, second])[0]
     assert summary.at_best["perplexity"].values == {0: 2.0, 1: 6.0}  # not 1 and 2, which are the lowest
-    assert summaries_to_json([summary])["points"][0]["at_best"]["perplexity"]["mean"] == 4.0
+    assert summaries_to_json([summary])["configs"][0]["at_best"]["perplexity"]["mean"] == 4.0
     assert summarise([first], t_max=10)[0].at_best["perplexity"].values == {0: 5.0}
     assert summarise([run_curves(0, {"val/loss": [1, 2, 3, 4]})])[0].at_best == {}
 
@@ -65,7 +65,7 @@ def test_t_max_replays_the_study_as_if_stopped_there() -> None:
     assert summary.metrics["norm"].value.mean == 8
 
 
-def test_points_come_in_order_of_first_appearance_whatever_the_order_of_seeds() -> None:
+def test_configs_come_in_order_of_first_appearance_whatever_the_order_of_seeds() -> None:
     runs = [
         run_curves(1, {"val/loss": [1]}, LSTM),
         run_curves(0, {"val/loss": [2]}, GPT),
@@ -74,21 +74,21 @@ def test_points_come_in_order_of_first_appearance_whatever_the_order_of_seeds() 
     assert [(summary.config, summary.seeds) for summary in summarise(runs)] == [(LSTM, (0, 1)), (GPT, (0,))]
 
 
-def test_runs_of_unequal_settings_never_share_a_mean() -> None:
-    same_point_other_lr = RunCurves(
+def test_runs_with_different_settings_never_share_a_mean() -> None:
+    same_config_other_lr = RunCurves(
         StoredRun("b", 1, Settings.from_flat({"train.lr": 0.5}), ParameterCounts(7, 5), "finished", 20), GPT, {}
     )
-    assert len(summarise([run_curves(0, {"val/loss": [1]}), same_point_other_lr])) == 2
+    assert len(summarise([run_curves(0, {"val/loss": [1]}), same_config_other_lr])) == 2
 
 
-def test_a_list_and_a_tuple_are_the_same_point() -> None:
+def test_a_list_and_a_tuple_are_the_same_config() -> None:
     first = run_curves(0, {"val/loss": [1]}, {"task.orders": [2, 3]})
     second = run_curves(1, {"val/loss": [1]}, {"task.orders": (2, 3)})
     assert [summary.n_included for summary in summarise([first, second])] == [2]
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed"])
-def test_diverged_and_failed_runs_stay_out_of_the_means_and_are_counted(status: RunStatus) -> None:
+def test_diverged_and_failed_runs_are_excluded_from_the_means_and_counted(status: RunStatus) -> None:
     runs = [run_curves(0, {"val/loss": [4, 2, 2, 2]}), run_curves(1, {"val/loss": [4, 0.5]}, status=status)]
     summary = summarise(runs)[0]
     assert (summary.n_included, summary.n_runs, summary.seeds) == (1, 2, (0,))
@@ -96,13 +96,13 @@ def test_diverged_and_failed_runs_stay_out_of_the_means_and_are_counted(status: 
     assert summary.metrics["val/loss"].value.values == {0: 2.0}
 
 
-def test_running_runs_with_records_count_and_planned_ones_do_not() -> None:
+def test_running_runs_with_evaluations_are_included_and_planned_ones_are_not() -> None:
     runs = [run_curves(0, {"val/loss": [4]}, status="running"), run_curves(1, {}, status="planned")]
     summary = summarise(runs)[0]
     assert (summary.seeds, summary.status_counts) == ((0,), {"planned": 1, "running": 1})
 
 
-def test_a_point_with_no_run_to_count_keeps_its_metrics_without_a_mean() -> None:
+def test_a_config_without_included_runs_keeps_its_metrics_without_a_mean() -> None:
     summary = summarise([run_curves(0, {"val/loss": [4, nan]}, status="diverged")])[0]
     assert summary.n_included == 0
     assert isnan(summary.metrics["val/loss"].value.mean)
@@ -117,7 +117,7 @@ def test_a_metric_that_one_run_lacks_has_no_mean() -> None:
 
 
 def test_the_same_seed_twice_is_refused() -> None:
-    with pytest.raises(StoreError, match="same seed 3"):
+    with pytest.raises(StoreError, match=r"same settings and seed \(3\)"):
         summarise([run_curves(3, {"val/loss": [4]}), run_curves(3, {"val/loss": [5]})])
 
 
@@ -129,23 +129,23 @@ def test_one_seed_at_one_step() -> None:
 
 
 def test_json_is_exactly_the_stable_document() -> None:
-    readings = {
+    first = {
         "train/loss": [2, 1, 1, 1],
         "val/loss": [3, 3, 2, 2],
         "val/accuracy": [0, 0, 1, 1],
         "norm": [5, 6, 7, 8],
     }
-    other: dict[str, list[float]] = {
+    second: dict[str, list[float]] = {
         "train/loss": [2, 2, 0.5, 1],
         "val/loss": [3, 3, 1, 1],
         "val/accuracy": [0, 0.5, 0, 0],
         "norm": [5, 6, 7, 9],
     }
-    document = summaries_to_json(summarise([run_curves(42, other), run_curves(0, readings)]))
+    document = summaries_to_json(summarise([run_curves(42, second), run_curves(0, first)]))
     assert document == {
-        "points": [
+        "configs": [
             {
-                "point": {"model.kind": "gpt"},
+                "config": {"model.kind": "gpt"},
                 "n": 2,
                 "metrics": {
                     "train/loss": {
@@ -175,18 +175,18 @@ def test_json_of_equal_studies_is_equal_to_the_byte() -> None:
     assert json.dumps(summaries_to_json(summarise(runs))) == json.dumps(summaries_to_json(summarise(swapped)))
 
 
-def test_json_holds_non_finite_numbers_as_words_at_every_depth() -> None:
-    point = summaries_to_json(
+def test_json_holds_non_finite_numbers_as_strings_at_every_depth() -> None:
+    config = summaries_to_json(
         summarise([run_curves(0, {"val/loss": [nan, nan], "test[a]/loss": [inf], "norm": [-inf]})])
-    )["points"][0]
-    assert point["metrics"]["val/loss"]["min"] == {"mean": "NaN", "std": "NaN", "values": {"0": "NaN"}}
-    assert point["metrics"]["test[a]/loss"]["min"]["values"] == {"0": "Infinity"}
-    assert point["metrics"]["norm"]["last"]["mean"] == "-Infinity"
-    json.dumps(point, allow_nan=False)
+    )["configs"][0]
+    assert config["metrics"]["val/loss"]["min"] == {"mean": "NaN", "std": "NaN", "values": {"0": "NaN"}}
+    assert config["metrics"]["test[a]/loss"]["min"]["values"] == {"0": "Infinity"}
+    assert config["metrics"]["norm"]["last"]["mean"] == "-Infinity"
+    json.dumps(config, allow_nan=False)
 
 
 def test_nothing_gives_an_empty_document() -> None:
-    assert summaries_to_json(summarise([])) == {"points": []}
+    assert summaries_to_json(summarise([])) == {"configs": []}
 
 
 def test_jsonable_leaves_plain_values_and_unpacks_arrays() -> None:

@@ -1,11 +1,12 @@
-"""Pure functions from readings to named numbers with units, and to sentences; no torch, no store, no drawing.
+"""Pure functions from metric curves to statistics with units, and to sentences; no torch, no store, no drawing.
 
-catalogue.py   what every metric and measure is called, its unit and meaning
-curves.py      numbers of one curve: best, t_f, thresholds, gap, mean height; grokking.py, stopping.py: its stages
-values.py      one number from one run; cost.py: compute, FLOPs, memory
-summary.py     whole points over seeds; groups.py: which runs are compared with which
-compare.py     mean ± std, intervals, comparisons; exact.py: tests that need no distribution
-laws.py        laws of scale; scaling.py: from runs to laws, and the best use of a budget
-copying.py     how much of a sample stands verbatim in the training text
-answers/       a study's questions answered in sentences; words.py: numbers as a sentence says them
+metric_registry.py    name, symbol, unit and meaning of every metric and statistic
+curve_statistics.py   one curve: best, t_f, thresholds, gap, mean; grokking.py, stopping_advice.py: its phases
+run_statistics.py     one statistic of one run; training_cost.py: compute, FLOPs, memory
+summary.py            configs summarised over seeds; groups.py: which runs are compared with which
+comparison.py         mean ± std, confidence intervals, comparisons; permutation_tests.py: distribution-free tests
+scaling_laws.py       scaling laws; compute_budget.py: fitting them to runs, and the best use of a compute budget
+attention_stats.py    statistics of attention heads; fourier.py: Fourier structure of modular arithmetic
+copying.py            how much of a sample occurs verbatim in the training text
+answers/              answers to a study's questions, in sentences; format.py: numbers and settings as text
 """

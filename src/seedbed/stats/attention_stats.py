@@ -1,10 +1,10 @@
-"""Numbers of attention heads, from maps alone: how wide they look, how far, at which tokens; pure functions.
+"""Statistics of attention heads, computed from attention maps: entropy, distance, share on kinds of tokens.
 
-    numbers = head_numbers(weights, tokens, seen, words)     # name → (B, ...) means over each input's queries
-    even = head_numbers(even_weights(seen, causal), tokens, seen, words)      # what a head without a taste would have
+    statistics = head_statistics(weights, tokens, token_mask, word_ids)  # name → (B, ...), mean over an input's queries
+    baseline = head_statistics(uniform_attention(token_mask, causal), tokens, token_mask, word_ids)
 
-Axes: B inputs, then any others (layers, heads), T queries, S sources. `seen` (B, T) tells real tokens from padding;
-padding asks nothing, but it can be looked at. `words` (B, T) numbers the words that tokens are parts of.
+Axes: B inputs, then any others (layers, heads), T queries, S sources. `token_mask` (B, T) is False at padding, which
+never counts as a query but may be attended to. `word_ids` (B, T) is the index of each token's word.
 """
 
 from __future__ import annotations
@@ -22,96 +22,96 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class HeadStatistic:
-    """What a number means, and its unit."""
+    """The meaning of a head statistic, and its unit."""
 
     description: str
     unit: str
 
 
 HEAD_STATISTICS: dict[str, HeadStatistic] = {
-    "entropy": HeadStatistic("how evenly a query looks: 0 at one token, ln n at n alike", "nats"),
-    "distance": HeadStatistic("mean distance between a query and what it looks at", "tokens"),
-    "near": HeadStatistic("share on tokens at most two places away, itself too", "share"),
+    "entropy": HeadStatistic("entropy of a query's attention: 0 on one token, ln n if uniform over n", "nats"),
+    "distance": HeadStatistic("mean distance between a query and the tokens it attends to", "tokens"),
+    "near": HeadStatistic("share on tokens at most two positions away, itself included", "share"),
     "place": HeadStatistic(
-        "where in the text so far a query looks: 0 its first token, 1 its last", "share of the text"
+        "mean relative position attended to in the text so far: 0 first token, 1 last", "share of the text"
     ),
     "first": HeadStatistic("share on the first token", "share"),
     "previous": HeadStatistic("share on the token before", "share"),
-    "most_previous": HeadStatistic("share of queries that look at the token before more than at any other", "share"),
+    "most_previous": HeadStatistic("share of queries that attend most to the token before", "share"),
     "own": HeadStatistic("share on the token itself", "share"),
     "own_word": HeadStatistic("share on the query's own word", "share"),
-    "ahead": HeadStatistic("share on later tokens, which a causal mask hides", "share"),
-    "induction": HeadStatistic("share on tokens that followed an earlier copy of the query", "share"),
-    "top": HeadStatistic("share on the one token that all queries together look at most", "share"),
-    "apart": HeadStatistic("total variation between its maps and those of the layer's other heads: 0 alike", "share"),
+    "ahead": HeadStatistic("share on later tokens; 0 with a causal mask", "share"),
+    "induction": HeadStatistic("share on tokens that followed an earlier occurrence of the query token", "share"),
+    "top": HeadStatistic("share on the most attended token, averaged over all queries", "share"),
+    "apart": HeadStatistic("total variation distance to the maps of the layer's other heads: 0 if equal", "share"),
 }
-NEAR_DISTANCE_TOKENS = 2  # places away
+NEAR_DISTANCE_TOKENS = 2
 
 
 def attention_entropy(weights: Floats) -> Floats:
-    """−Σ w ln w of each row, in nats."""
+    """Entropy −Σ w ln w of each row, in nats."""
     logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
     return -(weights * logs).sum(-1)  # type: ignore[no-any-return]
 
 
 def attention_distance(weights: Floats) -> Floats:
-    """Σ w |t − s| of each row, in tokens."""
+    """Mean distance Σ w |t − s| of each row, in tokens."""
     n_queries, n_sources = weights.shape[-2:]
-    apart = np.abs(np.arange(n_queries)[:, None] - np.arange(n_sources))
-    return (weights * apart).sum(-1)  # type: ignore[no-any-return]
+    distances = np.abs(np.arange(n_queries)[:, None] - np.arange(n_sources))
+    return (weights * distances).sum(-1)  # type: ignore[no-any-return]
 
 
 def attention_share(weights: Floats, source_mask: Bools) -> Floats:
-    """What each row gives to the sources that are marked: (B, S), or (B, T, S) where it depends on the query."""
-    marked = source_mask[:, None] if source_mask.ndim == 2 else source_mask
-    between = tuple(range(1, weights.ndim - 2))
-    return (weights * np.expand_dims(marked, between)).sum(-1)  # type: ignore[no-any-return]
+    """Attention of each row to the masked sources; the mask is (B, S), or (B, T, S) if it depends on the query."""
+    mask = source_mask[:, None] if source_mask.ndim == 2 else source_mask
+    inner_axes = tuple(range(1, weights.ndim - 2))
+    return (weights * np.expand_dims(mask, inner_axes)).sum(-1)  # type: ignore[no-any-return]
 
 
 def mean_over_queries(values: Floats, query_mask: Bools) -> Floats:
-    """The mean of (B, …, T) over the queries that count in each input; NaN where none does."""
-    counts = np.expand_dims(query_mask, tuple(range(1, values.ndim - 1)))
-    n = counts.sum(-1)
-    total = np.where(counts, values, 0).sum(-1)
+    """Mean of (B, …, T) over each input's masked queries; NaN if there are none."""
+    mask = np.expand_dims(query_mask, tuple(range(1, values.ndim - 1)))
+    n = mask.sum(-1)
+    total = np.where(mask, values, 0).sum(-1)
     return np.divide(total, n, out=np.full(total.shape, np.nan), where=n > 0)  # type: ignore[no-any-return]
 
 
 def induction_mask(tokens: Ints) -> Bools:
-    """(B, T, S): whether token s − 1 is an earlier copy of token t, so that s shows what came after it.
+    """(B, T, S): True where token s − 1 is an earlier occurrence of token t, so that s is the token that followed it.
 
     Olsson et al., "In-context Learning and Induction Heads" (2022), on real inputs instead of repeated random ones.
     """
     n = tokens.shape[-1]
-    copies = tokens[:, :, None] == tokens[:, None, :]
-    earlier = copies & np.tri(n, k=-1, dtype=bool)
+    same = tokens[:, :, None] == tokens[:, None, :]
+    earlier = same & np.tri(n, k=-1, dtype=bool)
     return np.pad(earlier, ((0, 0), (0, 0), (1, 0)))[:, :, :n]
 
 
 def head_statistics(
     weights: Floats, tokens: Ints, token_mask: Bools, word_ids: Ints | None = None
 ) -> dict[str, Floats]:
-    """Every number of NUMBERS by name, (B, …) each: means over an input's queries; NaN where it means nothing."""
-    places = np.arange(tokens.shape[-1])
-    away = places[:, None] - places
-    after_copy = induction_mask(tokens)
-    later = token_mask & (places > 0)
+    """All HEAD_STATISTICS by name, (B, …) each: means over an input's queries; NaN if undefined."""
+    positions = np.arange(tokens.shape[-1])
+    offsets = positions[:, None] - positions  # query − source
+    followers = induction_mask(tokens)
+    later = token_mask & (positions > 0)  # the first token has no token before it
     own = mean_over_queries(np.diagonal(weights, axis1=-2, axis2=-1), token_mask)
     return {
         "entropy": mean_over_queries(attention_entropy(weights), token_mask),
         "distance": mean_over_queries(attention_distance(weights), token_mask),
         "near": mean_over_queries(
-            attention_share(weights, _broadcast_mask(abs(away) <= NEAR_DISTANCE_TOKENS, token_mask)), token_mask
+            attention_share(weights, _broadcast_mask(abs(offsets) <= NEAR_DISTANCE_TOKENS, token_mask)), token_mask
         ),
         "place": mean_over_queries(relative_position(weights, token_mask), later),
         "first": mean_over_queries(weights[..., 0], token_mask),
-        "previous": mean_over_queries(attention_share(weights, _broadcast_mask(away == 1, token_mask)), later),
-        "most_previous": mean_over_queries((weights.argmax(-1) == places - 1).astype(float), later),
+        "previous": mean_over_queries(attention_share(weights, _broadcast_mask(offsets == 1, token_mask)), later),
+        "most_previous": mean_over_queries((weights.argmax(-1) == positions - 1).astype(float), later),
         "own": own,
         "own_word": own * np.nan
         if word_ids is None
         else mean_over_queries(attention_share(weights, _same_word_mask(word_ids)), token_mask),
-        "ahead": mean_over_queries(attention_share(weights, _broadcast_mask(away < 0, token_mask)), token_mask),
-        "induction": mean_over_queries(attention_share(weights, after_copy), token_mask & after_copy.any(-1)),
+        "ahead": mean_over_queries(attention_share(weights, _broadcast_mask(offsets < 0, token_mask)), token_mask),
+        "induction": mean_over_queries(attention_share(weights, followers), token_mask & followers.any(-1)),
         "top": _mean_attention_received(weights, token_mask).max(-1),
         "apart": mean_over_queries(head_distance(weights), token_mask),
     }
@@ -122,68 +122,68 @@ def _same_word_mask(word_ids: Ints) -> Bools:
 
 
 def _broadcast_mask(mask: Bools, token_mask: Bools) -> Bools:
-    """(T, S) marks as those of every input."""
+    """A (T, S) mask repeated for every input: (B, T, S)."""
     return np.broadcast_to(mask, (len(token_mask), *mask.shape))
 
 
 def uniform_attention(token_mask: Bools, causal: bool) -> Floats:
-    """What a head would do that looks at all that it may see alike: (B, 1, 1, T, T), as if of one layer and head."""
+    """Attention maps of a head that attends equally to all visible tokens: (B, 1, 1, T, T), one layer and one head."""
     n = token_mask.shape[-1]
-    may = np.tri(n) if causal else np.ones((n, n))
-    return np.broadcast_to(may / may.sum(-1, keepdims=True), (len(token_mask), 1, 1, n, n))
+    visible = np.tri(n) if causal else np.ones((n, n))
+    return np.broadcast_to(visible / visible.sum(-1, keepdims=True), (len(token_mask), 1, 1, n, n))
 
 
 def relative_position(weights: Floats, token_mask: Bools) -> Floats:
-    """Σ w s / Σ w over the real tokens of each row, as a share of the last of them that it may see."""
+    """Mean attended position Σ w s / Σ w over the real tokens of each row, relative to the last visible one."""
     n = weights.shape[-1]
-    causal = not np.triu(weights, 1).any()
+    causal = not np.triu(weights, 1).any()  # inferred from the maps
     real = weights * np.expand_dims(token_mask, tuple(range(1, weights.ndim - 1)))
     last = np.expand_dims(token_mask.sum(-1) - 1, tuple(range(1, weights.ndim - 1)))
-    reach = np.minimum(np.arange(n), last) if causal else np.broadcast_to(last, (*last.shape[:-1], n))
-    total = real.sum(-1) * np.maximum(reach, 1)
+    last_visible = np.minimum(np.arange(n), last) if causal else np.broadcast_to(last, (*last.shape[:-1], n))
+    total = real.sum(-1) * np.maximum(last_visible, 1)
     return np.divide((real * np.arange(n)).sum(-1), total, out=np.zeros_like(total), where=total > 0)  # type: ignore[no-any-return]
 
 
 def head_distance(weights: Floats) -> Floats:
-    """How far each head's rows are from those of the other heads (axis −3) on average: ½ Σ |w − w′|, in [0, 1]."""
+    """Mean total variation distance ½ Σ |w − w′| of each head's rows to those of the other heads (axis −3)."""
     n_heads = weights.shape[-3]
     if n_heads == 1:
         return np.full(weights.shape[:-1], np.nan)
-    found = np.zeros(weights.shape[:-1])
+    total = np.zeros(weights.shape[:-1])
     for head in range(n_heads):
-        found[..., head, :] = np.abs(weights - weights[..., head : head + 1, :, :]).sum((-3, -1)) / 2
-    return found / (n_heads - 1)  # type: ignore[no-any-return]
+        total[..., head, :] = np.abs(weights - weights[..., head : head + 1, :, :]).sum((-3, -1)) / 2
+    return total / (n_heads - 1)  # type: ignore[no-any-return]
 
 
 def layer_distances(weights: Floats, token_mask: Bools) -> Floats:
-    """Total variation between the maps of every two layers, each the mean of its heads: (B, L, L)."""
+    """Total variation distance between the head-averaged maps of all pairs of layers: (B, L, L)."""
     layers = weights.mean(-3)  # (B, L, T, S)
-    pairs = [np.abs(layers - layers[:, one : one + 1]).sum(-1) / 2 for one in range(layers.shape[1])]
-    return mean_over_queries(np.stack(pairs, axis=1), token_mask)
+    distances = [np.abs(layers - layers[:, i : i + 1]).sum(-1) / 2 for i in range(layers.shape[1])]
+    return mean_over_queries(np.stack(distances, axis=1), token_mask)
 
 
 def _mean_attention_received(weights: Floats, token_mask: Bools) -> Floats:
-    """What each source gets from an input's real queries on average, those included that cannot see it: (B, …, S)."""
-    asked = np.expand_dims(token_mask, (*range(1, weights.ndim - 2), weights.ndim - 1))
-    return np.where(asked, weights, 0).sum(-2) / np.maximum(asked.sum(-2), 1)  # type: ignore[no-any-return]
+    """Mean attention each source receives from all real queries, also those that cannot see it: (B, …, S)."""
+    queries = np.expand_dims(token_mask, (*range(1, weights.ndim - 2), weights.ndim - 1))
+    return np.where(queries, weights, 0).sum(-2) / np.maximum(queries.sum(-2), 1)  # type: ignore[no-any-return]
 
 
 def attention_by_token_kind(
     weights: Floats, kind_masks: Mapping[str, Bools], token_mask: Bools
 ) -> dict[tuple[str, str], Floats]:
-    """What queries of one kind give to sources of another, by (source, query); query "all" is every real token."""
-    queries = {"all": token_mask} | {name: where & token_mask for name, where in kind_masks.items()}
-    found: dict[tuple[str, str], Floats] = {}
-    for source, marked in kind_masks.items():
-        shares = attention_share(weights, marked)
-        found |= {(source, query): mean_over_queries(shares, counted) for query, counted in queries.items()}
-    return {pair: values for pair, values in found.items() if np.isfinite(values).any()}
+    """Attention of queries of one kind to sources of another, by (source, query); query "all" is every real token."""
+    queries = {"all": token_mask} | {name: mask & token_mask for name, mask in kind_masks.items()}
+    by_pair: dict[tuple[str, str], Floats] = {}
+    for source, source_mask in kind_masks.items():
+        shares = attention_share(weights, source_mask)
+        by_pair |= {(source, query): mean_over_queries(shares, mask) for query, mask in queries.items()}
+    return {pair: values for pair, values in by_pair.items() if np.isfinite(values).any()}
 
 
 def attention_received(weights: Floats, token_mask: Bools) -> Floats:
-    """What each source gets from a real query that could look at it, on average: (B, …, S); NaN where none could."""
-    asked = np.expand_dims(token_mask, (*range(1, weights.ndim - 2), weights.ndim - 1))
-    reachable = asked & (weights > 0)
-    n = reachable.sum(-2)
-    total = np.where(reachable, weights, 0).sum(-2)
+    """Mean attention each source receives from the real queries that can see it: (B, …, S); NaN if none can."""
+    queries = np.expand_dims(token_mask, (*range(1, weights.ndim - 2), weights.ndim - 1))
+    visible = queries & (weights > 0)
+    n = visible.sum(-2)
+    total = np.where(visible, weights, 0).sum(-2)
     return np.divide(total, n, out=np.full(total.shape, np.nan), where=n > 0)  # type: ignore[no-any-return]

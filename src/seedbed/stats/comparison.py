@@ -1,12 +1,12 @@
-"""Numbers over seeds: mean and spread as the reports' tables show them, intervals, and whether two groups differ.
+"""Statistics over seeds: mean and std as in the reports' tables, confidence intervals, and comparisons of groups.
 
-The std of a `Spread` is the population's (ddof 0), so two seeds give half their difference; intervals use the sample's
-(ddof 1). Groups are paired by seed where at least two seeds match. Which runs make a group is left to `groups`.
+The std of a `SeedSummary` is the population's (ddof 0), so two seeds give half their difference; intervals use the
+sample std (ddof 1). Groups are paired by seed if at least two seeds match. `groups` decides which runs form a group.
 
->>> over_seeds({0: 9800.0, 42: 10001.0})
-Spread(mean=9900.5, std=100.5, values={0: 9800.0, 42: 10001.0})
->>> found = compare({0: 0.9, 1: 0.8, 2: 0.7}, {0: 0.5, 1: 0.5, 2: 0.4})
->>> f"{found.effect:.3f} [{found.low:.3f}, {found.high:.3f}], p = {found.p.value}"
+>>> summarise_seeds({0: 9800.0, 42: 10001.0})
+SeedSummary(mean=9900.5, std=100.5, values={0: 9800.0, 42: 10001.0})
+>>> comparison = compare_by_seed({0: 0.9, 1: 0.8, 2: 0.7}, {0: 0.5, 1: 0.5, 2: 0.4})
+>>> f"{comparison.effect:.3f} [{comparison.low:.3f}, {comparison.high:.3f}], p = {comparison.p.value}"
 '0.333 [0.190, 0.477], p = 0.25'
 """
 
@@ -30,7 +30,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class SeedSummary:
-    """Mean and population std over seeds, with every value by seed."""
+    """Mean and population std over seeds, and the value of each seed."""
 
     mean: float
     std: float
@@ -38,20 +38,20 @@ class SeedSummary:
 
     @property
     def n(self) -> int:
-        """How many seeds are in the mean."""
+        """Number of seeds."""
         return len(self.values)
 
 
 def summarise_seeds(values: Mapping[int, float]) -> SeedSummary:
-    """The spread of these values; one NaN makes the mean NaN, since a mean over fewer seeds would be another number."""
+    """Mean and std of these values; a NaN propagates, since a mean over fewer seeds would be a different statistic."""
     by_seed = {seed: float(values[seed]) for seed in sorted(values)}
     if not by_seed:
         return SeedSummary(nan, nan, by_seed)
     numbers = np.array(list(by_seed.values()))
-    with np.errstate(invalid="ignore"):  # inf − inf is NaN, and that is the answer
+    with np.errstate(invalid="ignore"):  # inf − inf is NaN, as intended
         if not np.isfinite(numbers).all():
             return SeedSummary(float(numbers.mean()), nan, by_seed)
-    offsets = numbers - numbers[0]  # equal values then have a spread of exactly 0
+    offsets = numbers - numbers[0]  # so that equal values have a std of exactly 0
     return SeedSummary(float(numbers[0] + offsets.mean()), float(offsets.std()), by_seed)
 
 
@@ -60,7 +60,7 @@ def summarise_seeds(values: Mapping[int, float]) -> SeedSummary:
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """A mean and its 95 % interval; without bounds (±inf) where fewer than two numbers are there."""
+    """A mean and its 95 % confidence interval; the bounds are ±inf for a single value."""
 
     mean: float
     low: float
@@ -69,7 +69,7 @@ class ConfidenceInterval:
 
 
 def mean_confidence_interval(values: Sequence[float]) -> ConfidenceInterval:
-    """Student's t interval of the mean."""
+    """Student's t confidence interval of the mean."""
     numbers = np.asarray(values, dtype=float)
     if numbers.size == 0 or not np.isfinite(numbers).all():
         return ConfidenceInterval(nan, nan, nan, numbers.size)
@@ -81,7 +81,7 @@ def mean_confidence_interval(values: Sequence[float]) -> ConfidenceInterval:
 
 
 def clopper_pearson(n_successes: int, n: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Clopper and Pearson 1934), exact for the binomial."""
+    """Exact 95 % confidence interval of a binomial proportion (Clopper and Pearson 1934)."""
     from scipy.special import betaincinv
 
     low = float(betaincinv(n_successes, n - n_successes + 1, SIGNIFICANCE_LEVEL / 2)) if n_successes else 0.0
@@ -90,8 +90,8 @@ def clopper_pearson(n_successes: int, n: int) -> tuple[float, float]:
 
 
 def student_t_quantile(degrees_of_freedom: float, level: float = SIGNIFICANCE_LEVEL) -> float:
-    """The two-sided quantile of Student's t; `scipy.special` loads in a tenth of the time of `scipy.stats`."""
-    from scipy.special import stdtrit
+    """Two-sided quantile of Student's t distribution."""
+    from scipy.special import stdtrit  # loads in a tenth of the time of scipy.stats
 
     return float(stdtrit(degrees_of_freedom, 1 - level / 2))
 
@@ -101,43 +101,40 @@ def student_t_quantile(degrees_of_freedom: float, level: float = SIGNIFICANCE_LE
 
 @dataclass(frozen=True)
 class Comparison:
-    """First minus second: the effect with its 95 % interval, an exact test, and how many numbers each side gave."""
+    """First minus second group: the mean difference with its 95 % interval, a permutation test and sample sizes."""
 
     effect: float
     low: float
     high: float
     p: PValue
     paired: bool
-    n: int  # pairs, or numbers of both sides together
-    seeds: tuple[int, ...]  # those paired; empty when unpaired
-    left_out: int = 0  # numbers without a partner, or not finite
-    corrected: float = nan  # p after Holm's correction; p itself when one pair is compared
+    n: int  # pairs, or values of both groups together
+    seeds: tuple[int, ...]  # the paired seeds; empty if unpaired
+    left_out: int = 0  # values without a partner, or not finite
+    corrected: float = nan  # Holm-corrected p; p itself if a single pair is compared
 
     @property
     def is_significant(self) -> bool:
-        """Whether the sign of the effect is known at 5 %."""
-        return (
-            bool(self.corrected <= SIGNIFICANCE_LEVEL)
-            if not isnan(self.corrected)
-            else bool(self.p.value <= SIGNIFICANCE_LEVEL)
-        )
+        """Is the difference significant at 5 %, after correction?"""
+        p = self.p.value if isnan(self.corrected) else self.corrected
+        return bool(p <= SIGNIFICANCE_LEVEL)
 
     @property
     def can_be_significant(self) -> bool:
-        """Whether this many numbers could reach 5 % at all."""
+        """Can a sample of this size reach 5 % at all?"""
         return self.p.least <= SIGNIFICANCE_LEVEL
 
 
 def compare_by_seed(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison:
-    """The difference in mean of two groups given by seed: paired where two seeds or more match, else unpaired."""
+    """Difference in mean of two groups given by seed: paired if at least two seeds match, else unpaired."""
     one, other = _drop_non_finite(first), _drop_non_finite(second)
     n_given = len(first) + len(second)
     common = tuple(sorted(one.keys() & other.keys()))
     if len(common) >= 2 or (common and len(one) == len(other) == 1):
         differences = np.array([one[seed] - other[seed] for seed in common])
-        found = mean_confidence_interval(differences.tolist())
+        mean = mean_confidence_interval(differences.tolist())
         p = sign_flip_test(differences)
-        return Comparison(found.mean, found.low, found.high, p, True, found.n, common, n_given - 2 * found.n, p.value)
+        return Comparison(mean.mean, mean.low, mean.high, p, True, mean.n, common, n_given - 2 * mean.n, p.value)
     return _compare_unpaired(np.array(list(one.values())), np.array(list(other.values())), n_given)
 
 
@@ -156,7 +153,7 @@ def _compare_unpaired(first: NDArray[np.float64], second: NDArray[np.float64], n
 
 
 def welch_interval(first: NDArray[np.float64], second: NDArray[np.float64]) -> tuple[float, float]:
-    """Welch's 95 % interval of a difference in mean, which does not ask for equal spreads."""
+    """Welch's 95 % confidence interval of a difference in mean, which does not assume equal variances."""
     effect, sizes = float(first.mean() - second.mean()), np.array([first.size, second.size])
     if sizes.min() < 2:
         return -inf, inf
@@ -168,9 +165,9 @@ def welch_interval(first: NDArray[np.float64], second: NDArray[np.float64]) -> t
 
 
 def compare_all_pairs(groups: Mapping[Key, Mapping[int, float]]) -> dict[tuple[Key, Key], Comparison]:
-    """Every pair of groups, in the order given, with p corrected for the number of pairs (Holm)."""
-    found = {(one, other): compare_by_seed(groups[one], groups[other]) for one, other in combinations(groups, 2)}
-    corrected = holm_correction([comparison.p.value for comparison in found.values()])
+    """Comparisons of all pairs of groups, in the order given, with Holm-corrected p-values."""
+    pairs = {(one, other): compare_by_seed(groups[one], groups[other]) for one, other in combinations(groups, 2)}
+    corrected = holm_correction([comparison.p.value for comparison in pairs.values()])
     return {
-        pair: replace(comparison, corrected=p) for (pair, comparison), p in zip(found.items(), corrected, strict=True)
+        pair: replace(comparison, corrected=p) for (pair, comparison), p in zip(pairs.items(), corrected, strict=True)
     }

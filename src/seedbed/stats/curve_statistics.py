@@ -1,11 +1,11 @@
-"""Numbers of one curve, by report D's definitions: best value, the step t_f that first attains it, replay up to a step.
+"""Statistics of one curve, by report D's definitions: best value, the step t_f that first attains it, truncation.
 
-Variants are named apart: the first step that passes a threshold (`first_reaching`), the first within ε of the best
-(`first_within`), the value where another curve is best (`at_best`, report C's rule), the mean height (`area`). Spreads
-over seeds are `compare`'s, points are `summary`'s.
+Variants have names of their own: the first step that reaches a threshold (`first_step_reaching`), the first within ε of
+the best (`first_step_within`), the value at another curve's best step (`value_at_best_step`, report C's rule), the mean
+(`mean_over_steps`). `comparison` summarises over seeds, `summary` over configs.
 
 >>> import numpy as np
->>> extremum(Curve(np.array([0, 1, 2, 3]), np.array([0.9, 0.2, 0.5, 0.2])), "min")
+>>> find_extremum(Curve(np.array([0, 1, 2, 3]), np.array([0.9, 0.2, 0.5, 0.2])), "min")
 Extremum(value=0.2, step=1.0)
 """
 
@@ -23,20 +23,20 @@ from seedbed.stats.metric_registry import QUANTITIES, Direction, MetricName
 
 @dataclass(frozen=True)
 class Extremum:
-    """The best recorded value and t_f, the first recorded step with exactly that value; both NaN when there is none."""
+    """The best recorded value and t_f, the first recorded step with exactly that value; both NaN if there is none."""
 
     value: float
     step: float
 
 
 def metric_direction(name: str) -> Direction | None:
-    """Whether the best of a metric is its minimum or its maximum; None where no value is best (norm, unknown ones)."""
-    entry = QUANTITIES.get(MetricName.parse(name).quantity)
-    return entry.direction if entry else None
+    """Is a low (min) or a high (max) value of this metric better? None if neither (norm, unknown metrics)."""
+    info = QUANTITIES.get(MetricName.parse(name).quantity)
+    return info.direction if info else None
 
 
 def truncate_curve(curve: Curve, t_max: float | None) -> Curve:
-    """The records with step ≤ t_max, as if the run had been stopped there; all of them when t_max is None."""
+    """The values with step ≤ t_max, as if the run had been stopped there; all of them if t_max is None."""
     if t_max is None:
         return curve
     kept = curve.steps <= t_max
@@ -46,18 +46,17 @@ def truncate_curve(curve: Curve, t_max: float | None) -> Curve:
 def find_extremum(curve: Curve, direction: Direction = "min", t_max: float | None = None) -> Extremum:
     """The smallest or largest value up to t_max and its first step; NaN is never best, ±inf can be."""
     kept = truncate_curve(curve, t_max)
-    numbers = np.flatnonzero(~np.isnan(kept.values))
-    if not numbers.size:
+    indices = np.flatnonzero(~np.isnan(kept.values))
+    if not indices.size:
         return Extremum(nan, nan)
-    values = kept.values[numbers]
-    first = numbers[
-        np.argmin(values) if direction == "min" else np.argmax(values)
-    ]  # of equal values NumPy gives the first
+    values = kept.values[indices]
+    # argmin and argmax return the first of equal values, which is what t_f asks for
+    first = indices[np.argmin(values) if direction == "min" else np.argmax(values)]
     return Extremum(float(kept.values[first]), float(kept.steps[first]))
 
 
 def last_value(curve: Curve, t_max: float | None = None) -> float:
-    """The last recorded value up to t_max; NaN when there is none."""
+    """The last recorded value up to t_max; NaN if there is none."""
     values = truncate_curve(curve, t_max).values
     return float(values[-1]) if values.size else nan
 
@@ -65,7 +64,7 @@ def last_value(curve: Curve, t_max: float | None = None) -> float:
 def first_step_reaching(
     curve: Curve, threshold: float, direction: Direction = "max", t_max: float | None = None
 ) -> float:
-    """The first recorded step with a value ≥ threshold (≤ where small is better); NaN when there is none."""
+    """The first recorded step with a value ≥ threshold (≤ if low is better); NaN if there is none."""
     kept = truncate_curve(curve, t_max)
     return _first_step_where(kept, kept.values >= threshold if direction == "max" else kept.values <= threshold)
 
@@ -77,32 +76,32 @@ def first_step_within(curve: Curve, epsilon: float, direction: Direction = "min"
 
 
 def _first_step_where(curve: Curve, mask: NDArray[np.bool_]) -> float:
-    places = np.flatnonzero(mask)
-    return float(curve.steps[places[0]]) if places.size else nan
+    indices = np.flatnonzero(mask)
+    return float(curve.steps[indices[0]]) if indices.size else nan
 
 
 def value_at_step(curve: Curve, step: float) -> float:
-    """The value recorded at this step; NaN when there is none."""
-    places = np.flatnonzero(curve.steps == step)
-    return float(curve.values[places[0]]) if places.size else nan
+    """The value recorded at this step; NaN if there is none."""
+    indices = np.flatnonzero(curve.steps == step)
+    return float(curve.values[indices[0]]) if indices.size else nan
 
 
 def value_at_best_step(
     curve: Curve, reference: Curve, direction: Direction = "min", t_max: float | None = None
 ) -> float:
-    """The value of one curve at the step where another is first at its best: report C's train perplexity."""
+    """The value of one curve at the step where a reference curve is first at its best, as in report C's tables."""
     return value_at_step(curve, find_extremum(reference, direction, t_max).step)
 
 
 def generalisation_gap(train: Curve, val: Curve, direction: Direction = "min", t_max: float | None = None) -> float:
-    """How much worse validation is than training at the step where validation is best; below 0 when it is better."""
+    """How much worse validation is than training at the best validation step; negative if it is better."""
     best = find_extremum(val, direction, t_max)
     difference = best.value - value_at_step(train, best.step)
     return difference if direction == "min" else -difference
 
 
 def mean_over_steps(curve: Curve, t_max: float | None = None) -> float:
-    """The mean height of the curve over its steps (trapezoids); one record is its own mean, NaN anywhere gives NaN."""
+    """Mean of the curve over its steps by the trapezoidal rule; a single value is its own mean, NaN propagates."""
     kept = truncate_curve(curve, t_max)
     if kept.steps.size < 2:
         return last_value(kept)

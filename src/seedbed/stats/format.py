@@ -1,8 +1,8 @@
-"""Numbers, dials and lists as a sentence says them.
+"""Numbers, settings and lists as text for sentences.
 
->>> number(0.02314), number(12345.6), number(1.5e-4), count(10001.0)
+>>> format_number(0.02314), format_number(12345.6), format_number(1.5e-4), format_count(10001.0)
 ('0.0231', '12,346', '0.00015', '10,001')
->>> listed(["a", "b", "c"])
+>>> join_words(["a", "b", "c"])
 'a, b and c'
 """
 
@@ -15,7 +15,7 @@ from seedbed.settings import Value
 
 
 def format_number(value: float) -> str:
-    """Three digits that count, thousands with commas, no minus before a zero."""
+    """Three significant digits, thousands separators, no negative zero."""
     if not isfinite(value):
         return "unknown" if isnan(value) else "∞" if value > 0 else "−∞"
     if abs(value) >= 1000:
@@ -25,17 +25,17 @@ def format_number(value: float) -> str:
 
 
 def format_count(value: float) -> str:
-    """A step or another whole number; the mean of several may have a half."""
+    """A count such as a step; a mean of counts has one decimal."""
     return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
 
 
 def format_signed(value: float) -> str:
-    """The number with its sign, also when that is a plus."""
+    """The number with an explicit sign: `+0.75`, `−3`."""
     return ("+" if value > 0 else "") + format_number(value)
 
 
 def format_interval(low: float, high: float) -> str:
-    """The interval, `[0.01, 0.03]`."""
+    """`[0.01, 0.03]`."""
     return f"[{format_number(low)}, {format_number(high)}]"
 
 
@@ -58,19 +58,19 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def short_setting_name(name: str) -> str:
-    """A dial's last name: `task.train_fraction` → `train_fraction`."""
+    """The name of a setting without its group: `task.train_fraction` → `train_fraction`."""
     return name.rpartition(".")[2]
 
 
 def format_setting(name: str, value: Value) -> str:
-    """One value of a dial, as the name of a group: `GPT`, `weight_decay = 0.5`."""
+    """One value of a setting, as the name of a group of runs: `GPT`, `weight_decay = 0.5`."""
     if name == "model.kind":
         return str(value).upper()
     return f"{short_setting_name(name)} = {format_value(value)}"
 
 
 def format_value(value: Value) -> str:
-    """A dial's value as the reader wrote it."""
+    """A setting's value as written in a study file, with thousands separators from 10,000 on."""
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(format_value, value)) + "]"
     if isinstance(value, bool):

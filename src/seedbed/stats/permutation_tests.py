@@ -1,10 +1,10 @@
-"""Tests that need no distribution: sign flips of paired differences, swaps between two groups, ranks within blocks.
+"""Distribution-free tests: sign flips of paired differences, permutations of two groups, Page's trend test.
 
-Every arrangement is tried while there are at most EXACT of them; beyond that DRAWS of them are drawn with a fixed seed
-and the one observed is counted in, so that p is never 0 and never too small. All tests are two-sided.
+All arrangements are enumerated if there are at most MAX_EXACT_ARRANGEMENTS; otherwise N_RANDOM_ARRANGEMENTS are drawn
+with a fixed seed and the observed one is added, so that p is never 0 and the test stays valid. All tests are two-sided.
 
->>> sign_flip([0.1, 0.2, 0.3, 0.4, 0.5])  # all of 2⁵ signs; only the observed one and its mirror are as extreme
-P(value=0.0625, least=0.0625, arrangements=32, exact=True)
+>>> sign_flip_test([0.1, 0.2, 0.3, 0.4, 0.5])  # of all 2⁵ signs only the observed one and its mirror are as extreme
+PValue(value=0.0625, least=0.0625, arrangements=32, exact=True)
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from math import comb, factorial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-MAX_EXACT_ARRANGEMENTS = 2**16  # arrangements tried one by one
+MAX_EXACT_ARRANGEMENTS = 2**16  # enumerated; beyond that, arrangements are sampled
 N_RANDOM_ARRANGEMENTS = 2**15 - 1
-_RELATIVE_TOLERANCE = 1e-9  # relative; sums that differ by less than rounding are equal
+_RELATIVE_TOLERANCE = 1e-9  # sums that differ only by rounding count as ties
 
 
 @dataclass(frozen=True)
 class PValue:
-    """A two-sided p-value, the least that this many numbers can give, and how it was found."""
+    """A two-sided p-value, the smallest p possible at this sample size, and how it was computed."""
 
     value: float
     least: float
@@ -34,7 +34,7 @@ class PValue:
 
 
 def sign_flip_test(differences: ArrayLike) -> PValue:
-    """Whether paired differences lie around 0: the sum against its value under every choice of signs."""
+    """Sign-flip test that paired differences are symmetric around 0; the statistic is their sum."""
     numbers = np.asarray(differences, dtype=float)
     n = numbers.size
     exact = 2**n <= MAX_EXACT_ARRANGEMENTS
@@ -44,20 +44,20 @@ def sign_flip_test(differences: ArrayLike) -> PValue:
 
 @cache
 def _all_signs(n: int) -> NDArray[np.float64]:
-    """Every choice of n signs, (2ⁿ, n)."""
+    """All sign vectors of length n: (2ⁿ, n)."""
     return np.where(np.arange(2**n)[:, None] >> np.arange(n) & 1, -1.0, 1.0)
 
 
 def permutation_test(first: ArrayLike, second: ArrayLike) -> PValue:
-    """Whether two unpaired groups differ in mean: the first group's sum against every other way to choose it."""
+    """Permutation test that two unpaired groups have the same mean; the statistic is the first group's sum."""
     one, other = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     pooled = np.concatenate([one, other])
     pooled -= pooled.mean()
     n, total = one.size, comb(pooled.size, one.size)
     exact = total <= MAX_EXACT_ARRANGEMENTS
-    chosen = _all_combinations(pooled.size, n) if exact else _random_combinations(pooled.size, n)
-    mirrored = 2 if one.size == other.size else 1  # then the complement of the observed choice is as extreme
-    return _p_value(pooled[chosen].sum(1), float(pooled[:n].sum()), np.abs(pooled).sum(), total, exact, mirrored)
+    members = _all_combinations(pooled.size, n) if exact else _random_combinations(pooled.size, n)
+    n_mirrored = 2 if one.size == other.size else 1  # with equal sizes, swapping the two groups is as extreme
+    return _p_value(pooled[members].sum(1), float(pooled[:n].sum()), np.abs(pooled).sum(), total, exact, n_mirrored)
 
 
 @cache
@@ -71,17 +71,16 @@ def _random_combinations(n: int, k: int) -> NDArray[np.int64]:
 
 
 def page_trend_test(blocks: Sequence[ArrayLike]) -> PValue:
-    """Page's test: whether values rise or fall along the columns, each row (a seed) permuted within itself."""
+    """Two-sided Page test for a monotonic trend along the columns; each row (a seed) is permuted on its own."""
     ranks = np.array([average_ranks(block) for block in blocks])
     n, k = ranks.shape
     ranks -= ranks.mean(1, keepdims=True)
-    places = np.arange(k) - (k - 1) / 2
+    column_weights = np.arange(k) - (k - 1) / 2
     total = factorial(k) ** n
-    scores = (
-        _all_trend_scores(ranks, places) if total <= MAX_EXACT_ARRANGEMENTS else _random_trend_scores(ranks, places)
-    )
-    observed = float((ranks @ places).sum())
-    return _p_value(scores, observed, float(np.abs(ranks).sum() * k), total, total <= MAX_EXACT_ARRANGEMENTS, 2)
+    exact = total <= MAX_EXACT_ARRANGEMENTS
+    scores = _all_trend_scores(ranks, column_weights) if exact else _random_trend_scores(ranks, column_weights)
+    observed = float((ranks @ column_weights).sum())
+    return _p_value(scores, observed, float(np.abs(ranks).sum() * k), total, exact, 2)
 
 
 def _all_trend_scores(ranks: NDArray[np.float64], column_weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -108,14 +107,14 @@ def _random_trend_scores(ranks: NDArray[np.float64], column_weights: NDArray[np.
 def _p_value(
     scores: NDArray[np.float64], observed: float, scale: float, n_arrangements: int, exact: bool, n_mirrored: int
 ) -> PValue:
-    as_extreme = int((np.abs(scores) >= abs(observed) - _RELATIVE_TOLERANCE * scale).sum())
+    n_extreme = int((np.abs(scores) >= abs(observed) - _RELATIVE_TOLERANCE * scale).sum())
     if exact:
-        return PValue(as_extreme / scores.size, min(1.0, n_mirrored / n_arrangements), n_arrangements, True)
-    return PValue((as_extreme + 1) / (scores.size + 1), n_mirrored / n_arrangements, scores.size, False)
+        return PValue(n_extreme / scores.size, min(1.0, n_mirrored / n_arrangements), n_arrangements, True)
+    return PValue((n_extreme + 1) / (scores.size + 1), n_mirrored / n_arrangements, scores.size, False)
 
 
 def average_ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """Ranks from 1; equal values share the mean of theirs."""
+    """Ranks from 1; ties get their average rank."""
     numbers = np.asarray(values, dtype=float)
     _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
@@ -124,12 +123,12 @@ def average_ranks(values: ArrayLike) -> NDArray[np.float64]:
 
 
 def holm_correction(p_values: Sequence[float]) -> list[float]:
-    """The p-values corrected for their number (Holm 1979), as given: the smallest times m, the next times m − 1, …"""
+    """Holm-corrected p-values (Holm 1979), in the order given: the smallest times m, the next times m − 1, …"""
     corrected = [0.0] * len(p_values)
     highest = 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
-        highest = max(highest, min(1.0, p_values[place] * (len(p_values) - rank)))
-        corrected[place] = highest
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        highest = max(highest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        corrected[index] = highest
     return corrected
 
 

@@ -1,10 +1,11 @@
-"""Questions of a study file answered in sentences, each with its uncertainty and the number of runs behind it.
+"""Answers to the questions of a study file: a sentence each, with its uncertainty and the number of runs behind it.
 
-    answer(Question(ask="which is better", metric="val/accuracy", between="model.kind"), runs).sentence
+    question = QuestionSpec(ask="which is better", metric="val/accuracy", between="model.kind")
+    answer_question(question, runs).sentence
 
-One file for each kind of question, and one line for it here. What is too little to tell (two seeds, NaN, runs that
-failed) is said and never averaged away. Numbers are taken by `measures.values`, balanced by `measures.groups`, compared
-by `measures.compare`; `said` has the words of a comparison.
+One file per kind of question, and one line for it here. Insufficient data (two seeds, NaN, failed runs) is reported and
+never averaged away. `stats.run_statistics` computes the values, `stats.groups` balances them, `stats.comparison`
+compares them, and `comparison_text` words the comparison.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ ANSWER_FUNCTIONS: Final[Mapping[str, Callable[[QuestionSpec, Sequence[RunCurves]
 
 @dataclass(frozen=True)
 class Answer:
-    """A sentence to hand in, the numbers behind it, how many runs are in them, and what a reader has to know."""
+    """A sentence for a report, the numbers behind it, how many runs they use, and warnings for the reader."""
 
     question: QuestionSpec
     sentence: str
@@ -49,19 +50,16 @@ class Answer:
 
 
 def answer_question(question: QuestionSpec, runs: Sequence[RunCurves]) -> Answer:
-    """The answer from these runs; a sentence in every case."""
-    asked = filter_runs(runs, question.only)
-    found = (
-        Finding(reason)
-        if (reason := _reason_for_no_answer(question, asked))
-        else ANSWER_FUNCTIONS[question.ask](question, asked)
-    )
-    notes = dict.fromkeys([*describe_excluded_runs(asked), *found.notes])
-    return Answer(question, found.sentence, found.numbers, found.n, "; ".join(notes))
+    """The answer from these runs; always a sentence, also when there is no answer."""
+    selected = filter_runs(runs, question.only)
+    reason = _reason_for_no_answer(question, selected)
+    finding = Finding(reason) if reason else ANSWER_FUNCTIONS[question.ask](question, selected)
+    notes = dict.fromkeys([*describe_excluded_runs(selected), *finding.notes])
+    return Answer(question, finding.sentence, finding.numbers, finding.n, "; ".join(notes))
 
 
 def format_question(question: QuestionSpec) -> str:
-    """The study's own words, or the kind of question and what it is about."""
+    """The question's text in the study file, or else its kind, metric and settings."""
     if question.text:
         return question.text
     about = f" of {question.value}" if question.value != "best" else ""
@@ -72,16 +70,16 @@ def format_question(question: QuestionSpec) -> str:
 
 
 def _reason_for_no_answer(question: QuestionSpec, runs: Sequence[RunCurves]) -> str:
-    """Why there is no answer at all, or an empty text."""
-    counted = [run for run in runs if run.is_included]
+    """Why there is no answer at all, or an empty string."""
+    included = [run for run in runs if run.is_included]
     if not runs:
         return "There is no answer yet: no run has the settings that the question asks about."
-    if not counted:
-        return f"There is no answer yet: none of {pluralise(len(runs), 'run')} has a record that counts."
+    if not included:
+        return f"There is no answer yet: none of {pluralise(len(runs), 'run')} has a usable evaluation."
     if question.value in ("seconds", "memory"):
         return ""
     for metric in filter(None, (question.metric, question.and_metric)):
-        if not any(metric in run.curves for run in counted):
-            known = sorted({name for run in counted for name in run.curves})
-            return f"There is no answer: no run has a reading {metric}; there are {join_words(known)}."
+        if not any(metric in run.curves for run in included):
+            known = sorted({name for run in included for name in run.curves})
+            return f"There is no answer: no run has the metric {metric}; available: {join_words(known)}."
     return ""

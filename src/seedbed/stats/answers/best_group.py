@@ -1,4 +1,4 @@
-"""Which is better: groups of runs compared over seeds, every pair of them."""
+"""Answers to "which is better": all pairs of groups of runs compared over seeds."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from seedbed.stats.summary import RunCurves
 
 
 def answer_which_is_better(question: QuestionSpec, runs: Sequence[RunCurves]) -> Finding:
-    """The values of a dial, or without one, two metrics of the same runs."""
+    """Compares the values of the setting `between`, or if there is none, two metrics of the same runs."""
     if question.between is None and question.and_metric is not None:
-        subject = MetricStatistic(question.metric, question.value, MetricName.parse(question.metric).quantity)
-        as_first = [substitute_metric(run, question.and_metric, question.metric) for run in runs]
-        return compare_groups({question.metric: runs, question.and_metric: as_first}, subject)
-    return compare_setting_values(
-        group_by_setting(runs, question.between or ""), question.between or "", MetricStatistic.from_question(question)
-    )
+        statistic = MetricStatistic(question.metric, question.value, MetricName.parse(question.metric).quantity)
+        # the second metric under the first one's name, so that one statistic applies to both groups
+        substituted = [substitute_metric(run, question.and_metric, question.metric) for run in runs]
+        return compare_groups({question.metric: runs, question.and_metric: substituted}, statistic)
+    setting = question.between or ""
+    return compare_setting_values(group_by_setting(runs, setting), setting, MetricStatistic.from_question(question))
 
 
 def compare_setting_values(
     groups: Mapping[Value, Sequence[RunCurves]], setting: str, statistic: MetricStatistic
 ) -> Finding:
-    """The groups of one dial's values."""
+    """Compares the runs grouped by their value of one setting."""
     if len(groups) < 2:
         value = f" ({format_setting(setting, next(iter(groups)))})" if groups else ""
         return Finding(
@@ -42,13 +42,13 @@ def compare_setting_values(
 
 
 def compare_groups(groups: Mapping[str, Sequence[RunCurves]], statistic: MetricStatistic) -> Finding:
-    """Any named groups of runs: the sentence about the best of them, and every pair in the numbers."""
+    """Compares named groups of runs: a sentence about the best group, and all pairs in the numbers."""
     balanced = balance_groups(groups, statistic.compute)
     values = {name: by_seed for name in groups if (by_seed := balanced.mean_by_seed(name))}
     empty = [name for name in groups if name not in values]
     notes = (
         *balanced.notes(),
-        *([f"no number for {join_words(empty)}"] if empty else []),
+        *([f"no value for {join_words(empty)}"] if empty else []),
         *_shared_time_note(statistic, groups),
     )
     if len(values) < 2:
@@ -62,38 +62,35 @@ def compare_groups(groups: Mapping[str, Sequence[RunCurves]], statistic: MetricS
         "pairs": comparisons_to_dicts(pairs),
         "settings": len(balanced.combinations),
     }
-    return Finding(
-        sentence + _best_values_note(groups, statistic) + _averaging_note(balanced), numbers, balanced.n_runs, notes
-    )
+    sentence += _best_values_note(groups, statistic) + _averaging_note(balanced)
+    return Finding(sentence, numbers, balanced.n_runs, notes)
 
 
 def comparisons_to_dicts(pairs: Mapping[tuple[str, str], Comparison]) -> list[dict[str, Any]]:
-    return [{"first": one, "second": other, **asdict(found)} for (one, other), found in pairs.items()]
+    return [{"first": one, "second": other, **asdict(comparison)} for (one, other), comparison in pairs.items()]
 
 
 def _describe_missing(empty_groups: Sequence[str], statistic: MetricStatistic, n_groups: int) -> str:
-    who = "no group" if len(empty_groups) == n_groups else join_words(empty_groups)
-    return (
-        f"{who} {'has a' if who == 'no group' else 'lacks a'} number for {statistic}, with settings and seeds in common"
-    )
+    subject = "no group has a" if len(empty_groups) == n_groups else f"{join_words(empty_groups)} lacks a"
+    return f"{subject} value of {statistic} with settings and seeds in common"
 
 
 def _shared_time_note(statistic: MetricStatistic, groups: Mapping[str, Sequence[RunCurves]]) -> tuple[str, ...]:
-    told = "runs of one pack share its time equally, so their spread says little of its noise"
-    alone = all(run.run.settings.train.exclusive for runs in groups.values() for run in runs)
-    return (told,) if statistic.statistic == "seconds" and not alone else ()
+    note = "runs of one pack share its time equally, so their spread says little about timing noise"
+    all_exclusive = all(run.run.settings.train.exclusive for runs in groups.values() for run in runs)
+    return (note,) if statistic.statistic == "seconds" and not all_exclusive else ()
 
 
 def _best_values_note(groups: Mapping[str, Sequence[RunCurves]], statistic: MetricStatistic) -> str:
-    """An early step is worth what is attained there, so that is said too."""
+    """For t_f: the best values, since an early step is only as good as the value attained there."""
     if statistic.statistic != "t_f":
         return ""
     best = balance_groups(groups, MetricStatistic(statistic.metric, "best").compute)
     means = {name: summarise_seeds(best.mean_by_seed(name)).mean for name in groups}
-    said = join_words([f"{name} {format_number(mean)}" for name, mean in means.items()])
-    return f" Early is not better in itself: the best values are {said}."
+    values = join_words([f"{name} {format_number(mean)}" for name, mean in means.items()])
+    return f" Earlier is not better in itself: the best values are {values}."
 
 
 def _averaging_note(balanced: BalancedTable) -> str:
     n = len(balanced.combinations)
-    return f" Each seed's number is its mean over {n} settings of the other dials." if n > 1 else ""
+    return f" Each seed's value is its mean over {n} combinations of the other settings." if n > 1 else ""

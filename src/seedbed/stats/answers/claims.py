@@ -1,6 +1,7 @@
-"""Whether a claim about a number holds: that it is lower or higher than another of the same runs, or within bounds.
+"""Answers to "does it hold": a metric is lower or higher than another of the same runs, or within bounds.
 
-Yes and no need a 95 % interval of the paired difference that leaves 0 out, or a bound that every or no run keeps.
+Yes and No need a 95 % interval of the paired difference that excludes 0, or a bound that every run or no run meets;
+anything else is inconclusive.
 """
 
 from __future__ import annotations
@@ -22,69 +23,64 @@ from seedbed.stats.summary import RunCurves
 
 _GROUP_PHRASES: Mapping[str, str] = {
     "layer": "in layer {}", "head": "in head {}", "from": "from {}", "token": "by {}", "word": "by {}",
-    "text": "in text {}", "even": "if all were alike", "tokens": "by a token on average",
+    "text": "in text {}", "even": "under uniform attention", "tokens": "by a token on average",
     "words": "by a word on average",
 }  # fmt: skip
 _GROUP_KEY_ORDER = ("from", "token", "word", "tokens", "words", "even", "head", "layer", "text")
 
 
 def answer_does_it_hold(question: QuestionSpec, runs: Sequence[RunCurves]) -> Finding:
+    """Compares two metrics of the same runs, or checks one metric against bounds."""
     if question.and_metric is None:
         return _check_bounds(question, [run for run in runs if run.is_included])
-    subject = MetricStatistic(question.metric, question.value)
+    statistic = MetricStatistic(question.metric, question.value)
     other = [substitute_metric(run, question.and_metric, question.metric) for run in runs]
-    balanced = balance_groups({"first": runs, "second": other}, subject.compute)
+    balanced = balance_groups({"first": runs, "second": other}, statistic.compute)
     first, second = balanced.mean_by_seed("first"), balanced.mean_by_seed("second")
+    notes = tuple(balanced.notes())
     if not first or not second:
-        return Finding(
-            "There is no answer yet: no seed has both numbers.", {}, balanced.n_runs, tuple(balanced.notes())
-        )
-    found = compare_by_seed(first, second)
-    spreads = summarise_seeds(first), summarise_seeds(second)
-    numbers = {"first": asdict(spreads[0]), "second": asdict(spreads[1]), "difference": asdict(found)}
-    return Finding(_format_claim(question, spreads, found), numbers, balanced.n_runs, tuple(balanced.notes()))
+        return Finding("There is no answer yet: no seed has both metrics.", {}, balanced.n_runs, notes)
+    comparison = compare_by_seed(first, second)
+    summaries = summarise_seeds(first), summarise_seeds(second)
+    numbers = {"first": asdict(summaries[0]), "second": asdict(summaries[1]), "difference": asdict(comparison)}
+    return Finding(_format_claim(question, summaries, comparison), numbers, balanced.n_runs, notes)
 
 
 def _format_claim(question: QuestionSpec, summaries: tuple[SeedSummary, SeedSummary], comparison: Comparison) -> str:
     sign = -1 if question.expect == "lower" else 1
-    agreeing = sum(sign * (summaries[0].values[seed] - summaries[1].values[seed]) > 0 for seed in comparison.seeds)
+    n_agreeing = sum(sign * (summaries[0].values[seed] - summaries[1].values[seed]) > 0 for seed in comparison.seeds)
     low, high = sorted((sign * comparison.low, sign * comparison.high))
-    verdict = "Yes" if low > 0 else "No" if high <= 0 else "Cannot tell"
-    is_as = question.expect if sign * comparison.effect > 0 else "higher" if question.expect == "lower" else "lower"
-    one, other = MetricName.parse(question.metric), MetricName.parse(question.and_metric or "")
-    second = "" if one.quantity == other.quantity else f" {_metric_phrase(other)}"
-    how = (
-        f"{is_as} than{second} {format_mean_std(summaries[1])}{_group_phrase(other)}"
-        if comparison.effect
-        else "the same as there"
+    verdict = "Yes" if low > 0 else "No" if high <= 0 else "Inconclusive"
+    first, second = MetricName.parse(question.metric), MetricName.parse(question.and_metric or "")
+    relation = "lower than" if comparison.effect < 0 else "higher than" if comparison.effect > 0 else "equal to"
+    name = "" if first.quantity == second.quantity else f" {_metric_phrase(second)}"
+    size = f", by {format_number(abs(comparison.effect))}{_format_effect_interval(comparison)}"
+    return (
+        f"{verdict}: {_metric_phrase(first)} is {format_mean_std(summaries[0])}{_group_phrase(first)}, "
+        f"{relation}{name} {format_mean_std(summaries[1])}{_group_phrase(second)}{size if comparison.effect else ''}; "
+        f"as claimed in {n_agreeing} of {pluralise(len(comparison.seeds), 'seed')}."
     )
-    size = (
-        f", by {format_number(abs(comparison.effect))}{_format_effect_interval(comparison)}"
-        if comparison.effect
-        else ""
-    )
-    seeds = f"as claimed in {agreeing} of {pluralise(len(comparison.seeds), 'seed')}"
-    return f"{verdict}: {_metric_phrase(one)} is {format_mean_std(summaries[0])}{_group_phrase(one)}, {how}{size}; {seeds}."
 
 
 def _check_bounds(question: QuestionSpec, runs: Sequence[RunCurves]) -> Finding:
-    subject, metric = MetricStatistic(question.metric, question.value), MetricName.parse(question.metric)
-    balanced = balance_groups({"all": runs}, subject.compute)
-    spread, met = summarise_seeds(balanced.mean_by_seed("all")), sum(meets_condition(question, run) for run in runs)
-    verdict = "Yes" if met == len(runs) else "No" if not met else "Cannot tell"
-    signs = [f"at least {question.at_least:g}"] if question.at_least is not None else []
-    signs += [f"at most {question.at_most:g}"] if question.at_most is not None else []
-    said = f"{verdict}: {_metric_phrase(metric)} is {format_mean_std(spread)}{_group_phrase(metric)}, {' and '.join(signs)}"
-    return Finding(
-        f"{said} in {met} of {pluralise(len(runs), 'run')}.", {"value": asdict(spread), "met": met}, len(runs)
+    statistic, metric = MetricStatistic(question.metric, question.value), MetricName.parse(question.metric)
+    summary = summarise_seeds(balance_groups({"all": runs}, statistic.compute).mean_by_seed("all"))
+    n_met = sum(meets_condition(question, run) for run in runs)
+    verdict = "Yes" if n_met == len(runs) else "No" if not n_met else "Inconclusive"
+    bounds = [f"at least {question.at_least:g}"] if question.at_least is not None else []
+    bounds += [f"at most {question.at_most:g}"] if question.at_most is not None else []
+    sentence = (
+        f"{verdict}: {_metric_phrase(metric)} is {format_mean_std(summary)}{_group_phrase(metric)}, "
+        f"{' and '.join(bounds)} in {n_met} of {pluralise(len(runs), 'run')}."
     )
+    return Finding(sentence, {"value": asdict(summary), "met": n_met}, len(runs))
 
 
-# ---- in words ----
+# ---- phrases ----
 
 
 def format_mean_std(summary: SeedSummary) -> str:
-    """`2.1 ± 0.3`; one seed has no spread."""
+    """`2.1 ± 0.3`; without a std for one seed."""
     return format_number(summary.mean) + (f" ± {format_number(summary.std)}" if summary.n > 1 else "")
 
 
@@ -100,12 +96,12 @@ def _metric_phrase(metric: MetricName) -> str:
 
 
 def _group_phrase(metric: MetricName) -> str:
-    """The group of a reading in words.
+    """The group of a metric as a phrase.
 
-    >>> _where(Metric.parse("attention_on_operands[layer=2, from==]"))
+    >>> _group_phrase(MetricName.parse("attention_on_operands[layer=2, from==]"))
     ' from = in layer 2'
     """
     parts = [part.partition("=") for part in metric.group.strip("[]").split(", ") if part]
-    known = sorted(parts, key=lambda part: _GROUP_KEY_ORDER.index(part[0]) if part[0] in _GROUP_KEY_ORDER else 0)
+    parts.sort(key=lambda part: _GROUP_KEY_ORDER.index(part[0]) if part[0] in _GROUP_KEY_ORDER else 0)
     return "".join(f" {_GROUP_PHRASES[name].format(value)}" if name in _GROUP_PHRASES else f" at {name}{sign}{value}"
-                   for name, sign, value in known)  # fmt: skip
+                   for name, sign, value in parts)  # fmt: skip

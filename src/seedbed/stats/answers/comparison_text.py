@@ -1,4 +1,4 @@
-"""Comparisons as sentences: who is ahead, by how much, with which interval and test, and when nothing can be told."""
+"""Comparisons as sentences: which group is ahead, the effect with its interval, the test and its significance."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from seedbed.stats.run_statistics import StatisticName, compute_statistic, stati
 from seedbed.stats.summary import RunCurves
 
 Key = TypeVar("Key")
-ValuesBySeed = Mapping[str, Mapping[int, float]]  # group → seed → number
+ValuesBySeed = Mapping[str, Mapping[int, float]]  # group → seed → value
 PairComparisons = Mapping[tuple[str, str], Comparison]
 
 _STATISTIC_PHRASES: Mapping[StatisticName, str] = {
     "best": "{}",
     "last": "the last {}",
-    "t_f": "t_f of {} (the first step at its best)",
+    "t_f": "t_f of {} (the first step at its best value)",
     "delta_t": "Δt of {} (t_f of validation minus t_f of training)",
-    "gap": "the gap of {} (validation against training)",
+    "gap": "the generalisation gap of {} (validation against training)",
     "seconds": "compute time in seconds",
     "memory": "memory in MiB",
 }
@@ -31,7 +31,7 @@ _STATISTIC_PHRASES: Mapping[StatisticName, str] = {
 
 @dataclass(frozen=True)
 class MetricStatistic:
-    """What a question is about: one value of one metric; `name` stands for the metric where groups are metrics too."""
+    """A statistic of a metric, which a question compares; `name` replaces the metric's name in sentences."""
 
     metric: str
     statistic: StatisticName
@@ -52,81 +52,88 @@ class MetricStatistic:
         return compute_statistic(run, self.metric, self.statistic)
 
     def comparison_verb(self, is_significant: bool) -> str:
-        """The verb for the one in front."""
+        """The verb between the leading group and the other."""
         if self.direction is not None:
             return "beats" if is_significant else "is ahead of"
         return "is earlier than" if self.statistic in ("t_f", "delta_t") else "is lower than"
 
 
 def best_key(means: Mapping[Key, float], direction: Direction | None) -> Key:
-    """The one in front; where nothing is better, the lowest: early steps come first."""
+    """The key with the best mean; without a direction, the lowest, so that early steps come first."""
     return max(means, key=lambda key: means[key]) if direction == "max" else min(means, key=lambda key: means[key])
 
 
 def format_pair(values: ValuesBySeed, pairs: PairComparisons, statistic: MetricStatistic) -> str:
-    """Two groups: the one in front, the effect, and what the test says."""
-    [((one, other), found)] = pairs.items()
+    """A sentence about two groups: which is ahead, the effect, and the test."""
+    [((one, other), comparison)] = pairs.items()
     means = {name: summarise_seeds(by_seed).mean for name, by_seed in values.items()}
-    if found.low == found.high == 0:
-        return f"{one} and {other} are equal on {statistic}: {format_number(means[one])} on the mean, {_format_sample_size(found)}."
-    front = best_key(means, statistic.direction)
-    behind = other if front == one else one
+    if comparison.low == comparison.high == 0:
+        mean = format_number(means[one])
+        return f"{one} and {other} are equal on {statistic}: mean {mean}, {_format_sample_size(comparison)}."
+    first = best_key(means, statistic.direction)
+    second = other if first == one else one
+    verb = statistic.comparison_verb(comparison.is_significant)
     return (
-        f"{front} {statistic.comparison_verb(found.is_significant)} {behind} on {statistic} by {format_effect(found)} "
-        f"({format_number(means[front])} against {format_number(means[behind])}; {format_test(found, 1)})."
+        f"{first} {verb} {second} on {statistic} by {format_effect(comparison)} "
+        f"({format_number(means[first])} against {format_number(means[second])}; {format_test(comparison, 1)})."
     )
 
 
 def format_ranking(values: ValuesBySeed, pairs: PairComparisons, statistic: MetricStatistic) -> str:
-    """Three groups or more: who is in front, whom that one clearly differs from, and whom not."""
+    """A sentence about three groups or more: the best, the next, and which ones differ significantly from the best."""
     means = {name: summarise_seeds(by_seed).mean for name, by_seed in values.items()}
-    front = best_key(means, statistic.direction)
+    first = best_key(means, statistic.direction)
     if len(set(means.values())) == 1:
-        return f"{join_words(list(means))} are equal on {statistic}: {format_number(means[front])}."
-    against = {name: pairs.get((front, name)) or pairs[name, front] for name in means if name != front}
-    second = best_key({name: means[name] for name in against}, statistic.direction)
+        return f"{join_words(list(means))} are equal on {statistic}: mean {format_number(means[first])}."
+    others = {name: pairs.get((first, name)) or pairs[name, first] for name in means if name != first}
+    second = best_key({name: means[name] for name in others}, statistic.direction)
     highest = "highest" if statistic.direction == "max" else "lowest"
     return (
-        f"{front} has the {highest} {statistic} ({format_number(means[front])}; next is {second}, {format_number(means[second])}, "
-        f"difference {format_effect(against[second])}; {format_test(against[second], len(pairs))}).{_format_others(against)}"
+        f"{first} has the {highest} {statistic} ({format_number(means[first])}; "
+        f"next is {second}, {format_number(means[second])}, difference {format_effect(others[second])}; "
+        f"{format_test(others[second], len(pairs))}).{_format_others(others)}"
     )
 
 
-def _format_others(against: Mapping[str, Comparison]) -> str:
-    beaten = [name for name, found in against.items() if found.is_significant]
-    rest = [name for name, found in against.items() if not found.is_significant]
-    if not beaten:
+def _format_others(others: Mapping[str, Comparison]) -> str:
+    different = [name for name, comparison in others.items() if comparison.is_significant]
+    rest = [name for name, comparison in others.items() if not comparison.is_significant]
+    if not different:
         return ""
-    return f" It clearly differs from {join_words(beaten)}" + (f", not from {join_words(rest)}." if rest else ".")
+    return f" It differs significantly from {join_words(different)}" + (
+        f", not from {join_words(rest)}." if rest else "."
+    )
 
 
 def format_effect(comparison: Comparison) -> str:
-    """The size of the effect, whichever way it goes, with its interval where there is one."""
+    """The absolute effect, with its interval if there is one."""
     low, high = (comparison.low, comparison.high) if comparison.effect >= 0 else (-comparison.high, -comparison.low)
     return format_number(abs(comparison.effect)) + (f" {format_interval(low, high)}" if isfinite(low) else "")
 
 
 def format_test(comparison: Comparison, n_pairs: int) -> str:
-    """How it was tested and what follows."""
+    """Sample size, test, p-value and conclusion."""
     if comparison.n < 2 or not isfinite(comparison.low):
-        return f"{_format_sample_size(comparison)}: no interval and no test, cannot tell with one seed"
+        return f"{_format_sample_size(comparison)}: too few for an interval or a test"
     kind = "sign-flip" if comparison.paired else "permutation"
-    how = f"exact {kind} test" if comparison.p.exact else f"{kind} test by {comparison.p.arrangements:,} draws"
+    how = f"exact {kind} test" if comparison.p.exact else f"{kind} test with {comparison.p.arrangements:,} samples"
     p = format_p_value(comparison.corrected) + (f" after Holm's correction for {n_pairs} pairs" if n_pairs > 1 else "")
     return f"{_format_sample_size(comparison)}, {how} {p}{_format_conclusion(comparison, n_pairs)}"
 
 
 def _format_sample_size(comparison: Comparison) -> str:
-    return f"paired over {pluralise(comparison.n, 'seed')}" if comparison.paired else f"{comparison.n} runs, not paired"
+    return f"paired over {pluralise(comparison.n, 'seed')}" if comparison.paired else f"{comparison.n} runs, unpaired"
 
 
 def _format_conclusion(comparison: Comparison, n_pairs: int) -> str:
-    least = min(1.0, comparison.p.least * n_pairs)
+    """Empty if significant; otherwise whether the data or only the sample size stand against significance."""
+    smallest_p = min(1.0, comparison.p.least * n_pairs)
     if comparison.is_significant:
         return ""
-    if least <= SIGNIFICANCE_LEVEL:
-        return ": cannot tell apart at 5 %"
+    if smallest_p <= SIGNIFICANCE_LEVEL:
+        return ", not significant at 5 %"
     if not comparison.paired:
-        return f": cannot tell with {pluralise(comparison.n, 'run')}, whose least possible p is {least:.2g}"
-    needed = ceil(log2(2 * n_pairs / SIGNIFICANCE_LEVEL))
-    return f": cannot tell with {pluralise(comparison.n, 'seed')}, whose least possible p is {least:.2g}; {needed} could tell"
+        return f", not significant: with {pluralise(comparison.n, 'run')} the smallest possible p is {smallest_p:.2g}"
+    n_needed = ceil(log2(2 * n_pairs / SIGNIFICANCE_LEVEL))  # the smallest p of a sign-flip test is 2 / 2ⁿ per pair
+    seeds = pluralise(comparison.n, "seed")
+    return f", not significant: with {seeds} the smallest possible p is {smallest_p:.2g}, {n_needed} seeds are needed"

@@ -1,4 +1,4 @@
-"""What the kinds of questions share: the form of what they find, and sentences made of clauses."""
+"""Shared by all kinds of questions: the result type, and sentences joined from clauses."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from seedbed.stats.format import format_setting
 from seedbed.stats.groups import group_by_setting
 from seedbed.stats.summary import RunCurves
 
-MAX_CLAUSES: Final = 8  # groups that one answer speaks of; the rest is counted
+MAX_CLAUSES: Final = 8  # groups named in one answer; further ones are only counted
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence, its numbers, the runs in them, and what a reader has to know."""
+    """A sentence, the numbers behind it, the number of runs they use, and notes for the reader."""
 
     sentence: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
@@ -25,13 +25,11 @@ class Finding:
 
 
 def split_by_setting(question: QuestionSpec, runs: Sequence[RunCurves]) -> dict[str, Sequence[RunCurves]]:
-    """The runs apart by `between`, named in words; all of them, without a name, where it is not asked for."""
+    """The runs grouped by the setting `between`, with a name per group; one unnamed group if it is not given."""
     if question.between is None:
         return {"": runs}
-    return {
-        format_setting(question.between, value): some
-        for value, some in group_by_setting(runs, question.between).items()
-    }
+    groups = group_by_setting(runs, question.between)
+    return {format_setting(question.between, value): members for value, members in groups.items()}
 
 
 def format_clause(name: str, text: str) -> str:
@@ -39,10 +37,10 @@ def format_clause(name: str, text: str) -> str:
 
 
 def join_sentences(clauses: Sequence[str]) -> str:
-    """Each clause as a sentence of its own; a metric's name keeps its small letter."""
-    said = [f"{_capitalise(one)}." for one in clauses[:MAX_CLAUSES]]
-    more = len(clauses) - MAX_CLAUSES
-    return " ".join([*said, f"The numbers hold {more} more."] if more > 0 else said)
+    """Each clause as a sentence; a metric's name at the start stays in lower case."""
+    sentences = [f"{_capitalise(clause)}." for clause in clauses[:MAX_CLAUSES]]
+    n_more = len(clauses) - MAX_CLAUSES
+    return " ".join([*sentences, f"{n_more} more groups are not listed here."] if n_more > 0 else sentences)
 
 
 def _capitalise(text: str) -> str:

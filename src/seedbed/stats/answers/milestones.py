@@ -1,4 +1,4 @@
-"""Marks on the curves of each group: which runs grokked and when, and where training could have stopped."""
+"""Milestones of training: which runs grokked and when, and where training could have stopped."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from seedbed.stats.summary import RunCurves
 
 
 def answer_grokking(question: QuestionSpec, runs: Sequence[RunCurves]) -> Finding:
-    """How many runs have each label, and how long the delay of those that grokked was."""
+    """How many runs have each grokking label, and the mean delay of those that grokked."""
     clauses, numbers, n = [], {}, 0
-    for name, some in split_by_setting(question, runs).items():
-        labels = [found for run in some if run.is_included and (found := classify_run(run, question.metric))]
-        counts = Counter(found.label for found in labels)
-        delay = mean_confidence_interval([found.delay for found in labels if found.label == "grokked"])
+    for name, group in split_by_setting(question, runs).items():
+        results = [result for run in group if run.is_included and (result := classify_run(run, question.metric))]
+        counts = Counter(result.label for result in results)
+        delay = mean_confidence_interval([result.delay for result in results if result.label == "grokked"])
         clauses.append(format_clause(name, _format_label_counts(counts, delay)))
         numbers[name or "all"] = {"labels": {label: counts[label] for label in GROKKING_LABELS}, "delay": asdict(delay)}
-        n += len(labels)
+        n += len(results)
     return Finding(f"{join_sentences(clauses)} ({LABEL_DEFINITIONS}.)", numbers, n)
 
 
@@ -36,27 +36,27 @@ def _format_label_counts(counts: Mapping[GrokkingLabel, int], delay: ConfidenceI
     if not total:
         return "no run has both accuracies recorded"
     n_grokked = counts.get("grokked", 0)
-    kinds = join_words([f"{counts[label]} {label}" for label in GROKKING_LABELS if counts.get(label)])
-    share = f"share grokked {format_number(n_grokked / total)} {format_interval(*clopper_pearson(n_grokked, total))}"
-    return f"of {pluralise(total, 'run')}, {kinds}; {share}{_format_delay(delay)}"
+    by_label = join_words([f"{counts[label]} {label}" for label in GROKKING_LABELS if counts.get(label)])
+    interval = format_interval(*clopper_pearson(n_grokked, total))
+    fraction = f"fraction grokked {format_number(n_grokked / total)} {interval}"
+    return f"of {pluralise(total, 'run')}, {by_label}; {fraction}{_format_delay(delay)}"
 
 
 def _format_delay(delay: ConfidenceInterval) -> str:
     if not delay.n:
         return ""
     bounds = f" {format_interval(delay.low, delay.high)}" if delay.n > 1 else ""
-    return (
-        f"; from memorising to generalising took {format_count(round(delay.mean))} steps{bounds} (mean over {delay.n})"
-    )
+    steps = f"{format_count(round(delay.mean))} steps{bounds}"
+    return f"; delay from memorisation to generalisation {steps} (mean over {pluralise(delay.n, 'run')})"
 
 
 def answer_stopping(question: QuestionSpec, runs: Sequence[RunCurves]) -> Finding:
-    """The best step of each point with its noise, and the first that cannot be told from it."""
+    """The best step of each config with its standard error, and the first step within it."""
     if metric_direction(question.metric) is None:
-        return Finding(f"There is no stopping point to find: no value of {question.metric} is best.")
+        return Finding(f"There is no stopping point: neither a low nor a high {question.metric} is better.")
     clauses, numbers, n = [], {}, 0
-    for name, some in group_by_description(runs, varying_settings([runs])).items():
-        if advice := advise_stopping_for_runs(some, question.metric):
+    for name, group in group_by_description(runs, varying_settings([runs])).items():
+        if advice := advise_stopping_for_runs(group, question.metric):
             clauses.append(format_clause(name, format_stopping_advice(advice, question.metric)))
             numbers[name or "all"] = asdict(advice)
             n += advice.n
