@@ -1,4 +1,4 @@
-"""Draws depend on their names alone, and look random."""
+"""Draws depend on seed, stream name and counter alone, and pass simple tests of randomness."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ CPU = torch.device("cpu")
 STEP = torch.tensor([5])
 
 
-def test_a_runs_draws_do_not_depend_on_its_neighbours():
+def test_draws_of_a_run_do_not_depend_on_the_other_runs():
     alone = random_bits(device_keys([7], "order", CPU), STEP, 33)
-    among = random_bits(device_keys([3, 7, 9], "order", CPU), STEP, 33)
-    assert torch.equal(alone[0], among[1])
+    in_pack = random_bits(device_keys([3, 7, 9], "order", CPU), STEP, 33)
+    assert torch.equal(alone[0], in_pack[1])
 
 
-def test_more_draws_begin_with_the_same_ones():
+def test_drawing_more_numbers_keeps_the_first_ones():
     keys = device_keys([7], "order", CPU)
     assert torch.equal(random_bits(keys, STEP, 10), random_bits(keys, STEP, 1000)[:, :10])
 
@@ -30,7 +30,7 @@ def test_seed_stream_and_counter_each_change_the_draws():
     assert len({tuple(draw) for draw in draws}) == 4
 
 
-def test_uniform_draws_fill_the_unit_interval_evenly():
+def test_uniform_draws_pass_a_chi_squared_test():
     draws = uniform(device_keys(range(64), "x", CPU), STEP, 10_000)
     counts = torch.histc(draws, bins=100, min=0, max=1)
     chi2 = ((counts - 6400) ** 2 / 6400).sum()
@@ -39,20 +39,20 @@ def test_uniform_draws_fill_the_unit_interval_evenly():
     assert draws.max() < 1
 
 
-def test_neighbouring_counters_and_seeds_are_uncorrelated():
+def test_draws_of_adjacent_counters_and_seeds_are_uncorrelated():
     keys = device_keys(range(50), "x", CPU)
     draws = torch.cat([uniform(keys, torch.tensor([step]), 4000) for step in range(4)]).double()
     correlation = torch.corrcoef(draws) - torch.eye(200)
     assert correlation.abs().max() < 0.09  # 19,900 pairs of 4,000: 5.7 standard deviations
 
 
-def test_host_streams_differ_by_name_and_repeat():
+def test_host_streams_are_reproducible_and_differ_by_name():
     first, again, other = (make_generator(1, name).standard_normal(8) for name in ("init/a", "init/a", "init/b"))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-def test_halves_are_the_low_and_high_halves_of_the_words_in_turn():
+def test_int16_draws_are_the_low_and_high_halves_of_each_word():
     keys = device_keys([7, 9], "x", CPU)
     words = random_bits(keys, STEP, 6).numpy().view(np.uint32).astype(np.int64)
     expected = np.stack([words & 0xFFFF, words >> 16], axis=-1).reshape(2, 12)
@@ -61,13 +61,13 @@ def test_halves_are_the_low_and_high_halves_of_the_words_in_turn():
     assert random_int16(keys, STEP, 5, start=2).tolist() == signed[:, 4:9].tolist()
 
 
-def test_halves_made_one_by_one_as_on_a_gpu_are_the_stored_ones():
+def test_elementwise_int16_draws_of_the_gpu_path_match_the_cpu_path():
     keys = device_keys([7, 9, 11], "x", CPU)
-    place = torch.arange(6, 6 + 501, dtype=torch.int32)
-    assert _random_int16_at(keys, STEP, place).tolist() == random_int16(keys, STEP, 501, start=3).tolist()
+    index = torch.arange(6, 6 + 501, dtype=torch.int32)
+    assert _random_int16_at(keys, STEP, index).tolist() == random_int16(keys, STEP, 501, start=3).tolist()
 
 
-def test_drawing_leaves_keys_and_counter_alone():
+def test_drawing_does_not_modify_keys_or_counter():
     keys, counter = device_keys([7], "x", CPU), torch.tensor([5], dtype=torch.int32)
     before = keys.clone()
     random_bits(keys, counter, 10)

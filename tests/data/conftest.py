@@ -1,4 +1,4 @@
-"""Real corpora come from the folder in SEEDBED_DATA; tests that need them say so and are skipped without it."""
+"""Fixtures for the real corpora in SEEDBED_DATA (tests are skipped without it) and for an isolated environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def real() -> Path:
+def real_data() -> Path:
     folder = os.environ.get("SEEDBED_DATA")
     if not folder:
         pytest.skip("needs the real corpora: set SEEDBED_DATA to their folder")
@@ -17,8 +17,8 @@ def real() -> Path:
 
 
 @pytest.fixture
-def alone(tmp_path, monkeypatch) -> Path:
-    """No corpora but those of the test: an empty SEEDBED_DATA and an empty cache, whose folder this is."""
+def empty_cache(tmp_path, monkeypatch) -> Path:
+    """Unsets SEEDBED_DATA and SEEDBED_OFFLINE, and returns the folder of an empty cache."""
     monkeypatch.delenv("SEEDBED_DATA", raising=False)
     monkeypatch.delenv("SEEDBED_OFFLINE", raising=False)
     monkeypatch.setattr("seedbed.data.corpora.cache_folder", lambda: tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""The table of equations and its split, against the course's rules worked out by hand."""
+"""The equation table and its split, compared with independent Python and the course's starter code."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ import pytest
 from seedbed.data.arithmetic import build_equation_table, context_length, split_equations, vocabulary, vocabulary_size
 from seedbed.settings import ArithmeticSettings
 
-SIGNS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
 
 
-def texts(task: ArithmeticSettings) -> list[str]:
-    words = vocabulary(task)
-    return [" ".join(words[token] for token in row) for row in build_equation_table(task).tokens]
+def equation_texts(task: ArithmeticSettings) -> list[str]:
+    tokens = vocabulary(task)
+    return [" ".join(tokens[token] for token in row) for row in build_equation_table(task).tokens]
 
 
 def test_the_vocabulary_is_numbers_operator_equals_bos_eos_pad():
-    words = vocabulary(ArithmeticSettings(p=31))
-    assert words[:31] == [str(i) for i in range(31)]
-    assert words[31:] == ["+", "=", "BOS", "EOS", "PAD"]
-    assert len(words) == vocabulary_size(ArithmeticSettings(p=31)) == 36
+    tokens = vocabulary(ArithmeticSettings(p=31))
+    assert tokens[:31] == [str(i) for i in range(31)]
+    assert tokens[31:] == ["+", "=", "BOS", "EOS", "PAD"]
+    assert len(tokens) == vocabulary_size(ArithmeticSettings(p=31)) == 36
     assert vocabulary_size(ArithmeticSettings(p=11)) == 16
 
 
 @pytest.mark.parametrize("operator", ["+", "-", "*"])
 @pytest.mark.parametrize("order", [2, 3])
-def test_every_ordered_tuple_is_there_once_with_its_result(operator, order):
+def test_the_table_holds_every_tuple_of_operands_once_with_its_result(operator, order):
     task = ArithmeticSettings(p=5, operator=operator, orders=(order,))
     expected = []
     for operands in itertools.product(range(5), repeat=order):
         result = operands[0]
         for operand in operands[1:]:
-            result = SIGNS[operator](result, operand)
+            result = OPERATIONS[operator](result, operand)
         expected.append(f"BOS {f' {operator} '.join(map(str, operands))} = {result % 5} EOS")
-    assert texts(task) == expected
+    assert equation_texts(task) == expected
 
 
 @pytest.mark.parametrize("order", [2, 3])
-def test_division_undoes_multiplication_and_never_divides_by_zero(order):
+def test_division_inverts_multiplication_and_never_divides_by_zero(order):
     task = ArithmeticSettings(p=7, operator="/", orders=(order,))
-    rows = texts(task)
+    rows = equation_texts(task)
     assert len(rows) == len(set(rows)) == 7 * 6 ** (order - 1) == task.n_equations(order)
     for row in rows:
         left, right = row.removeprefix("BOS ").removesuffix(" EOS").split(" = ")
@@ -51,9 +51,9 @@ def test_division_undoes_multiplication_and_never_divides_by_zero(order):
         assert int(right) * np.prod(divisors) % 7 == dividend
 
 
-def test_mixed_orders_pad_the_short_ones_on_the_right():
+def test_shorter_equations_of_mixed_orders_are_padded_on_the_right():
     task = ArithmeticSettings(p=11, orders=(2, 3))
-    rows = texts(task)
+    rows = equation_texts(task)
     assert context_length(task) == 8
     assert rows[0] == "BOS 0 + 0 = 0 EOS PAD PAD"
     assert rows[121] == "BOS 0 + 0 + 0 = 0 EOS"
@@ -62,11 +62,11 @@ def test_mixed_orders_pad_the_short_ones_on_the_right():
 
 def test_only_the_result_and_eos_are_scored():
     task = ArithmeticSettings(p=11, orders=(2, 3))
-    equations, words = build_equation_table(task), vocabulary(task)
+    equations, vocab = build_equation_table(task), vocabulary(task)
     targets = np.take_along_axis(equations.tokens[:, 1:], equations.scored_positions, axis=1)
-    assert {words[token] for token in targets[:, 1]} == {"EOS"}
+    assert {vocab[token] for token in targets[:, 1]} == {"EOS"}
     inputs = np.take_along_axis(equations.tokens[:, :-1], equations.scored_positions, axis=1)
-    assert {words[token] for token in inputs[:, 0]} == {"="}
+    assert {vocab[token] for token in inputs[:, 0]} == {"="}
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_split_sizes_are_those_of_the_report(fraction, sizes):
     assert sorted([*train, *val]) == list(range(961))
 
 
-def test_the_split_is_the_starter_codes_shuffle_of_a_list():
+def test_the_split_matches_the_starter_codes_list_shuffle():
     shuffled = list(range(961))
     np.random.RandomState(7).shuffle(shuffled)
     train, val = split_equations(ArithmeticSettings(), seed=7)
     assert [*train, *val] == shuffled
 
 
-def test_half_of_each_order_trains_in_the_mixed_set():
+def test_each_order_is_split_separately():
     task = ArithmeticSettings(p=11, orders=(2, 3))
     train, _ = split_equations(task, seed=0)
     orders = build_equation_table(task).n_operands[train]
@@ -100,8 +100,8 @@ def test_a_fraction_of_one_keeps_one_validation_sample():
     assert val.tolist() == [train[-1]]
 
 
-def test_the_table_has_not_changed_under_its_digest():
-    """`arithmetic/1` in run ids stands for this table: change one and the other must change too."""
+def test_the_table_matches_its_pinned_digest():
+    """`arithmetic/1` in run ids identifies this table: if the table changes, the version must change too."""
     import hashlib
 
     tokens = build_equation_table(ArithmeticSettings(p=31, orders=(2, 3), operator="-")).tokens

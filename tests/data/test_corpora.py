@@ -1,4 +1,4 @@
-"""Named corpora found, fetched from a server on this machine, verified; and a user's own files in their place."""
+"""Named corpora are located, downloaded from a local test server and verified; user files are found by path."""
 
 from __future__ import annotations
 
@@ -46,33 +46,33 @@ def archive() -> bytes:
 class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answers: dict[str, bytes] = {"/me/repo/abc/whole.txt": CONTENT, "/me/repo/tar.gz/abc": archive()}
-        self.asked: list[str] = []
-        self.missing_bytes = 0
+        self.responses: dict[str, bytes] = {"/me/repo/abc/whole.txt": CONTENT, "/me/repo/tar.gz/abc": archive()}
+        self.requested: list[str] = []
+        self.n_truncated_bytes = 0
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        self.server.asked.append(self.path)
-        content = self.server.answers.get(self.path)
+        self.server.requested.append(self.path)
+        content = self.server.responses.get(self.path)
         self.send_response(200 if content is not None else 404)
         self.send_header("Content-Length", str(len(content or b"")))
         self.end_headers()
-        self.wfile.write((content or b"")[: len(content or b"") - self.server.missing_bytes])
+        self.wfile.write((content or b"")[: len(content or b"") - self.server.n_truncated_bytes])
 
     def log_message(self, *_: object) -> None:
         pass
 
 
 @pytest.fixture
-def server(alone, monkeypatch):
+def server(empty_cache, monkeypatch):
     with Server() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        monkeypatch.setattr(corpora, "HOST", url)
-        monkeypatch.setattr(corpora, "ARCHIVES", url)
+        monkeypatch.setattr(corpora, "RAW_FILE_HOST", url)
+        monkeypatch.setattr(corpora, "ARCHIVE_HOST", url)
         yield server
         server.shutdown()
 
@@ -82,92 +82,94 @@ TEXTS = StoredFile("texts/folder", sha(b"firstsecond"), 11, "texts", is_folder=T
 
 
 @pytest.fixture
-def named(monkeypatch) -> CorpusEntry:
+def entry(monkeypatch) -> CorpusEntry:
     parts = (CorpusPart("train", "text", (WHOLE,)), CorpusPart("folder", "text", (TEXTS,)))
-    made = CorpusEntry("mine", "a test", "none", parts, "me/repo", "abc")
-    monkeypatch.setitem(CATALOGUE, "mine", made)
-    return made
+    entry = CorpusEntry("mine", "a test", "none", parts, "me/repo", "abc")
+    monkeypatch.setitem(CATALOGUE, "mine", entry)
+    return entry
 
 
-def left_in(folder: Path) -> list[str]:
+def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_corpus_is_fetched_once_and_then_taken_from_the_cache(server, named, alone):
-    shown = []
-    path = ensure_local_file(named, WHOLE, lambda what, done, total: shown.append((what, done, total)))
+def test_a_corpus_is_downloaded_once_and_then_read_from_the_cache(server, entry, empty_cache):
+    calls = []
+    path = ensure_local_file(entry, WHOLE, lambda *call: calls.append(call))
     assert path.read_bytes() == CONTENT
-    assert shown[-1] == ("whole.txt", len(CONTENT), len(CONTENT))
+    assert calls[-1] == ("whole.txt", len(CONTENT), len(CONTENT))
     assert open_corpus("mine").documents[0].path == path
-    assert server.asked == ["/me/repo/abc/whole.txt"]
-    assert left_in(alone) == ["texts/whole.txt"]
+    assert server.requested == ["/me/repo/abc/whole.txt"]
+    assert files_in(empty_cache) == ["texts/whole.txt"]
 
 
-def test_a_folder_comes_out_of_the_archive_of_its_commit(server, named, alone):
+def test_a_folder_is_extracted_from_the_archive_of_its_commit(server, entry, empty_cache):
     corpus = open_corpus("mine", "folder")
     assert ["".join(iter_text(document)) for document in corpus.documents] == ["first", "second"]
-    assert left_in(alone) == ["texts/folder/a.txt", "texts/folder/b.txt"]
-    assert not (alone.parent / "evil.txt").exists()
+    assert files_in(empty_cache) == ["texts/folder/a.txt", "texts/folder/b.txt"]
+    assert not (empty_cache.parent / "evil.txt").exists()
 
 
-def test_wrong_content_is_refused_and_nothing_of_it_stays(server, named, alone):
-    server.answers["/me/repo/abc/whole.txt"] = CONTENT + b"more"
-    with pytest.raises(MissingData, match="mine could not be fetched from me/repo"):
-        ensure_local_file(named, WHOLE)
-    assert left_in(alone) == []
+def test_content_with_a_wrong_digest_is_rejected_and_leaves_no_files(server, entry, empty_cache):
+    server.responses["/me/repo/abc/whole.txt"] = CONTENT + b"more"
+    with pytest.raises(MissingData, match="mine could not be downloaded from me/repo"):
+        ensure_local_file(entry, WHOLE)
+    assert files_in(empty_cache) == []
 
 
-def test_a_folder_larger_than_pinned_is_refused_and_nothing_of_it_stays(server, named, alone):
+def test_a_folder_larger_than_pinned_is_rejected_and_leaves_no_files(server, entry, empty_cache):
     small = StoredFile("texts/folder", sha(b"firstsecond"), 10, "texts", is_folder=True)
     with pytest.raises(MissingData, match="holds more than 10 bytes"):
-        ensure_local_file(named, small)
-    assert left_in(alone) == []
+        ensure_local_file(entry, small)
+    assert files_in(empty_cache) == []
 
 
 @pytest.mark.parametrize("file", [WHOLE, TEXTS])
-def test_a_broken_connection_leaves_nothing_half_written_and_can_be_tried_again(server, named, alone, file):
-    server.missing_bytes = 20
+def test_a_broken_connection_leaves_no_partial_file_and_can_be_retried(server, entry, empty_cache, file):
+    server.n_truncated_bytes = 20
     with pytest.raises(MissingData, match="try again"):
-        ensure_local_file(named, file)
-    assert left_in(alone) == []
-    server.missing_bytes = 0
-    assert ensure_local_file(named, file).exists()
+        ensure_local_file(entry, file)
+    assert files_in(empty_cache) == []
+    server.n_truncated_bytes = 0
+    assert ensure_local_file(entry, file).exists()
 
 
-def test_what_is_not_there_is_told_with_where_to_put_it(server, named):
-    server.answers.clear()
+def test_a_missing_file_is_reported_with_the_path_to_put_it_at(server, entry):
+    server.responses.clear()
     with pytest.raises(MissingData, match=r"404.*SEEDBED_DATA, at texts/whole\.txt"):
-        ensure_local_file(named, WHOLE)
+        ensure_local_file(entry, WHOLE)
 
 
-def test_offline_forbids_the_network_and_says_what_to_do(server, named, monkeypatch):
+def test_offline_mode_sends_no_request_and_says_what_to_do(server, entry, monkeypatch):
     monkeypatch.setenv("SEEDBED_OFFLINE", "1")
     with pytest.raises(MissingData, match="SEEDBED_OFFLINE forbids the network") as error:
         open_corpus("mine")
     assert error.value.exit_code == 4
-    assert server.asked == []
+    assert server.requested == []
 
 
-def test_the_data_folder_comes_before_the_cache_and_is_verified(server, named, monkeypatch, tmp_path):
+def test_the_data_folder_takes_precedence_over_the_cache_and_is_verified(server, entry, monkeypatch, tmp_path):
     folder = tmp_path / "data"
     (folder / "texts").mkdir(parents=True)
     (folder / "texts/whole.txt").write_bytes(CONTENT)
     monkeypatch.setenv("SEEDBED_DATA", str(folder))
-    assert ensure_local_file(named, WHOLE) == folder / "texts/whole.txt"
+    assert ensure_local_file(entry, WHOLE) == folder / "texts/whole.txt"
     (folder / "texts/whole.txt").write_bytes(CONTENT[:-1])
     with pytest.raises(MissingData, match="is not mine as pinned"):
-        ensure_local_file(named, WHOLE)
+        ensure_local_file(entry, WHOLE)
     monkeypatch.setenv("SEEDBED_DATA", str(tmp_path / "none"))
     with pytest.raises(MissingData, match="is not a folder"):
-        ensure_local_file(named, WHOLE)
+        ensure_local_file(entry, WHOLE)
 
 
-def test_a_derived_corpus_says_that_it_cannot_be_fetched(alone):
-    with pytest.raises(MissingData, match=r"bialik was made from .* put it at SEEDBED_DATA/hebrew_poems/bialik_poems"):
+def test_a_derived_corpus_is_reported_as_not_downloadable(empty_cache):
+    with pytest.raises(
+        MissingData, match=r"bialik is derived from .* put it at SEEDBED_DATA/hebrew_poems/bialik_poems"
+    ):
         open_corpus("bialik")
 
 
-def test_python_docs_are_always_here(alone, monkeypatch):
+def test_python_docs_are_always_available(empty_cache, monkeypatch):
     monkeypatch.setenv("SEEDBED_OFFLINE", "1")
     corpus = open_corpus("python-docs")
     names = [document.name for document in corpus.documents]
@@ -176,7 +178,7 @@ def test_python_docs_are_always_here(alone, monkeypatch):
     assert corpus_digest(corpus) == corpus_digest(open_corpus("python-docs"))
 
 
-def test_an_own_path_is_looked_for_beside_the_study_and_then_here(alone, tmp_path, monkeypatch):
+def test_a_user_path_is_resolved_in_the_study_folder_and_then_in_the_cwd(empty_cache, tmp_path, monkeypatch):
     study, here = tmp_path / "study", tmp_path / "here"
     for folder in (study, here):
         folder.mkdir()
@@ -188,7 +190,7 @@ def test_an_own_path_is_looked_for_beside_the_study_and_then_here(alone, tmp_pat
     assert "".join(iter_text(open_corpus("b.txt", folder=study).documents[0])) == "only here"
 
 
-def test_a_name_that_means_nothing_is_told_with_a_guess(alone):
+def test_an_unknown_name_is_reported_with_a_suggestion(empty_cache):
     with pytest.raises(MissingData, match="did you mean shakespeare"):
         open_corpus("shakespear")
     with pytest.raises(MissingData, match="did you mean wikitext2"):
@@ -197,7 +199,7 @@ def test_a_name_that_means_nothing_is_told_with_a_guess(alone):
         open_corpus("speeches", "test")
 
 
-def test_a_part_of_another_kind_is_refused(alone):
+def test_a_part_of_another_kind_is_rejected(empty_cache):
     with pytest.raises(UsageError, match="wikitext2 train is ids, not text"):
         open_corpus("wikitext2")
     with pytest.raises(UsageError, match="has no labels"):
@@ -207,22 +209,24 @@ def test_a_part_of_another_kind_is_refused(alone):
 
 
 def test_every_entry_is_pinned_to_a_full_commit_and_digest():
-    for named in CATALOGUE.values():
-        files = [file for part in named.parts for file in part.files]
-        assert len({part.name for part in named.parts}) == len(named.parts)
-        assert named.name == "python-docs" or (len(named.commit) == 40 and files)
+    for entry in CATALOGUE.values():
+        files = [file for part in entry.parts for file in part.files]
+        assert len({part.name for part in entry.parts}) == len(entry.parts)
+        assert entry.name == "python-docs" or (len(entry.commit) == 40 and files)
         assert all(len(file.sha256) == 64 and file.n_bytes > 0 for file in files)
 
 
-def test_every_real_file_has_the_catalogued_size_and_digest(real):
-    for named in CATALOGUE.values():
-        for part in named.parts:
+def test_every_real_file_has_the_catalogued_size_and_digest(real_data):
+    for entry in CATALOGUE.values():
+        for part in entry.parts:
             for file in part.files:
-                path = ensure_local_file(named, file)
-                found = sum(one.stat().st_size for one in path.iterdir()) if file.is_folder else path.stat().st_size
-                assert path.is_relative_to(real)
-                assert found == file.n_bytes
+                path = ensure_local_file(entry, file)
+                n_bytes = (
+                    sum(child.stat().st_size for child in path.iterdir()) if file.is_folder else path.stat().st_size
+                )
+                assert path.is_relative_to(real_data)
+                assert n_bytes == file.n_bytes
 
 
-def test_gpt1s_vocabulary_opens(real):
+def test_gpt1s_tokenizer_loads(real_data):
     assert load_gpt1_tokenizer().size == 40_479

@@ -1,4 +1,4 @@
-"""Texts ready to train on: parts, vocabularies and counts as the reports have them, and what cannot be is said."""
+"""Datasets: splits, vocabularies and sample counts as in the reports, pretrained embeddings, and error messages."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ def poem(tmp_path: Path) -> str:
     return str(tmp_path / "poem.txt")
 
 
-def test_arithmetic_s_facts_follow_from_its_dials() -> None:
-    assert get_dataset_info(ArithmeticSettings()) == DatasetInfo(36, 6, 480, padding_id=35, digest="arithmetic/1")
+def test_the_info_of_arithmetic_follows_from_its_settings() -> None:
+    assert get_dataset_info(ArithmeticSettings()) == DatasetInfo(
+        36, 6, 480, padding_id=35, digest="arithmetic/1", tokens_per_sample=6.0
+    )
 
 
-def test_parts_share_out_the_text_without_overlap(poem: str) -> None:
+def test_splits_partition_the_text(poem: str) -> None:
     text = load_text_dataset(
         TextSettings(corpus=poem, length=4, val_fraction=0.2, test_fraction=0.1, data_fraction=0.5)
     )
@@ -34,13 +36,13 @@ def test_parts_share_out_the_text_without_overlap(poem: str) -> None:
 
 
 @pytest.mark.parametrize(("sampler", "n_train"), [("length", 23), ("documents", 23), ("windows", 86), ("epochs", 23)])
-def test_an_epoch_holds_the_samplers_samples(poem: str, sampler: str, n_train: int) -> None:
+def test_the_number_of_training_samples_depends_on_the_sampler(poem: str, sampler: str, n_train: int) -> None:
     task = TextSettings.model_validate({"corpus": poem, "length": 4, "sampler": sampler})
     assert get_dataset_info(task).n_train == n_train
     assert get_dataset_info(task).vocab_size == 11
 
 
-def test_whole_documents_are_held_out_and_alike_for_all(tmp_path: Path) -> None:
+def test_a_split_by_documents_holds_out_whole_documents(tmp_path: Path) -> None:
     for i in range(10):
         (tmp_path / f"{i}.txt").write_text(str(i) * 20, encoding="utf-8")
     text = load_text_dataset(TextSettings(corpus=str(tmp_path), length=4, split="documents", val_fraction=0.3))
@@ -50,7 +52,7 @@ def test_whole_documents_are_held_out_and_alike_for_all(tmp_path: Path) -> None:
     assert (len(kinds[0]), len(kinds[1]), kinds[0] & kinds[1]) == (7, 3, set())
 
 
-def test_another_text_has_another_digest(tmp_path: Path) -> None:
+def test_different_texts_have_different_digests(tmp_path: Path) -> None:
     names = []
     for content in ("abcd" * 20, "abdc" * 20):
         (tmp_path / f"{content[:4]}.txt").write_text(content, encoding="utf-8")
@@ -60,7 +62,7 @@ def test_another_text_has_another_digest(tmp_path: Path) -> None:
     assert (one.vocab_size, one.n_train) == (other.vocab_size, other.n_train)
 
 
-def test_labelled_texts_are_padded_cut_and_held_out(tmp_path: Path) -> None:
+def test_labelled_texts_are_padded_truncated_and_held_out(tmp_path: Path) -> None:
     lines = [f"{'yes' if i % 2 else 'no'}\tword{i} and more words" for i in range(10)]
     (tmp_path / "own.tsv").write_text("\n".join(lines), encoding="utf-8")
     task = LabelsSettings(corpus=str(tmp_path / "own.tsv"), length=3, val_fraction=0.2)
@@ -69,19 +71,19 @@ def test_labelled_texts_are_padded_cut_and_held_out(tmp_path: Path) -> None:
         ("no", "yes"),
         {"train": (8, 3), "val": (2, 3)},
     )
-    facts = get_dataset_info(task)
-    assert (facts.n_classes, facts.n_train, facts.context_length) == (2, 8, 3)
+    info = get_dataset_info(task)
+    assert (info.n_classes, info.n_train, info.context_length) == (2, 8, 3)
 
 
-def test_reports_corpora_have_their_vocabularies_and_samples(real: Path) -> None:
+def test_corpora_of_the_reports_have_the_expected_vocabularies_and_samples(real_data: Path) -> None:
     speeches = TextSettings(corpus="speeches", tokenizer="words", length=32, sampler="windows", val_fraction=0.0)
     assert set(load_text_dataset(speeches).splits) == {"train", "test[obama]", "test[hbush]", "test[wbush]"}
     assert set(load_text_dataset(speeches.model_copy(update={"tests": ("obama",)})).splits) == {"train", "test[obama]"}
     wiki = TextSettings(corpus="wikitext2", tokenizer="bpe", length=256, sampler="epochs")
     assert set(load_text_dataset(wiki).splits) == {"train", "val", "test"}
     found = {
-        (facts.vocab_size, facts.n_train, facts.n_classes)
-        for facts in map(get_dataset_info, (speeches, wiki, LabelsSettings(val_fraction=0.0)))
+        (info.vocab_size, info.n_train, info.n_classes)
+        for info in map(get_dataset_info, (speeches, wiki, LabelsSettings(val_fraction=0.0)))
     }
     assert found == {(5_755, 32_039, 0), (40_479, 9_205, 0), (5_755, 2_092, 3)}
     assert get_dataset_info(TextSettings(corpus="shakespeare")).vocab_size == 66
@@ -89,49 +91,53 @@ def test_reports_corpora_have_their_vocabularies_and_samples(real: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("dials", "said"),
+    ("values", "message"),
     [
         ({"length": 200}, "no document holds a sample of 200 \\+ 1 tokens"),
         ({"tests": ("obama",)}, "has no test set 'obama'; it has none"),
     ],
 )
-def test_what_a_corpus_cannot_give_is_said(poem: str, dials: dict[str, object], said: str) -> None:
-    task = TextSettings.model_validate({"corpus": poem, "sampler": "windows"} | dials)
-    with pytest.raises(UsageError, match=said):
+def test_a_corpus_that_does_not_fit_the_settings_is_rejected(
+    poem: str, values: dict[str, object], message: str
+) -> None:
+    task = TextSettings.model_validate({"corpus": poem, "sampler": "windows"} | values)
+    with pytest.raises(UsageError, match=message):
         get_dataset_info(task)
 
 
-def test_stored_ids_are_pieces_and_nothing_else(real: Path) -> None:
-    with pytest.raises(UsageError, match=r"stored as GPT-1's ids; it needs task\.tokens = bpe"):
+def test_a_corpus_of_stored_ids_requires_the_bpe_tokenizer(real_data: Path) -> None:
+    with pytest.raises(UsageError, match=r"stored as GPT-1's ids; it needs task\.tokenizer = bpe"):
         get_dataset_info(TextSettings(corpus="wikitext2"))
 
 
-# ---- tables from a file ----
+# ---- pretrained embeddings ----
 
 SETTINGS = {"task.kind": "text", "model.dim": 6, "model.heads": 2, "model.positions": "learned"}
-FACTS = DatasetInfo(vocab_size=9, context_length=4, n_train=1)
+INFO = DatasetInfo(vocab_size=9, context_length=4, n_train=1)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "said"),
+    ("arrays", "message"),
     [
         ({"tokens": np.zeros((9, 6))}, "holds tokens; an array positions of 4 × 6 is needed"),
         ({"tokens": np.zeros((8, 6)), "positions": np.zeros((4, 6))}, "tokens is 8 × 6; .* need 9 × 6"),
         ({"tokens": np.zeros((9, 6)), "positions": np.zeros((3, 6))}, "positions is 3 × 6; .* need 4 × 6"),
-        ({"tokens": np.full((9, 6), np.nan), "positions": np.zeros((4, 6))}, "other things than finite numbers"),
+        ({"tokens": np.full((9, 6), np.nan), "positions": np.zeros((4, 6))}, "holds values that are not finite floats"),
         ({"other": np.zeros(3)}, "neither tokens nor positions"),
     ],
 )
-def test_tables_that_do_not_fit_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray], said: str) -> None:
-    np.savez(tmp_path / "tables.npz", **arrays)
-    settings = Settings.from_flat(SETTINGS | {"model.embeddings": str(tmp_path / "tables.npz")})
-    with pytest.raises(UsageError, match=said):
-        load_embeddings(settings, FACTS)
+def test_embeddings_of_the_wrong_shape_are_rejected(
+    tmp_path: Path, arrays: dict[str, np.ndarray], message: str
+) -> None:
+    np.savez(tmp_path / "embeddings.npz", **arrays)
+    settings = Settings.from_flat(SETTINGS | {"model.embeddings": str(tmp_path / "embeddings.npz")})
+    with pytest.raises(UsageError, match=message):
+        load_embeddings(settings, INFO)
 
 
-def test_a_missing_or_foreign_file_of_tables_is_said(tmp_path: Path) -> None:
+def test_a_missing_or_malformed_embeddings_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(MissingData, match="no such file"):
-        load_embeddings(Settings.from_flat(SETTINGS | {"model.embeddings": str(tmp_path / "none.npz")}), FACTS)
+        load_embeddings(Settings.from_flat(SETTINGS | {"model.embeddings": str(tmp_path / "none.npz")}), INFO)
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(UsageError, match="not an"):
-        load_embeddings(Settings.from_flat(SETTINGS | {"model.embeddings": str(tmp_path / "text.npz")}), FACTS)
+        load_embeddings(Settings.from_flat(SETTINGS | {"model.embeddings": str(tmp_path / "text.npz")}), INFO)

@@ -1,4 +1,4 @@
-"""Files as documents: what is read, what is mended, what is refused, and how much memory it takes."""
+"""Documents: decoding and normalization, rejected files, and bounded memory."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from seedbed.data.word_tokenizer import WordTokenizer
 from seedbed.errors import MissingData, SeedbedError, UsageError
 
 
-def text_of(path) -> str:
+def read_text(path) -> str:
     return "".join(iter_text(corpus_from_path(path).documents[0]))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7])
-def test_pieces_of_any_size_join_to_the_whole_text(monkeypatch, tmp_path, size):
+def test_chunks_of_any_size_join_to_the_whole_text(monkeypatch, tmp_path, size):
     text = "a\u05d0\u20ac\U0001f600\r\nb\r\n\r\r\n\x00\rz\U0010ffff"
     (tmp_path / "t.txt").write_bytes(text.encode())
-    monkeypatch.setattr(documents, "PIECE", size)
-    assert text_of(tmp_path / "t.txt") == text.replace("\r\n", "\n")
+    monkeypatch.setattr(documents, "CHUNK_BYTES", size)
+    assert read_text(tmp_path / "t.txt") == text.replace("\r\n", "\n")
 
 
-def test_a_byte_order_mark_is_dropped_and_told(tmp_path):
+def test_a_byte_order_mark_is_dropped_and_reported(tmp_path):
     path = tmp_path / "t.txt"
     path.write_bytes(b"\xef\xbb\xbfab\r\ncd\r\n")
-    assert text_of(path) == "ab\ncd\n"
+    assert read_text(path) == "ab\ncd\n"
     assert [note.split(": ")[-1] for note in normalization_notes(corpus_from_path(path))] == [
         "a byte order mark at the start of 1 of the files was dropped",
         "2 CRLF line ends were read as LF",
     ]
 
 
-def test_bytes_take_a_file_as_it_is(tmp_path):
+def test_the_byte_tokenizer_reads_files_unchanged(tmp_path):
     path = tmp_path / "t.bin"
     content = b"\xef\xbb\xbfa\r\n\x00\xff\xfe"
     path.write_bytes(content)
@@ -68,22 +68,22 @@ def test_bytes_take_a_file_as_it_is(tmp_path):
         (b"half a pair \xed\xa0\x80", "byte 12", "ed a0 80", "8-bit"),
     ],
 )
-def test_what_is_not_utf8_is_told_with_offset_hex_and_a_guess(tmp_path, content, offset, bytes_found, guess):
+def test_invalid_utf8_is_reported_with_offset_hex_and_a_likely_encoding(tmp_path, content, offset, bytes_found, guess):
     (tmp_path / "t.txt").write_bytes(content)
     with pytest.raises(UsageError) as error:
-        text_of(tmp_path / "t.txt")
-    for words in ("t.txt", offset, bytes_found, guess, "UTF-8", "bytes"):
-        assert words in str(error.value)
+        read_text(tmp_path / "t.txt")
+    for expected in ("t.txt", offset, bytes_found, guess, "UTF-8", "bytes"):
+        assert expected in str(error.value)
 
 
-def test_the_offset_of_a_bad_byte_counts_from_the_start_of_the_file(monkeypatch, tmp_path):
-    monkeypatch.setattr(documents, "PIECE", 10)
+def test_the_offset_of_an_invalid_byte_is_relative_to_the_start_of_the_file(monkeypatch, tmp_path):
+    monkeypatch.setattr(documents, "CHUNK_BYTES", 10)
     (tmp_path / "t.txt").write_bytes(b"\xef\xbb\xbf" + "\u05d0".encode() * 50 + b"\xff")
     with pytest.raises(UsageError, match=r"byte 103 \(ff\)"):
-        text_of(tmp_path / "t.txt")
+        read_text(tmp_path / "t.txt")
 
 
-def test_pipes_devices_folders_loops_and_missing_files_are_refused_at_once(tmp_path):
+def test_pipes_devices_folders_loops_and_missing_files_are_rejected_without_blocking(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "empty").mkdir()
@@ -93,47 +93,47 @@ def test_pipes_devices_folders_loops_and_missing_files_are_refused_at_once(tmp_p
         with pytest.raises(SeedbedError, match=str(path)):
             corpus_from_path(type(tmp_path)(path))
     with pytest.raises(UsageError, match="is a folder"):
-        text_of_all(tmp_path)
+        read_texts(tmp_path)
     assert time.monotonic() - began < 2
 
 
-def text_of_all(folder) -> list[str]:
+def read_texts(folder) -> list[str]:
     return ["".join(iter_text(document)) for document in corpus_from_path(folder).documents]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_file_is_refused(tmp_path):
+def test_an_unreadable_file_is_rejected(tmp_path):
     (tmp_path / "t.txt").write_text("a")
     (tmp_path / "t.txt").chmod(0)
     with pytest.raises(MissingData, match="Permission denied"):
         corpus_from_path(tmp_path / "t.txt")
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused(monkeypatch, tmp_path):
+def test_a_file_that_changes_while_it_is_read_is_rejected(monkeypatch, tmp_path):
     path = tmp_path / "t.txt"
     path.write_text("abcdef")
-    monkeypatch.setattr(documents, "PIECE", 2)
-    pieces = iter_text(Document("t.txt", path))
-    next(pieces)
+    monkeypatch.setattr(documents, "CHUNK_BYTES", 2)
+    chunks = iter_text(Document("t.txt", path))
+    next(chunks)
     path.write_text("abcdefgh")
     with pytest.raises(UsageError, match="changed while it was read"):
-        list(pieces)
+        list(chunks)
 
 
-def test_a_folder_is_its_texts_in_byte_order_of_names(tmp_path):
+def test_documents_of_a_folder_are_in_byte_order_of_names(tmp_path):
     for name in ("b.txt", "B.txt", "\u00e9.txt", "z.txt", "a.md"):
         (tmp_path / name).write_text(name)
-    assert text_of_all(tmp_path) == ["B.txt", "b.txt", "z.txt", "\u00e9.txt"]
+    assert read_texts(tmp_path) == ["B.txt", "b.txt", "z.txt", "\u00e9.txt"]
     expected = hashlib.sha256("B.txtb.txtz.txt\u00e9.txt".encode()).hexdigest()
     assert corpus_digest(corpus_from_path(tmp_path)) == expected
 
 
-def test_lines_are_whole_and_only_an_endless_one_is_cut(monkeypatch):
-    monkeypatch.setattr(documents, "PIECE", 8)
+def test_lines_are_complete_and_only_an_overlong_one_is_split(monkeypatch):
+    monkeypatch.setattr(documents, "CHUNK_BYTES", 8)
     lines = [
         line
-        for piece in iter_line_chunks(corpus_from_text("t", "ab\nc\n\nwords of a long line\nend").documents[0])
-        for line in piece
+        for chunk in iter_line_chunks(corpus_from_text("t", "ab\nc\n\nwords of a long line\nend").documents[0])
+        for line in chunk
     ]
     assert "".join(lines) == "ab\nc\n\nwords of a long line\nend"
     assert lines[:3] == ["ab\n", "c\n", "\n"]
@@ -141,8 +141,8 @@ def test_lines_are_whole_and_only_an_endless_one_is_cut(monkeypatch):
 
 
 def test_a_large_file_is_encoded_in_bounded_memory(monkeypatch, tmp_path):
-    """64 MB on one line; ids go to a temporary file, so that what is held is a few pieces whatever the size."""
-    monkeypatch.setattr("seedbed.data.tokenizers.IN_MEMORY", 1 << 20)
+    """64 MB on one line; ids go to a temporary file, so that memory holds only a few chunks."""
+    monkeypatch.setattr("seedbed.data.tokenizers.MAX_IN_MEMORY_BYTES", 1 << 20)
     path = tmp_path / "large.txt"
     block = ("\u05d0b c" * 200_000).encode()
     with path.open("wb") as file:
@@ -150,25 +150,25 @@ def test_a_large_file_is_encoded_in_bounded_memory(monkeypatch, tmp_path):
             file.write(block)
     tracemalloc.start()
     corpus = corpus_from_path(path)
-    letters = CharTokenizer.from_corpora(corpus)
-    encoded = encode_corpus(corpus, letters)
+    tokenizer = CharTokenizer.from_corpora(corpus)
+    encoded = encode_corpus(corpus, tokenizer)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(encoded.ids) == 64 * 800_000
-    assert letters.decode(encoded.ids[-4:]) == "\u05d0b c"
+    assert tokenizer.decode(encoded.ids[-4:]) == "\u05d0b c"
     assert peak < 60e6
 
 
 @settings(max_examples=300)
 @given(st.binary(max_size=60), st.sampled_from(["t.txt", "t.csv", "t.tsv"]))
-def test_any_bytes_are_read_or_refused_in_words(content, name):
+def test_any_bytes_are_read_or_rejected_with_a_message(content, name):
     corpus = Corpus(name, (Document(name, content=content),))
-    for use in (compute_corpus_stats, read_labelled_texts, _as_characters, _as_words, _as_bytes):
-        assert name in _refusal(use, corpus)
+    for use in (compute_corpus_stats, read_labelled_texts, _encode_characters, _encode_words, _encode_bytes):
+        assert name in _message(use, corpus)
 
 
-def _refusal(use, corpus) -> str:
-    """The words it is refused with, or its name where it is not; any other error passes through."""
+def _message(use, corpus) -> str:
+    """Returns the error message, or the corpus' name if it is accepted; any other exception propagates."""
     try:
         use(corpus)
     except SeedbedError as error:
@@ -176,13 +176,13 @@ def _refusal(use, corpus) -> str:
     return corpus.name
 
 
-def _as_characters(corpus):
+def _encode_characters(corpus):
     return encode_corpus(corpus, CharTokenizer.from_corpora(corpus))
 
 
-def _as_words(corpus):
+def _encode_words(corpus):
     return encode_corpus(corpus, WordTokenizer.from_corpora(corpus))
 
 
-def _as_bytes(corpus):
+def _encode_bytes(corpus):
     return encode_corpus(corpus, ByteTokenizer())

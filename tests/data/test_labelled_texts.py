@@ -1,4 +1,4 @@
-"""Labelled samples: both forms of file, and every problem with its line."""
+"""Labelled texts: TSV and CSV files, and every problem reported with its line."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ def read(tmp_path, content: str, name: str = "t.tsv"):
     return read_labelled_texts(corpus_from_path(tmp_path / name))
 
 
-def test_a_tab_parts_label_and_text_and_later_tabs_belong_to_the_text(tmp_path):
+def test_the_first_tab_separates_label_and_text(tmp_path):
     samples = read(tmp_path, "0\tone, two\r\n\n1\ta\tb\n")
     assert samples.labels == ("0", "1")
     assert samples.texts == ("one, two", "a\tb")
     assert samples.line_numbers == (1, 3)
 
 
-def test_csv_quotes_hold_commas(tmp_path):
+def test_quoted_csv_cells_may_contain_commas(tmp_path):
     samples = read(tmp_path, 'good,"one, two"\nbad,three\n', "t.csv")
     assert samples.texts == ("one, two", "three")
 
 
-def test_every_row_without_a_tab_is_told_with_its_line(tmp_path):
+def test_every_malformed_row_is_reported_with_its_line(tmp_path):
     with pytest.raises(StudyError) as error:
         read(tmp_path, "0\tfine\nno tab here\n1\tfine\n2\t \n\tno label\n")
     problems = error.value.problems
@@ -36,19 +36,19 @@ def test_every_row_without_a_tab_is_told_with_its_line(tmp_path):
     assert "empty label" in problems[2].what
 
 
-def test_a_file_of_bad_rows_is_cut_short(tmp_path):
+def test_the_number_of_reported_problems_is_limited(tmp_path):
     with pytest.raises(StudyError) as error:
         read(tmp_path, "bad\n" * 1000)
     assert len(error.value.problems) == 21
-    assert "980 more" in str(error.value)
+    assert "980 more malformed lines" in str(error.value)
 
 
-def test_an_empty_file_has_no_samples(tmp_path):
+def test_an_empty_file_is_rejected(tmp_path):
     with pytest.raises(UsageError, match="holds no samples"):
         read(tmp_path, "\n")
 
 
-def test_a_label_that_only_the_test_set_has_is_named_with_its_line(tmp_path):
+def test_a_label_that_occurs_only_in_the_test_set_is_reported_with_its_line(tmp_path):
     train = read(tmp_path, "b\tx\na\ty\n")
     test = read(tmp_path, "a\tx\nc\ty\n", "test.tsv")
     assert collect_label_names(train) == ("a", "b")
@@ -57,6 +57,6 @@ def test_a_label_that_only_the_test_set_has_is_named_with_its_line(tmp_path):
         collect_label_names(train, test)
 
 
-def test_one_label_alone_is_nothing_to_classify(tmp_path):
+def test_a_single_label_is_rejected(tmp_path):
     with pytest.raises(UsageError, match="at least 2"):
         collect_label_names(read(tmp_path, "a\tx\na\ty\n"))

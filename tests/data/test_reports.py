@@ -1,4 +1,4 @@
-"""The data of reports A, B and C: every count that their authors' settings imply."""
+"""The corpora of reports A, B and C have the sizes that the authors' settings imply."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ from seedbed.data.word_tokenizer import WordTokenizer, split_words
 TESTS = ("obama", "hbush", "wbush")
 
 
-def batches(n: int, size: int) -> tuple[int, int]:
-    """How many batches, and the size of the last."""
+def count_batches(n: int, size: int) -> tuple[int, int]:
+    """Returns the number of batches and the size of the last."""
     return -(-n // size), (n - 1) % size + 1
 
 
 @pytest.fixture(scope="module")
-def words(real) -> WordTokenizer:
-    """Labels are words too: the starter joins the files as they are."""
+def words(real_data) -> WordTokenizer:
+    """Labels are part of the vocabulary: the starter code concatenates the raw files."""
     return WordTokenizer.from_corpora(open_corpus("speeches", "classifier/train"), open_corpus("speeches", "train"))
 
 
 @pytest.fixture(scope="module")
-def hebrew(real) -> tuple[CharTokenizer, EncodedCorpus]:
+def hebrew(real_data) -> tuple[CharTokenizer, EncodedCorpus]:
     corpus = open_corpus("hebrew")
-    letters = CharTokenizer.from_corpora(corpus)
-    return letters, encode_corpus(corpus, letters)
+    tokenizer = CharTokenizer.from_corpora(corpus)
+    return tokenizer, encode_corpus(corpus, tokenizer)
 
 
 # ---- A ----
 
 
-def test_a_shakespeare_has_66_symbols(real):
+def test_a_shakespeare_has_66_symbols(real_data):
     corpus = open_corpus("shakespeare")
-    letters = CharTokenizer.from_corpora(corpus)
-    assert letters.size == 66
-    assert len(encode_corpus(corpus, letters).ids) == 1_115_394
+    tokenizer = CharTokenizer.from_corpora(corpus)
+    assert tokenizer.size == 66
+    assert len(encode_corpus(corpus, tokenizer).ids) == 1_115_394
     assert corpus_digest(corpus) == "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 
 
 def test_a_hebrew_has_159_symbols_in_474_documents(hebrew):
-    letters, encoded = hebrew
-    assert letters.size == 159
+    tokenizer, encoded = hebrew
+    assert tokenizer.size == 159
     assert len(encoded.lengths) == 474
     assert len(encoded.ids) == 835_481
     assert corpus_digest(open_corpus("hebrew")) == "1513f36677224179fe340b5983d2ef841660d6e33985d469fa324e3d7ad8fc7d"
 
 
-def test_a_short_hebrew_documents_are_drawn_far_above_their_share(hebrew):
+def test_a_short_hebrew_documents_are_oversampled(hebrew):
     _, encoded = hebrew
     short = encoded.lengths < 1000
     assert short.sum() == 343
@@ -74,18 +74,18 @@ def test_a_short_hebrew_documents_are_drawn_far_above_their_share(hebrew):
         uniform_document_sampler(Spans.from_encoded(encoded), 128),
         uniform_position_sampler(Spans.from_encoded(encoded), 128),
     )
-    assert len(even.starts) == 474  # so "longer than" and "at least" seq_len + 1 are the same here
+    assert len(even.starts) == 474  # so "longer than" and "at least" seq_len + 1 agree here
     assert even.span_probabilities()[short].sum() == pytest.approx(0.72, abs=5e-3)
     assert weighted.span_probabilities()[short].sum() < 0.175
 
 
-def test_a_the_hebrew_prompt_stands_in_242_documents(real):
+def test_a_the_hebrew_prompt_occurs_in_242_documents(real_data):
     texts = ["".join(iter_text(document)) for document in open_corpus("hebrew").documents]
     assert sum("חיים נחמן ביאליק" in text for text in texts) == 242
 
 
 @pytest.mark.parametrize(("name", "characters"), [("bialik", 316_083), ("rachel", 47_208)])
-def test_a_clean_poems_have_their_characters(real, name, characters):
+def test_a_clean_poems_have_the_expected_characters(real_data, name, characters):
     corpus = open_corpus(name)
     assert len(encode_corpus(corpus, CharTokenizer.from_corpora(corpus)).ids) == characters
 
@@ -93,8 +93,8 @@ def test_a_clean_poems_have_their_characters(real, name, characters):
 # ---- B ----
 
 
-def test_b_the_vocabulary_is_that_of_the_reference_tokeniser_without_a_difference(words, real):
-    reference = (real / "speeches/vocab_nltk381.txt").read_text(encoding="utf-8").splitlines()
+def test_b_the_vocabulary_equals_the_reference_tokenizers(words, real_data):
+    reference = (real_data / "speeches/vocab_nltk381.txt").read_text(encoding="utf-8").splitlines()
     assert words.size == 5_755
     assert list(words.texts) == reference
 
@@ -108,30 +108,30 @@ def test_b_tokens_windows_and_batches_of_the_language_model(words, part, n, n_ba
     assert len(ids) == n
     windows = overlapping_windows(Spans.single(n), 32)
     assert windows.n_windows == n - 32
-    assert batches(windows.n_windows, 16)[0] == n_batches
+    assert count_batches(windows.n_windows, 16)[0] == n_batches
     unknown = (ids == 1).mean()
     assert unknown == 0 if part == "train" else 0.0195 < unknown < 0.0235
 
 
-def test_b_labels_and_lines(real):
+def test_b_labels_and_lines(real_data):
     train, test = (open_labelled_texts("speeches", f"classifier/{part}") for part in ("train", "test"))
     names = collect_label_names(train, test)
     assert names == ("0", "1", "2")
     assert np.bincount(encode_labels(train, names)).tolist() == [934, 539, 619]
     assert np.bincount(encode_labels(test, names)).tolist() == [250, 250, 250]
     assert max(np.bincount(encode_labels(train, names))) / len(train.texts) == pytest.approx(0.4465, abs=5e-5)
-    assert [batches(len(part.texts), 16)[0] for part in (train, test)] == [131, 47]
+    assert [count_batches(len(part.texts), 16)[0] for part in (train, test)] == [131, 47]
 
 
-def test_b_segments_have_18_4_tokens_and_none_is_cut(words):
+def test_b_samples_have_18_4_tokens_on_average_and_none_is_truncated(words):
     samples = open_labelled_texts("speeches", "classifier/train")
-    rows, kept = pad_sequences([words.encode(text) for text in samples.texts], 32)
+    rows, lengths = pad_sequences([words.encode(text) for text in samples.texts], 32)
     assert rows.shape == (2_092, 32)
-    assert kept.mean() == pytest.approx(18.4, abs=0.05)
-    assert kept.max() == 30
+    assert lengths.mean() == pytest.approx(18.4, abs=0.05)
+    assert lengths.max() == 30
 
 
-def test_b_language_model_files_have_their_lines(real):
+def test_b_language_model_files_have_the_expected_lines(real_data):
     lines = {part: "".join(map("".join, iter_text(open_corpus("speeches", part).documents[0]))) for part in TESTS}
     assert [text.count("\n") for text in lines.values()] == [250, 250, 250]
     train = "".join(iter_text(open_corpus("speeches", "train").documents[0]))
@@ -149,7 +149,7 @@ def test_b_longer_windows_score_each_test_token_once(words, length):
         assert np.array_equal(tokens[:, 1:][mask], ids[1:])
 
 
-def test_b_words_join_back_to_the_words_of_the_line(words):
+def test_b_decoded_words_are_the_words_of_the_line(words):
     for text in open_labelled_texts("speeches", "classifier/train").texts[:200]:
         assert words.decode(words.encode(text)).split() == split_words(text)
 
@@ -165,40 +165,40 @@ def test_b_words_join_back_to_the_words_of_the_line(words):
         ("test", 279_023, 2_891, 1_090, (69, 2)),
     ],
 )
-def test_c_tokens_lines_windows_and_batches(real, part, n, lines, n_windows, in_batches):
+def test_c_tokens_lines_windows_and_batches(real_data, part, n, lines, n_windows, in_batches):
     encoded = open_token_ids("wikitext2", part)
     assert (len(encoded.ids), len(encoded.lengths)) == (n, lines)
     windows = consecutive_windows(Spans.single(n), 256)
     assert windows.n_windows == n_windows
-    assert batches(windows.n_windows, 16) == in_batches
+    assert count_batches(windows.n_windows, 16) == in_batches
     assert windows.n_scored == n - 1
     tokens, mask = gather_windows(encoded.ids, windows, np.array([-1]))
     assert mask[0].sum() == (n - 2) % 256 + 1
     assert (tokens[0, mask[0].sum() + 1 :] == 0).all()
 
 
-def test_c_ids_are_those_of_gpt1_plus_one(real):
+def test_c_stored_ids_are_gpt1s_plus_one(real_data):
     encoded, gpt1 = open_token_ids("wikitext2", "train"), load_gpt1_tokenizer()
     assert gpt1.size == 40_479
     assert len(np.unique(encoded.ids)) == 30_447
     assert (encoded.ids == 1).sum() == 8_000
     assert gpt1.texts[1] == "<unk>"
-    decoded = (real / "wikitext2/wiki.train.decoded.txt").read_text(encoding="utf-8").split("\n")
+    decoded = (real_data / "wikitext2/wiki.train.decoded.txt").read_text(encoding="utf-8").split("\n")
     for line in range(0, 23_767, 97):
         start = encoded.starts[line]
         assert gpt1.decode(encoded.ids[start : start + encoded.lengths[line]]) == decoded[line]
 
 
-def test_c_our_encoding_gives_the_stored_ids_back(real):
+def test_c_our_encoding_reproduces_the_stored_ids(real_data):
     encoded, gpt1 = open_token_ids("wikitext2", "train"), load_gpt1_tokenizer()
     for line in range(0, 23_767, 97):
         ids = encoded.ids[encoded.starts[line] :][: encoded.lengths[line]]
-        if 1 not in ids:  # a <unk> inside a word leaves no trace of where the word went on
+        if 1 not in ids:  # <unk> inside a word loses the word boundary
             assert np.array_equal(gpt1.encode(gpt1.decode(ids)), ids)
 
 
-def test_c_a_stuck_model_is_at_the_unigram_level(real):
-    """Runs 11 and 12 of the public logs stopped near 1,480 on validation: that is what counting words reaches."""
+def test_c_a_stuck_model_is_at_the_unigram_level(real_data):
+    """Runs 11 and 12 of the public logs plateaued near 1,480 on validation: the unigram perplexity."""
     train, validation = open_token_ids("wikitext2", "train"), open_token_ids("wikitext2", "validation")
     perplexity = exp(compute_ngram_losses(train.ids, validation.ids, 40_479, 1).mean())
     assert 1_000 < perplexity < 1_700

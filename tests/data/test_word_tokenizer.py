@@ -1,4 +1,4 @@
-"""Words: each rule by example, and the vocabulary of a corpus."""
+"""Word tokenizer: examples of each rule, and the vocabulary of a corpus."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ def test_each_rule_holds(text, words):
 
 
 @given(st.text())
-def test_no_letter_is_lost_or_made(text):
-    """All but white space comes out in order; only straight double quotes change their form."""
+def test_no_letter_is_lost_or_added(text):
+    """Everything but white space is kept in order; only straight double quotes change."""
     plain = str.maketrans("", "", "\"'`")
     joined = "".join(split_words(text)).translate(plain)
     assert joined == "".join("".join(text.split()).translate(plain).split())
 
 
 @given(st.lists(st.sampled_from(["to", "be", ".", ",", "n't", "\u05d0\u05d1", "<pad>", "<unk>"]), min_size=1))
-def test_known_words_decode_to_themselves_in_one_go_or_streamed(words):
+def test_known_words_round_trip_at_once_and_streamed(words):
     vocabulary = WordTokenizer(("<pad>", "<unk>", *sorted(set(words) - {"<pad>", "<unk>"})))
     ids = [vocabulary.texts.index(word) for word in words if word != "<pad>"]
     expected = " ".join(word for word in words if word != "<pad>")
     assert vocabulary.decode(ids) == expected
     decoder = vocabulary.decoder()
-    assert "".join(decoder.feed([one]) for one in ids) + decoder.flush() == expected
+    assert "".join(decoder.feed([token]) for token in ids) + decoder.flush() == expected
 
 
-def test_ids_are_sorted_and_what_is_new_is_unknown():
+def test_ids_are_sorted_and_new_words_are_unknown():
     words = WordTokenizer.from_corpora(corpus_from_text("t", "to be, or not to be"))
     assert words.texts == ("<pad>", "<unk>", ",", "be", "not", "or", "to")
     assert words.encode("to see or be").tolist() == [6, UNKNOWN_ID, 5, 3]
     assert words.decode([6, 1, 0]) == "to <unk>"
 
 
-def test_a_document_gives_the_ids_of_its_text():
+def test_a_document_encodes_like_its_text():
     text = 'One line.\nAnd "two", it\'s said.\n\nthree'
     words = WordTokenizer.from_corpora(corpus_from_text("t", text))
     assert np.array_equal(encode_corpus(corpus_from_text("t", text), words).ids, words.encode(text))
 
 
-def test_white_space_alone_holds_no_words():
+def test_a_corpus_of_white_space_is_rejected():
     with pytest.raises(Exception, match="holds no tokens"):
         encode_corpus(corpus_from_text("blank", " \n\t\n"), WordTokenizer.from_corpora(corpus_from_text("t", "a")))

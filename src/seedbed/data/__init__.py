@@ -1,1 +1,1 @@
-"""Where samples come from: NumPy only, but for `batches.py`, which draws them on the device."""
+"""Corpora, tokenizers, datasets and batches: NumPy only, except for the `*batch*` modules, which draw on the device."""

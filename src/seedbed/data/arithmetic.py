@@ -1,10 +1,11 @@
-"""Modular arithmetic as token sequences: the table of all equations and its split; batches are drawn elsewhere.
+"""Modular arithmetic as token sequences: the table of all equations and its train/validation split.
 
-A binary equation is `BOS a + b = r EOS`, a ternary one has a third operand; where both are asked for, the shorter is
-padded on the right. Only the tokens after `=` (r and EOS) are scored. The order of the table and the split are those
-of the course's starter code, so equal seeds give its training sets.
+A binary equation is `BOS a + b = r EOS`; a ternary one has a third operand. When a task has both, the shorter ones are
+padded on the right. Only the tokens after `=` (r and EOS) are scored. Table order and split follow the course's starter
+code, so equal seeds reproduce its training sets. Batches are drawn in `equation_batches.py`.
 
->>> [vocabulary(Arithmetic(p=3))[token] for token in table(Arithmetic(p=3)).tokens[5]]
+>>> task = ArithmeticSettings(p=3)
+>>> [vocabulary(task)[token] for token in build_equation_table(task).tokens[5]]
 ['BOS', '1', '+', '2', '=', '0', 'EOS']
 """
 
@@ -26,12 +27,12 @@ class EquationTable:
     """All equations of a task: N rows of context + 1 tokens."""
 
     tokens: NDArray[np.int64]  # (N, T + 1)
-    scored_positions: NDArray[np.int64]  # (N, 2) input positions whose next token counts: those of `=` and r
-    n_operands: NDArray[np.int64]  # (N,) number of operands
+    scored_positions: NDArray[np.int64]  # (N, 2) input positions whose next token is scored: `=` and r
+    n_operands: NDArray[np.int64]  # (N,)
 
 
 def vocabulary(task: ArithmeticSettings) -> list[str]:
-    """Token texts by id."""
+    """Returns the token strings, indexed by id."""
     return [*map(str, range(task.p)), task.operator, *SPECIAL_TOKENS]
 
 
@@ -40,25 +41,27 @@ def vocabulary_size(task: ArithmeticSettings) -> int:
 
 
 def context_length(task: ArithmeticSettings) -> int:
-    """Tokens the model sees: the longest equation without its EOS."""
+    """Returns the number of input tokens: the longest equation without its EOS."""
     return 2 * max(task.orders) + 2
 
 
 def build_equation_table(task: ArithmeticSettings) -> EquationTable:
-    """Every equation of the task, orders as listed, operands counting up with the last one fastest."""
+    """Returns every equation of the task, by order as listed, the last operand varying fastest."""
     width = context_length(task) + 1
-    parts = [_build_equations(task, order) for order in task.orders]
-    pad = vocabulary_size(task) - 1
-    tokens = np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=pad) for part in parts])
-    order = np.repeat(task.orders, [len(part) for part in parts])
-    return EquationTable(tokens, 2 * order[:, None] + np.arange(N_SCORED_TOKENS), order)
+    tables = [_build_equations(task, order) for order in task.orders]
+    pad_id = vocabulary_size(task) - 1
+    padded = [np.pad(table, ((0, 0), (0, width - table.shape[1])), constant_values=pad_id) for table in tables]
+    n_operands = np.repeat(task.orders, [len(table) for table in tables])
+    # `=` follows n operands and n − 1 operators after BOS, so it stands at input position 2n.
+    scored_positions = 2 * n_operands[:, None] + np.arange(N_SCORED_TOKENS)
+    return EquationTable(np.concatenate(padded), scored_positions, n_operands)
 
 
 def _build_equations(task: ArithmeticSettings, order: int) -> NDArray[np.int64]:
-    """The (N, 2·order + 3) tokens of all equations of one order."""
+    """Returns the (N, 2·order + 3) tokens of all equations of one order."""
     p = task.p
-    first = 1 if task.operator == "/" else 0
-    ranges = [np.arange(p)] + [np.arange(first, p)] * (order - 1)
+    min_operand = 1 if task.operator == "/" else 0  # divisors are never 0
+    ranges = [np.arange(p)] + [np.arange(min_operand, p)] * (order - 1)
     operands = np.stack(np.meshgrid(*ranges, indexing="ij"), axis=-1).reshape(-1, order)
     operands, result = _compute_results(task.operator, operands, p)
     operator, equals, bos, eos = range(p, p + 4)
@@ -70,23 +73,23 @@ def _build_equations(task: ArithmeticSettings, order: int) -> NDArray[np.int64]:
 
 
 def _compute_results(operator: str, operands: NDArray[np.int64], p: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Operands and results; for division the first column is the answer, and the dividend is made from it."""
-    head, rest = operands[:, 0], operands[:, 1:]
+    """Returns operands and results; for division the first column is the quotient, which determines the dividend."""
+    first, rest = operands[:, 0], operands[:, 1:]
     if operator == "+":
         return operands, operands.sum(1) % p
     if operator == "-":
-        return operands, (head - rest.sum(1)) % p  # NumPy's remainder is never negative
+        return operands, (first - rest.sum(1)) % p  # NumPy's remainder is never negative
     product = operands.prod(1) % p
     if operator == "*":
         return operands, product
-    return np.column_stack([product, rest]), head
+    return np.column_stack([product, rest]), first
 
 
 def split_equations(task: ArithmeticSettings, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row numbers of the training and the validation equations of this seed.
+    """Returns the row indices of the training and validation equations for this seed.
 
-    Each order is shuffled and cut by itself with the same generator state; where all rows train, the last one also
-    validates, as in the starter code.
+    Each order is shuffled and split separately from the same generator state. When every row is a training row, the
+    last one is also the validation set, as in the starter code.
     """
     train, val, start = [], [], 0
     for order in task.orders:

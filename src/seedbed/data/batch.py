@@ -1,11 +1,11 @@
-"""What batches are made of: the batch itself, the order of an epoch, and the parts that are evaluated.
+"""Building blocks of batches: the batch record, the shuffled epoch sampler and the evaluation splits.
 
-    epochs = Epochs(n_samples, batch_sizes, accumulate, seeds, device)
-    epochs.prepare(step)                   # on the host, before the update
-    rows, weights = epochs.draw(number)    # of every run: which samples, and what each weighs
+    sampler = EpochSampler(n_samples, batch_sizes, accumulate, seeds, device)
+    sampler.prepare(step)                       # on the host, before the update
+    rows, weights = sampler.draw(batch_index)   # per run: sample indices and their loss weights
 
-Unequal batch sizes and training sets share one shape: rows that a run does not have get weight 0. What the samples hold
-is left to the tasks' own files.
+Runs with different batch sizes or training set sizes share one shape: rows that a run lacks get weight 0. What a sample
+contains is defined by each task's own module.
 """
 
 from __future__ import annotations
@@ -24,21 +24,19 @@ from seedbed.rng import device_keys, random_bits
 
 RowIndices: TypeAlias = NDArray[np.int64]
 INT32_MAX = torch.iinfo(torch.int32).max
-MAX_TABULATED_SAMPLES, MAX_TABULATED_BATCHES = (
-    2**20,
-    1000,
-)  # up to so many places and batches of an epoch a GPU looks up: 3 kernels, not a dozen
-MAX_IN_STEP_SHUFFLE_SAMPLES = (
-    4096  # up to so many samples a GPU puts in order within the update; else once an epoch, told by the host
-)
+# Epochs up to this size are tabulated on a GPU: drawing a batch then takes 3 kernels instead of about 12.
+MAX_TABULATED_SAMPLES, MAX_TABULATED_BATCHES = 2**20, 1000
+# Up to this many samples, a GPU shuffles within each update; above it, once per epoch from the host.
+MAX_IN_STEP_SHUFFLE_SAMPLES = 4096
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples of every run; `at` are the input positions that are scored (None: all), `weights` what a sample weighs.
+    """Samples of every run; `scored_positions` are the input positions with a loss (None: all).
 
-    The weights of an update's samples sum to 1 in every run. `scored` tells targets from padding (None: all count).
-    Where samples share their beginnings, `inputs` go on from there: sample b of a run continues stem `stem[b]`.
+    `weights` are per-sample loss weights that sum to 1 over each run's update. `target_mask` is False for padding
+    (None: every target counts). With `shared_prefixes`, `inputs` hold only what follows the prefix: sample b of a run
+    continues its prefix number `prefix_index[b]`.
     """
 
     inputs: Int[Tensor, "R B T"]
@@ -52,19 +50,19 @@ class Batch:
 
 @dataclass(frozen=True)
 class EvalSplit:
-    """Samples that readings average over: those at `span` among all that are evaluated, as far as a run counts them."""
+    """Samples that a metric averages over: `sample_slice` of all evaluated samples, restricted to each run's mask."""
 
     name: str  # train, val, test, test[NAME]
-    metric_suffix: str  # of the reading's name: "", "[order=2]", "[length=64]"
+    metric_suffix: str  # of the metric's name: "", "[order=2]", "[length=64]"
     sample_slice: slice
     sample_mask: Bool[Tensor, "R N"]
-    n_scored: int = 1  # targets of a sample; it is right when all of them are
+    n_scored: int = 1  # targets per sample; a sample is correct when all of them are
 
 
 class MicroBatchLayout:
-    """How many samples each run takes for an update, and which of them its batches hold when there are several.
+    """Samples per update of each run, and how gradient accumulation deals them out to micro-batches.
 
-    Batch k of an update takes every `accumulate`-th sample from the k-th on, so all of them are about as full.
+    Micro-batch k takes every `accumulate`-th sample starting at the k-th, so that all are about equally full.
     """
 
     def __init__(
@@ -77,14 +75,14 @@ class MicroBatchLayout:
         self._row_index = torch.arange(-(-self.max_update_size // accumulate), device=device)
 
     def locate_batch(self, batch_index: Int[Tensor, "1"]) -> tuple[Int[Tensor, "1"], Int[Tensor, "B"]]:
-        """Of batch `number`: the update it belongs to, and the places of its rows among that update's samples."""
+        """Returns the update that a batch belongs to, and the positions of its rows within that update."""
         if self.accumulate == 1:
             return batch_index, self._row_index
         return batch_index // self.accumulate, self._row_index * self.accumulate + batch_index % self.accumulate
 
 
 class EpochSampler:
-    """Every sample once an epoch, in each run's own order; the last update of an epoch may be short."""
+    """Draws every sample once per epoch, shuffled per run; the last update of an epoch may be short."""
 
     def __init__(
         self,
@@ -100,73 +98,69 @@ class EpochSampler:
         self._epoch_lengths = self.updates_per_epoch.tolist()
         self._keys = device_keys(seeds, "order", device)
         self._sample_index = torch.arange(max(n_samples), device=device)
-        kept = (device.type == "cpu" or len(self._sample_index) > MAX_IN_STEP_SHUFFLE_SAMPLES) and max(
-            self._epoch_lengths
-        ) > 1
-        self._order = (
-            torch.zeros(len(seeds), len(self._sample_index), dtype=torch.int32, device=device) if kept else None
-        )
-        self._order_epochs: list[int] = []  # the epoch of every run that the kept order is of
+        n_runs, n_total, n_updates = len(seeds), len(self._sample_index), max(self._epoch_lengths)
+        # Where an update holds the whole training set, the order does not matter and nothing is shuffled.
+        stores_order = (device.type == "cpu" or n_total > MAX_IN_STEP_SHUFFLE_SAMPLES) and n_updates > 1
+        self._order = torch.zeros(n_runs, n_total, dtype=torch.int32, device=device) if stores_order else None
+        self._order_epochs: list[int] = []  # per run, the epoch that the stored order belongs to
         self._batch_table: tuple[Tensor, Tensor] | None = None
-        n_updates = max(self._epoch_lengths)
-        is_small = (
-            len(seeds) * n_updates * self._layout.max_update_size <= MAX_TABULATED_SAMPLES
-            and accumulate * n_updates <= MAX_TABULATED_BATCHES
-        )
+        n_table_samples = n_runs * n_updates * self._layout.max_update_size
+        is_small = n_table_samples <= MAX_TABULATED_SAMPLES and accumulate * n_updates <= MAX_TABULATED_BATCHES
         if device.type == "cuda" and is_small:
             self.precompute_batches()
         self.prepare(0)
 
     def precompute_batches(self) -> None:
-        """Works out all batches of an epoch beforehand: a row for each of them, run after run."""
+        """Tabulates all batches of an epoch: one row per batch, grouped by run."""
         n_batches, device = self._layout.accumulate * max(self._epoch_lengths), self.n_samples.device
         batches = [self._compute_batch(torch.tensor([i], device=device)) for i in range(n_batches)]
-        places, weights = (torch.stack(parts, dim=1).flatten(0, 1) for parts in zip(*batches, strict=True))
-        self._batch_table, self._table_offsets = (
-            (places, weights),
-            torch.arange(len(self.n_samples), device=device) * n_batches,
-        )
+        positions, weights = (torch.stack(tensors, dim=1).flatten(0, 1) for tensors in zip(*batches, strict=True))
+        self._batch_table = positions, weights
+        self._table_offsets = torch.arange(len(self.n_samples), device=device) * n_batches
 
     def prepare(self, step: int) -> None:
-        """Makes the orders that the update after `step` updates needs, in place, since a captured update reads them."""
+        """Shuffles for the update after `step` updates; in place, since a captured CUDA graph reads the order."""
         epochs = [step // n for n in self._epoch_lengths]
         if self._order is not None and epochs != self._order_epochs:
             self._order.copy_(self._shuffle(torch.tensor(epochs, device=self._order.device)))
             self._order_epochs = epochs
 
     def draw(self, batch_index: Int[Tensor, "1"]) -> tuple[Int[Tensor, "R B"], Float[Tensor, "R B"]]:
-        """The samples of every run in batch `number`, and their weights in their update."""
+        """Returns the sample indices of every run in this batch, and their weights within the update."""
         if self._batch_table is None:
-            place, weights = self._compute_batch(batch_index)
+            position, weights = self._compute_batch(batch_index)
         else:
             row = batch_index % (self.updates_per_epoch * self._layout.accumulate) + self._table_offsets
-            place, weights = (held.index_select(0, row) for held in self._batch_table)
+            position, weights = (column.index_select(0, row) for column in self._batch_table)
         if max(self._epoch_lengths) == 1:
-            return place, weights
+            return position, weights
         order = self._order
         if order is None:
             order = self._shuffle(self._layout.locate_batch(batch_index)[0] // self.updates_per_epoch)
-        return order.gather(1, place).long(), weights
+        return order.gather(1, position).long(), weights
 
     def _compute_batch(self, batch_index: Int[Tensor, "1"]) -> tuple[Int[Tensor, "R B"], Float[Tensor, "R B"]]:
-        """The places of batch `number` in the order of its epoch, and their weights in their update."""
+        """Returns the batch's positions in the order of its epoch, and their weights within the update."""
         step, within = self._layout.locate_batch(batch_index)
         first = step % self.updates_per_epoch * self.update_sizes
-        place = first[:, None] + within
-        valid = (within < self.update_sizes[:, None]) & (place < self.n_samples[:, None])
+        position = first[:, None] + within
+        valid = (within < self.update_sizes[:, None]) & (position < self.n_samples[:, None])
         weights = valid.double() / torch.minimum(self.update_sizes, self.n_samples - first)[:, None]
-        return torch.where(valid, place, 0), weights
+        return torch.where(valid, position, 0), weights
 
     def _shuffle(self, epoch: Int[Tensor, "R"]) -> Int[Tensor, "R M"]:
-        """Every run's order of its samples in its epoch."""
-        keys = random_bits(self._keys, epoch, len(self._sample_index))
-        return keys.masked_fill(self._sample_index >= self.n_samples[:, None], INT32_MAX).argsort(dim=1, stable=True)
+        """Returns every run's permutation of its samples for its epoch."""
+        sort_keys = random_bits(self._keys, epoch, len(self._sample_index))
+        # Runs with fewer samples sort their missing ones last.
+        return sort_keys.masked_fill(self._sample_index >= self.n_samples[:, None], INT32_MAX).argsort(
+            dim=1, stable=True
+        )
 
 
 def evenly_spaced_rows(n: int, limits: Sequence[int]) -> tuple[RowIndices, NDArray[np.bool_]]:
-    """For every run, up to its limit (0: all) of n samples, evenly spread and always the same; and which rows it has.
+    """Returns up to `limit` (0: all) evenly spaced rows of n for each run, and the mask of rows that a run has.
 
-    >>> spread_out(10, [4, 2])[0].tolist()
+    >>> evenly_spaced_rows(10, [4, 2])[0].tolist()
     [[1, 3, 6, 8], [2, 7, 0, 0]]
     """
     counts = [min(limit, n) if limit else n for limit in limits]
@@ -177,13 +171,13 @@ def evenly_spaced_rows(n: int, limits: Sequence[int]) -> tuple[RowIndices, NDArr
 
 
 def split_into_chunks(rows: Int[Tensor, "R N"], max_rows: int) -> Iterator[Int[Tensor, "R B"]]:
-    """The rows of every run, at most `most` (at least one) at a time; all chunks alike where that is near the most.
+    """Splits into chunks of at most `max_rows` (at least one), equal where that costs less than twice as many.
 
-    Programs are compiled for a shape, so chunks of one shape are worth being up to twice as many.
+    Equal chunks share one compiled shape.
     """
     n = rows.shape[1]
-    fewest = -(-n // max(1, max_rows))
-    n_chunks = next((few for few in range(max(1, fewest), 2 * fewest) if n % few == 0), fewest)
+    min_chunks = -(-n // max(1, max_rows))
+    n_chunks = next((k for k in range(max(1, min_chunks), 2 * min_chunks) if n % k == 0), min_chunks)
     size = -(-n // max(1, n_chunks))
     for start in range(0, n, max(1, size)):
         yield rows[:, start : start + size]

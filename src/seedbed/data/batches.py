@@ -1,10 +1,10 @@
-"""From settings to samples on the device: the batches of a pack, whatever its task.
+"""Batches of a pack, for any task: the protocol, and its construction from settings.
 
     batches = make_batches(settings, seeds, device)
     batches.prepare(step)
-    batch = batches.draw(number)
+    batch = batches.draw(batch_index)
 
-All of them draw by counting, so a batch depends on its run's seed and number alone.
+All implementations use counter-based random numbers, so a batch depends only on its run's seed and the batch index.
 """
 
 from __future__ import annotations
@@ -24,62 +24,61 @@ from seedbed.data.label_batches import LabelBatches
 from seedbed.data.text_batches import EvalOptions, TextBatches
 from seedbed.settings import ArithmeticSettings, LSTMSettings, Settings, TextSettings, TransformerSettings
 
-MAX_EVAL_ACTIVATIONS = {
-    "cpu": 2**23,
-    "cuda": 2**28,
-}  # that a model may make at once while it is evaluated, in its widest layers
+# Activations of the widest layers that one evaluation chunk may hold, by device type.
+MAX_EVAL_ACTIVATIONS = {"cpu": 2**23, "cuda": 2**28}
 
 
 class Batches(Protocol):
-    """Samples of a pack: those of an update, and those that are evaluated."""
+    """Training batches and evaluation samples of a pack."""
 
     @property
     def eval_splits(self) -> Sequence[EvalSplit]:
-        """What readings average over, as places among the samples that `chunks` gives."""
+        """The sets of samples that metrics average over, as slices of the concatenated `eval_chunks`."""
         ...
 
     def prepare(self, step: int) -> None:
-        """Makes ready for the update after `step` updates; on the host, before it."""
+        """Prepares the update that follows `step` updates; called on the host, outside any captured graph."""
         ...
 
     def draw(self, batch_index: Int[Tensor, "1"]) -> Batch:
-        """Batch `number` of every run, within the update."""
+        """Returns this batch of every run; runs inside the (possibly captured) update."""
         ...
 
     def eval_chunks(self) -> Iterator[Batch]:
-        """All samples that are evaluated, some at a time."""
+        """Yields all evaluated samples in chunks."""
         ...
 
 
 def make_batches(settings: Sequence[Settings], seeds: Sequence[int], device: torch.device) -> Batches:
-    """The batches of runs whose tasks differ at most in what a pack may differ in."""
+    """Returns the batches of runs whose tasks differ only in per-run settings."""
     task, train = settings[0].task, settings[0].train
-    sizes = [one.train.batch_size for one in settings]
+    batch_sizes = [run.train.batch_size for run in settings]
     if isinstance(task, ArithmeticSettings):
-        tasks = [one.task for one in settings if isinstance(one.task, ArithmeticSettings)]
-        share = not any(map(_uses_dropout, settings))  # shared beginnings would share what is dropped
-        return EquationBatches(tasks, seeds, sizes, device, train.accumulate, share)
-    at_once = _max_eval_tokens(settings[0], device)
+        tasks = [run.task for run in settings if isinstance(run.task, ArithmeticSettings)]
+        share_prefixes = not any(map(_uses_dropout, settings))  # samples of a shared prefix would share dropout masks
+        return EquationBatches(tasks, seeds, batch_sizes, device, train.accumulate, share_prefixes)
+    max_tokens = _max_eval_tokens(settings[0], device)
     if not isinstance(task, TextSettings):
-        return LabelBatches(
-            load_labelled_dataset(task), seeds, sizes, device, train.accumulate, train.eval_batches, at_once
-        )
-    reading = EvalOptions(train.eval_batches, _max_eval_context(settings[0], task), at_once)
-    return TextBatches(task, seeds, sizes, device, train.accumulate, reading)
+        dataset = load_labelled_dataset(task)
+        return LabelBatches(dataset, seeds, batch_sizes, device, train.accumulate, train.eval_batches, max_tokens)
+    eval_options = EvalOptions(train.eval_batches, _max_eval_context(settings[0], task), max_tokens)
+    return TextBatches(task, seeds, batch_sizes, device, train.accumulate, eval_options)
 
 
 def _uses_dropout(settings: Settings) -> bool:
-    return any(value for dial, value in settings.model if dial.endswith("dropout"))
+    return any(value for name, value in settings.model if name.endswith("dropout"))
 
 
 def _max_eval_context(settings: Settings, task: TextSettings) -> int | None:
-    """The longest context that the model can read; None: any."""
+    """Returns the longest context that the model can process; None if unlimited."""
     model = settings.model
     return task.length if isinstance(model, TransformerSettings) and model.positions == "learned" else None
 
 
 def _max_eval_tokens(settings: Settings, device: torch.device) -> int:
+    """Returns how many tokens of all runs together one evaluation chunk may hold."""
     model = settings.model
+    # Approximate activations per token in the widest layers: LSTM gates, or QKV projections and the MLP hidden layer.
     width = 8 * model.hidden_width if isinstance(model, LSTMSettings) else 3 * model.dim + model.mlp_width
-    logits = get_dataset_info(settings.task).vocab_size if isinstance(settings.task, TextSettings) else 0
-    return MAX_EVAL_ACTIVATIONS[device.type] // (logits + width)
+    n_logits = get_dataset_info(settings.task).vocab_size if isinstance(settings.task, TextSettings) else 0
+    return MAX_EVAL_ACTIVATIONS[device.type] // (n_logits + width)

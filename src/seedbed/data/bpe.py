@@ -1,8 +1,8 @@
-"""Byte-pair tokens: one trained on a corpus, or GPT-1's vocabulary; the `tokenizers` extra does the merging.
+"""Byte-pair encoding: a byte-level tokenizer trained on a corpus, and GPT-1's; the `tokenizers` extra does the merging.
 
-`Trained` works on bytes, so it spells every text and has no unknown token. `Gpt1` lower-cases, drops accents and has
-`<unk>`, as WikiText-2 was encoded for report C. In both, the id is the library's plus one: 0 stays padding. Decoding
-and reading stored ids (`read_ids`) need no extra.
+`ByteLevelBPETokenizer` encodes any text and has no unknown token. `GPT1Tokenizer` lower-cases, strips accents and has
+`<unk>`, as WikiText-2 was encoded for report C. In both, an id is the library's plus one, since 0 is padding. Decoding
+and reading stored ids (`read_token_ids`) work without the extra.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ END_OF_WORD_SUFFIX = "</w>"
 
 
 def _printable_character_to_byte() -> dict[str, int]:
-    """The sign that byte-level BPE writes for each byte: itself where it is printable, else one from U+0100 on."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    other = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(0x100 + i): byte for i, byte in enumerate(other)}
+    """Maps byte-level BPE's characters to bytes (as in GPT-2): printable bytes to themselves, others from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    other = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(other)}
 
 
 _BYTE_OF_CHARACTER = _printable_character_to_byte()
@@ -51,7 +51,7 @@ _BYTE_OF_CHARACTER = _printable_character_to_byte()
 
 @dataclass(frozen=True)
 class ByteLevelBPETokenizer:
-    """Byte-level BPE: `texts` are the library's, a printable sign for each byte."""
+    """Byte-level BPE; `texts` are the library's token strings, with one printable character per byte."""
 
     texts: tuple[str, ...]
     merges: BPEMerges
@@ -59,21 +59,21 @@ class ByteLevelBPETokenizer:
 
     @classmethod
     def train(cls, *corpora: Corpus, vocab_size: int) -> ByteLevelBPETokenizer:
-        """A vocabulary of at most `size` tokens (padding and 256 bytes among them), learned on these corpora."""
+        """Trains a vocabulary of at most `vocab_size` tokens, including padding and 256 bytes, on these corpora."""
         if vocab_size < 257:
             raise UsageError(
                 f"a BPE vocabulary of {vocab_size} is too small; it holds padding and 256 bytes: at least 257"
             )
         library = _import_tokenizers()
-        model = library.Tokenizer(library.models.BPE())
-        model.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer = library.Tokenizer(library.models.BPE())
+        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         alphabet = library.pre_tokenizers.ByteLevel.alphabet()
         trainer = library.trainers.BpeTrainer(vocab_size=vocab_size - 1, initial_alphabet=alphabet, show_progress=False)
         documents = chain.from_iterable(corpus.documents for corpus in corpora)
-        model.train_from_iterator(chain.from_iterable(map(iter_text, documents)), trainer)
-        learned = json.loads(model.to_str())["model"]
-        texts = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
-        return cls((PAD_TOKEN, *texts), tuple((left, right) for left, right in learned["merges"]))
+        tokenizer.train_from_iterator(chain.from_iterable(map(iter_text, documents)), trainer)
+        model = json.loads(tokenizer.to_str())["model"]
+        texts = sorted(model["vocab"], key=model["vocab"].__getitem__)
+        return cls((PAD_TOKEN, *texts), tuple((left, right) for left, right in model["merges"]))
 
     @property
     def size(self) -> int:
@@ -85,32 +85,32 @@ class ByteLevelBPETokenizer:
 
     @cached_property
     def _token_bytes(self) -> tuple[bytes, ...]:
-        return (b"", *(bytes(_BYTE_OF_CHARACTER[sign] for sign in text) for text in self.texts[1:]))
+        return (b"", *(bytes(_BYTE_OF_CHARACTER[character] for character in text) for text in self.texts[1:]))
 
     @cached_property
     def byte_counts(self) -> Counts:
-        return np.array([len(spelled) for spelled in self._token_bytes], dtype=np.int64)
+        return np.array([len(token) for token in self._token_bytes], dtype=np.int64)
 
     @cached_property
     def character_counts(self) -> Counts:
-        """A character is counted at its first byte."""
-        starts = [sum(not 0x80 <= byte < 0xC0 for byte in spelled) for spelled in self._token_bytes]
-        return np.array(starts, dtype=np.int64)
+        """Characters per token, each counted at its first byte."""
+        n_first_bytes = [sum(not 0x80 <= byte < 0xC0 for byte in token) for token in self._token_bytes]
+        return np.array(n_first_bytes, dtype=np.int64)
 
     @cached_property
     def _backend_tokenizer(self) -> Any:
         library = _import_tokenizers()
         vocabulary = {text: i for i, text in enumerate(self.texts[1:])}
-        model = library.Tokenizer(library.models.BPE(vocab=vocabulary, merges=list(self.merges)))
-        model.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        return model
+        tokenizer = library.Tokenizer(library.models.BPE(vocab=vocabulary, merges=list(self.merges)))
+        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        return tokenizer
 
     def encode(self, text: str) -> TokenIds:
-        lines, rest = split_complete_lines(_replace_lone_surrogates(text))
-        return _encode_lines(self._backend_tokenizer, [*lines, rest], self.size)
+        lines, remainder = split_complete_lines(_replace_lone_surrogates(text))
+        return _encode_lines(self._backend_tokenizer, [*lines, remainder], self.size)
 
     def encode_document(self, document: Document) -> Iterator[TokenIds]:
-        """Line by line as in `encode`, so that the border of a piece changes nothing."""
+        """Yields ids line by line as in `encode`, so that chunk boundaries do not change them."""
         for lines in iter_line_chunks(document):
             yield _encode_lines(self._backend_tokenizer, lines, self.size)
 
@@ -124,7 +124,7 @@ class ByteLevelBPETokenizer:
 
 @dataclass(frozen=True)
 class GPT1Tokenizer:
-    """GPT-1's vocabulary: pieces of lower-cased words, `</w>` where a word ends."""
+    """GPT-1's tokenizer: subwords of lower-cased words, with `</w>` at the end of a word."""
 
     texts: tuple[str, ...]
     merges: BPEMerges
@@ -132,10 +132,10 @@ class GPT1Tokenizer:
 
     @classmethod
     def from_files(cls, encoder_path: Path, merges_path: Path) -> GPT1Tokenizer:
-        """From the two files that were published with the model."""
+        """Loads the two files that were published with the model."""
         try:
             ids: dict[str, int] = json.loads(encoder_path.read_text(encoding="utf-8"))
-            lines = merges_path.read_text(encoding="utf-8").splitlines()[1:]
+            lines = merges_path.read_text(encoding="utf-8").splitlines()[1:]  # the first is a version comment
             pairs = tuple((left, right) for left, right in (line.split() for line in lines if line))
             if sorted(ids.values()) != list(range(len(ids))):
                 raise ValueError("ids are not 0, 1, 2, …")
@@ -157,12 +157,12 @@ class GPT1Tokenizer:
 
     @cached_property
     def character_counts(self) -> Counts:
-        """The end of a word counts as the space after it; exact but for other spacing."""
-        return np.array([len(spelled) for spelled in self._decoded_tokens], dtype=np.int64)
+        """Characters per token, counting a word's end as one space; exact for single-spaced text."""
+        return np.array([len(text) for text in self._decoded_tokens], dtype=np.int64)
 
     @cached_property
     def byte_counts(self) -> Counts:
-        """As for characters."""
+        """Bytes per token, counting a word's end as one space."""
         return utf8_lengths(self._decoded_tokens)
 
     @cached_property
@@ -176,7 +176,7 @@ class GPT1Tokenizer:
         tokenizer = library.Tokenizer(model)
         tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=True)
         tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
-        tokenizer.add_special_tokens([UNKNOWN_TOKEN])  # a written <unk> is the unknown token itself
+        tokenizer.add_special_tokens([UNKNOWN_TOKEN])  # a literal <unk> in the text is the unknown token
         return tokenizer
 
     def encode(self, text: str) -> TokenIds:
@@ -194,7 +194,7 @@ class GPT1Tokenizer:
 
 
 class _SubwordStreamDecoder:
-    """Pieces of words as they come; each is whole characters, and a word's end is its space."""
+    """Decodes subwords incrementally; each is complete characters and ends with a space at the end of a word."""
 
     def __init__(self, decoded_tokens: Sequence[str]) -> None:
         self._decoded_tokens = decoded_tokens
@@ -207,31 +207,32 @@ class _SubwordStreamDecoder:
 
 
 def read_token_ids(path: Path, vocab_size: int) -> EncodedCorpus:
-    """Stored ids: an .npz with `tokens` (0 = padding, which does not occur) and `sizes` (tokens of each line)."""
+    """Reads stored ids from an .npz with `tokens` (never 0, which is padding) and `sizes` (tokens per line)."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             ids, sizes = arrays["tokens"], arrays["sizes"].astype(np.int64)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
         raise MissingData(f"{path} holds no stored ids ({error}); expected an .npz with tokens and sizes") from None
     if ids.ndim != 1 or ids.dtype.kind != "u" or sizes.sum() != len(ids):
-        raise UsageError(f"{path}: tokens must be a row of unsigned ids, and sizes must add up to their number")
+        raise UsageError(f"{path}: tokens must be a 1-D array of unsigned ids, and sizes must add up to its length")
     if len(ids) and (ids.max() >= vocab_size or ids.min() == PAD_ID):
-        at = int(np.argmax((ids >= vocab_size) | (ids == PAD_ID)))
-        raise UsageError(f"{path}: id {ids[at]} at place {at:,} is not in the vocabulary (1 to {vocab_size - 1})")
+        i = int(np.argmax((ids >= vocab_size) | (ids == PAD_ID)))
+        raise UsageError(f"{path}: id {ids[i]} at position {i:,} is not in the vocabulary (1 to {vocab_size - 1})")
     return EncodedCorpus(ids, np.cumsum(sizes) - sizes, sizes)
 
 
 def _encode_lines(tokenizer: Any, lines: Sequence[str], vocab_size: int) -> TokenIds:
-    encoded = tokenizer.encode_batch(lines)
-    return _shift_ids(list(chain.from_iterable(one.ids for one in encoded)), vocab_size)
+    encodings = tokenizer.encode_batch(lines)
+    return _shift_ids(list(chain.from_iterable(encoding.ids for encoding in encodings)), vocab_size)
 
 
 def _shift_ids(ids: Sequence[int], vocab_size: int) -> TokenIds:
+    """Converts the library's ids to ours, in which 0 is padding."""
     return (np.array(ids, dtype=np.int64) + 1).astype(smallest_id_dtype(vocab_size))
 
 
 def _replace_lone_surrogates(text: str) -> str:
-    """Half surrogates, which no UTF-8 text holds, as U+FFFD."""
+    """Replaces unpaired surrogates, which UTF-8 cannot encode, by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -244,6 +245,6 @@ def _import_tokenizers() -> Any:
         import tokenizers.trainers
     except ImportError:
         raise MissingData(
-            "BPE tokens need the tokenizers library; install it with: pip install 'seedbed[bpe]'"
+            "BPE tokenizers need the tokenizers library; install it with: pip install 'seedbed[bpe]'"
         ) from None
     return tokenizers

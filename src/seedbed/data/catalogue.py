@@ -1,7 +1,7 @@
-"""The named corpora: what each is, where it came from, and the digest it must have; finding them is `corpora.py`.
+"""The catalogue of named corpora: description, origin and expected digest; `corpora.py` finds and downloads them.
 
-Paths are those of the folder in SEEDBED_DATA and of the cache. A digest over several files is that of their contents
-one after the other in byte order of names.
+Paths are relative to the folder in SEEDBED_DATA and to the cache. The digest of a folder is that of its files' contents
+concatenated in byte order of names.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ PartKind: TypeAlias = Literal["text", "labelled", "ids", "vocabulary"]
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file, or a folder of *.txt, with the digest and size it must have."""
+    """A file, or a folder of *.txt, with its expected digest and size."""
 
-    path: str  # here
+    path: str  # relative to SEEDBED_DATA and to the cache
     sha256: str
     n_bytes: int
-    origin_path: str | None = None  # its path in the origin's repository; None: made from it, so it cannot be fetched
+    origin_path: str | None = None  # in the repository; None: derived from it, so not downloadable
     is_folder: bool = False
 
 
 @dataclass(frozen=True)
 class CorpusPart:
-    """One use of a corpus, such as its training text or one of its test sets."""
+    """One named part of a corpus, such as its training text or one of its test sets."""
 
     name: str
     kind: PartKind
@@ -34,7 +34,7 @@ class CorpusPart:
 
 @dataclass(frozen=True)
 class CorpusEntry:
-    """A corpus that can be asked for by name; without a repository it comes with Python."""
+    """A corpus that can be opened by name; one without a repository ships with Python."""
 
     name: str
     description: str
@@ -171,4 +171,4 @@ _ENTRIES = (
     ),
 )
 # fmt: on
-CATALOGUE: dict[str, CorpusEntry] = {named.name: named for named in _ENTRIES}
+CATALOGUE: dict[str, CorpusEntry] = {entry.name: entry for entry in _ENTRIES}

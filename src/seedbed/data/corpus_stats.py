@@ -1,4 +1,4 @@
-"""What is in a corpus, in numbers and first lines: for people who look before they train."""
+"""Summary statistics and a preview of a text corpus, to inspect it before training."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ N_PREVIEW_LINES, MAX_PREVIEW_LINE_CHARACTERS, N_MOST_COMMON_CHARACTERS = 5, 100,
 
 @dataclass(frozen=True)
 class CorpusStats:
-    """Sizes of a text corpus and a first look."""
+    """Sizes, most common characters and first lines of a corpus; the field names are keys of `data show --json`."""
 
     documents: int
     bytes: int
     characters: int
     lines: int
-    distinct: int  # characters; a vocabulary has one more, for padding
+    distinct: int  # characters; a character vocabulary adds one id for padding
     commonest: tuple[tuple[str, int], ...]
     first_lines: tuple[str, ...]
     digest: str
@@ -29,7 +29,7 @@ class CorpusStats:
 
 
 def compute_corpus_stats(corpus: Corpus) -> CorpusStats:
-    """One pass over the text in pieces, whatever its size."""
+    """Computes the statistics by streaming the text, in bounded memory."""
     counts = np.zeros(N_CODEPOINTS, dtype=np.int64)
     for document in corpus.documents:
         for text in iter_text(document):
@@ -37,11 +37,11 @@ def compute_corpus_stats(corpus: Corpus) -> CorpusStats:
     commonest = np.argsort(-counts, kind="stable")[:N_MOST_COMMON_CHARACTERS]
     return CorpusStats(
         documents=len(corpus.documents),
-        bytes=sum(len(piece) for document in corpus.documents for piece in iter_bytes(document)),
+        bytes=sum(len(chunk) for document in corpus.documents for chunk in iter_bytes(document)),
         characters=int(counts.sum()),
         lines=int(counts[ord("\n")]),
         distinct=int((counts > 0).sum()),
-        commonest=tuple((chr(point), int(counts[point])) for point in commonest if counts[point]),
+        commonest=tuple((chr(codepoint), int(counts[codepoint])) for codepoint in commonest if counts[codepoint]),
         first_lines=_preview_lines(corpus),
         digest=corpus_digest(corpus),
         notes=normalization_notes(corpus) + _degenerate_text_warnings(corpus, int((counts > 0).sum())),
@@ -49,10 +49,13 @@ def compute_corpus_stats(corpus: Corpus) -> CorpusStats:
 
 
 def _preview_lines(corpus: Corpus) -> tuple[str, ...]:
-    lines = (line for document in corpus.documents for piece in iter_line_chunks(document) for line in piece)
+    lines = (line for document in corpus.documents for chunk in iter_line_chunks(document) for line in chunk)
     return tuple(line.rstrip("\n")[:MAX_PREVIEW_LINE_CHARACTERS] for line in islice(lines, N_PREVIEW_LINES))
 
 
 def _degenerate_text_warnings(corpus: Corpus, n_distinct: int) -> tuple[str, ...]:
-    said = {0: "is empty; a corpus needs some text", 1: "has one symbol only; there is nothing to learn"}
-    return (f"{corpus.name} {said[n_distinct]}",) if n_distinct in said else ()
+    warnings = {
+        0: "is empty; a corpus needs some text",
+        1: "has only one distinct character; there is nothing to learn",
+    }
+    return (f"{corpus.name} {warnings[n_distinct]}",) if n_distinct in warnings else ()

@@ -1,12 +1,12 @@
-"""A task's texts as ids, cut into parts: what training and evaluation read, and what `facts.py` counts.
+"""Datasets of text and label tasks: corpora tokenized and split into train, validation and test sets.
 
-    text = prepare_text(Text(corpus="shakespeare"))
-    text.tokens.size, text.parts["train"].spans.n
-    labelled = prepare_labels(Labels())
-    labelled.parts["test"].rows
+    dataset = load_text_dataset(TextSettings(corpus="shakespeare"))
+    dataset.tokenizer.size, dataset.splits["train"].spans.n_tokens
+    labelled = load_labelled_dataset(LabelsSettings())
+    labelled.splits["test"].rows
 
-Reading, cutting and windows are those of `corpora`, `text`, `words`, `bpe` and `windows`; here they are put together as
-the dials say. Splits are the same for every seed, so that all runs of a study are judged on the same text.
+Combines `corpora`, the tokenizers and `windows` as the settings say. Splits are the same for every seed, so that all
+runs of a study are evaluated on the same text.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from seedbed.errors import UsageError
 from seedbed.settings import LabelsSettings, TextSettings
 
 Ints = NDArray[np.int64]
-SPLIT_SEED = 0  # of the order in which documents and labelled texts are dealt out
+SPLIT_SEED = 0  # of the permutation of documents and labelled texts
 
 
 @dataclass(frozen=True)
 class TextSplit:
-    """Some of a corpus: a row of ids and the pieces of it that belong here."""
+    """One split of a corpus: the flat array of token ids, and the spans of it that belong to this split."""
 
     ids: TokenIds
     spans: Spans
 
     def span_ids(self) -> list[TokenIds]:
-        """The ids of each piece."""
+        """Returns the ids of each span."""
         ends = self.spans.starts + self.spans.lengths
         return [self.ids[start:end] for start, end in zip(self.spans.starts, ends, strict=True)]
 
 
 @dataclass(frozen=True)
 class TextDataset:
-    """A corpus by part: `train`, `val`, `test`, and `test[NAME]` of its named test sets."""
+    """A tokenized corpus by split: `train`, `val`, `test`, and `test[NAME]` for its named test sets."""
 
     tokenizer: Tokenizer
     splits: Mapping[str, TextSplit]
@@ -56,7 +56,7 @@ class TextDataset:
 
 @dataclass(frozen=True)
 class LabelledSplit:
-    """Samples of equal length, padded or cut, with the id of each one's label."""
+    """Samples padded or truncated to one length, with their label ids."""
 
     rows: Ints  # (N, T)
     lengths: Ints  # (N,) tokens that are not padding
@@ -65,43 +65,41 @@ class LabelledSplit:
 
 @dataclass(frozen=True)
 class LabelledDataset:
-    """Labelled texts by part: `train`, `val`, `test`."""
+    """Tokenized labelled texts by split: `train`, `val`, `test`."""
 
     tokenizer: Tokenizer
-    label_names: tuple[str, ...]  # of the labels, by id
+    label_names: tuple[str, ...]  # by label id
     splits: Mapping[str, LabelledSplit]
 
 
 @cache
 def load_text_dataset(task: TextSettings) -> TextDataset:
-    """The corpus of a task, tokenized and split."""
-    tokens = load_tokenizer(task)
-    whole = _encode_part(task, "train", tokens)
-    own = {name: _encode_part(task, part, tokens) for name, part in _predefined_splits(task)}
-    parts = {
-        name: TextSplit(whole.ids, spans) for name, spans in _split_corpus(task, whole, has_val="val" in own).items()
-    }
-    parts |= {name: TextSplit(one.ids, _document_spans(task, one)) for name, one in own.items()}
-    train = parts["train"]
-    return TextDataset(
-        tokens, parts | {"train": TextSplit(train.ids, take_first_tokens(train.spans, task.data_fraction))}
-    )
+    """Returns the corpus of a task, tokenized and split."""
+    tokenizer = load_tokenizer(task)
+    main = _encode_part(task, "train", tokenizer)
+    predefined = {name: _encode_part(task, part, tokenizer) for name, part in _predefined_splits(task)}
+    main_spans = _split_corpus(task, main, has_val="val" in predefined)
+    splits = {name: TextSplit(main.ids, spans) for name, spans in main_spans.items()}
+    splits |= {name: TextSplit(part.ids, _document_spans(task, part)) for name, part in predefined.items()}
+    train_spans = take_first_tokens(splits["train"].spans, task.data_fraction)
+    return TextDataset(tokenizer, splits | {"train": TextSplit(main.ids, train_spans)})
 
 
 @cache
 def load_labelled_dataset(task: LabelsSettings) -> LabelledDataset:
-    """The labelled texts of a task, tokenized, padded and split."""
+    """Returns the labelled texts of a task, tokenized, padded and split."""
     train, tests = _open_labelled_parts(task)
-    tokens, names = load_tokenizer(task), collect_label_names(train, *tests)
+    tokenizer, label_names = load_tokenizer(task), collect_label_names(train, *tests)
     order = np.random.RandomState(SPLIT_SEED).permutation(len(train.labels))
     n_val = round(len(order) * task.val_fraction)
     n_train = max(1, round((len(order) - n_val) * task.data_fraction))
-    samples = _encode_samples(task, train, tokens, names)
-    parts = {"train": _select_samples(samples, np.sort(order[n_val:][:n_train]))}
+    samples = _encode_samples(task, train, tokenizer, label_names)
+    splits = {"train": _select_samples(samples, np.sort(order[n_val:][:n_train]))}
     if n_val:
-        parts["val"] = _select_samples(samples, np.sort(order[:n_val]))
-    parts |= {name: _encode_samples(task, test, tokens, names) for name, test in zip(("test",), tests, strict=False)}
-    return LabelledDataset(tokens, names, parts)
+        splits["val"] = _select_samples(samples, np.sort(order[:n_val]))
+    if tests:
+        splits["test"] = _encode_samples(task, tests[0], tokenizer, label_names)
+    return LabelledDataset(tokenizer, label_names, splits)
 
 
 @cache
@@ -110,15 +108,15 @@ def _build_tokenizer(corpus: str, kind: str, vocab_size: int | None) -> Tokenize
         return ByteTokenizer()
     if kind == "bpe" and vocab_size is None:
         return load_gpt1_tokenizer()
-    texts = list(_open_training_corpora(corpus))
+    corpora = list(_open_training_corpora(corpus))
     if kind == "bpe":
         assert vocab_size is not None
-        return ByteLevelBPETokenizer.train(*texts, vocab_size=vocab_size)
-    return CharTokenizer.from_corpora(*texts) if kind == "characters" else WordTokenizer.from_corpora(*texts)
+        return ByteLevelBPETokenizer.train(*corpora, vocab_size=vocab_size)
+    return CharTokenizer.from_corpora(*corpora) if kind == "characters" else WordTokenizer.from_corpora(*corpora)
 
 
 def load_tokenizer(task: TextSettings | LabelsSettings) -> Tokenizer:
-    """The task's vocabulary: of everything in the corpus but its named test sets, as the speeches report has it."""
+    """Returns the task's tokenizer, built on the whole corpus except its named test sets, as in report B."""
     return _build_tokenizer(task.corpus, task.tokenizer, task.vocabulary)
 
 
@@ -137,15 +135,15 @@ def _is_training_part(part: CorpusPart) -> bool:
 
 
 def _predefined_splits(task: TextSettings) -> Iterator[tuple[str, str]]:
-    """The validation and test sets that the corpus has besides its training text: reading's name, part's name."""
+    """Yields the corpus' own validation and test sets: (split name, part name)."""
     parts = CATALOGUE[task.corpus].parts if task.corpus in CATALOGUE else ()
-    found = [part.name for part in parts if part.kind in ("text", "ids")]
-    tests = [name for name in found if name not in ("train", "validation")]
+    part_names = [part.name for part in parts if part.kind in ("text", "ids")]
+    tests = [name for name in part_names if name not in ("train", "validation")]
     for name in task.tests:
         if name not in tests:
-            has = ", ".join(tests) or "none"
-            raise UsageError(f"task.tests: {task.corpus} has no test set {name!r}; it has {has}")
-    if "validation" in found:
+            available = ", ".join(tests) or "none"
+            raise UsageError(f"task.tests: {task.corpus} has no test set {name!r}; it has {available}")
+    if "validation" in part_names:
         yield "val", "validation"
     for name in tests:
         if not task.tests or name in task.tests:
@@ -153,10 +151,10 @@ def _predefined_splits(task: TextSettings) -> Iterator[tuple[str, str]]:
 
 
 def _encode_part(task: TextSettings, part: str, tokenizer: Tokenizer) -> EncodedCorpus:
-    stored = task.corpus in CATALOGUE and any(
-        one.name == part and one.kind == "ids" for one in CATALOGUE[task.corpus].parts
-    )
-    if not stored:
+    """Returns the token ids of one part of the corpus, encoded or as stored."""
+    parts = CATALOGUE[task.corpus].parts if task.corpus in CATALOGUE else ()
+    has_stored_ids = any(candidate.name == part and candidate.kind == "ids" for candidate in parts)
+    if not has_stored_ids:
         return encode_corpus(open_corpus(task.corpus, part), tokenizer)
     if task.tokenizer != "bpe" or task.vocabulary is not None:
         raise UsageError(f"task.corpus = {task.corpus} is stored as GPT-1's ids; it needs task.tokenizer = bpe")
@@ -164,7 +162,7 @@ def _encode_part(task: TextSettings, part: str, tokenizer: Tokenizer) -> Encoded
 
 
 def _document_spans(task: TextSettings, encoded: EncodedCorpus) -> Spans:
-    """Documents where samples keep within them; else all as one row, as the reports join lines."""
+    """Returns one span per document if samples stay within documents, else a single span, as in the reports."""
     return Spans.from_encoded(encoded) if _samples_within_documents(task) else Spans.single(len(encoded.ids))
 
 
@@ -173,27 +171,28 @@ def _samples_within_documents(task: TextSettings) -> bool:
 
 
 def _split_corpus(task: TextSettings, encoded: EncodedCorpus, has_val: bool) -> dict[str, Spans]:
-    """Train, and what is held out of it; a corpus with its own validation set keeps all its text for training."""
+    """Returns the train split and what is held out of it; nothing if the corpus has its own validation set."""
     spans = _document_spans(task, encoded)
-    held = {"val": task.val_fraction, "test": task.test_fraction}
-    shares = {} if has_val else {name: share for name, share in held.items() if share}
-    if not shares:
+    requested = {"val": task.val_fraction, "test": task.test_fraction}
+    held_out = {} if has_val else {name: fraction for name, fraction in requested.items() if fraction}
+    if not held_out:
         return {"train": spans}
-    shares = {"train": 1 - sum(shares.values())} | shares
+    fractions = {"train": 1 - sum(held_out.values())} | held_out
     if task.split == "contiguous":
-        return split_contiguous(spans, shares)
-    return split_documents(spans, shares, np.random.RandomState(SPLIT_SEED).permutation(len(spans.lengths)))
+        return split_contiguous(spans, fractions)
+    return split_documents(spans, fractions, np.random.RandomState(SPLIT_SEED).permutation(len(spans.lengths)))
 
 
 def _open_labelled_parts(task: LabelsSettings) -> tuple[LabelledTexts, list[LabelledTexts]]:
+    """Returns the training texts and the test sets of a labelled corpus; a user's own file has no test set."""
     if task.corpus not in CATALOGUE:
         return open_labelled_texts(task.corpus, ""), []
-    found = [part for part in CATALOGUE[task.corpus].parts if part.kind == "labelled"]
-    if not found:
-        named = ", ".join(name for name, one in CATALOGUE.items() if any(p.kind == "labelled" for p in one.parts))
-        raise UsageError(f"task.corpus = {task.corpus} has no labels; expected a TSV or CSV file, or one of {named}")
-    train = next(part.name for part in found if _is_training_part(part))
-    tests = [part.name for part in found if part.name != train]
+    parts = [part for part in CATALOGUE[task.corpus].parts if part.kind == "labelled"]
+    if not parts:
+        names = ", ".join(name for name, entry in CATALOGUE.items() if any(p.kind == "labelled" for p in entry.parts))
+        raise UsageError(f"task.corpus = {task.corpus} has no labels; expected a TSV or CSV file, or one of {names}")
+    train = next(part.name for part in parts if _is_training_part(part))
+    tests = [part.name for part in parts if part.name != train]
     return open_labelled_texts(task.corpus, train), [open_labelled_texts(task.corpus, name) for name in tests]
 
 

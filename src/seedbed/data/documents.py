@@ -1,10 +1,10 @@
-"""Documents as streams: files opened with care, decoded in pieces, hashed on the way; what they mean is left to others.
+"""Documents as streams: files opened safely, decoded in chunks and hashed, in bounded memory.
 
-    corpus = read_path(Path("poems"))                # a file, or a folder with one document per *.txt
-    for text in text_pieces(corpus.documents[0]): …  # at most PIECE bytes at a time, whatever the size
+    corpus = corpus_from_path(Path("poems"))         # a file, or a folder with one document per *.txt
+    for text in iter_text(corpus.documents[0]): …    # chunks of at most CHUNK_BYTES bytes
 
-Text is UTF-8. A byte order mark is dropped and CRLF is read as LF, so a file gives the same tokens whichever system
-saved it; a lone CR, NUL and every other character stay. `byte_pieces` gives the bytes as they are, undecoded.
+Text is UTF-8. A byte order mark is dropped and CRLF becomes LF, so a file gives the same tokens whichever system saved
+it; a lone CR, NUL and all other characters are kept. `iter_bytes` yields the raw bytes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import BinaryIO
 
 from seedbed.errors import MissingData, UsageError
 
-CHUNK_BYTES = 1 << 22  # bytes read at a time
+CHUNK_BYTES = 1 << 22  # read at a time
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
 class Document:
-    """One text: a file, or bytes at hand."""
+    """One text: a file, or bytes in memory."""
 
-    name: str  # as messages show it
+    name: str  # for messages
     path: Path | None = None
     content: bytes = b""
 
@@ -42,7 +42,7 @@ class Corpus:
 
 
 def corpus_from_path(path: Path) -> Corpus:
-    """A file as one document, or a folder with one document per *.txt in byte order of names."""
+    """Returns a file as one document, or a folder as one document per *.txt in byte order of names."""
     if path.is_dir():
         names = sorted((os.fsencode(entry.name), entry) for entry in path.iterdir() if entry.suffix == ".txt")
         if not names:
@@ -53,99 +53,102 @@ def corpus_from_path(path: Path) -> Corpus:
 
 
 def corpus_from_text(name: str, text: str) -> Corpus:
-    """A text at hand as a corpus of one document."""
+    """Returns a string as a corpus of one document."""
     return Corpus(name, (Document(name, content=text.encode("utf-8")),))
 
 
 def concatenate_corpora(name: str, corpora: Iterable[Corpus]) -> Corpus:
-    """Several corpora as one, documents in the order given."""
+    """Returns several corpora as one, with their documents in the given order."""
     return Corpus(name, tuple(document for corpus in corpora for document in corpus.documents))
 
 
 def iter_bytes(document: Document) -> Iterator[bytes]:
-    """The bytes of a document as they are, at most PIECE at a time."""
+    """Yields the raw bytes of a document, at most CHUNK_BYTES at a time."""
     if document.path is None:
         yield from (document.content[i : i + CHUNK_BYTES] for i in range(0, len(document.content), CHUNK_BYTES))
         return
     with _open_regular_file(document.path) as file:
         before = os.fstat(file.fileno())
-        left = before.st_size
-        while left and (piece := file.read(min(CHUNK_BYTES, left))):
-            left -= len(piece)
-            yield piece
+        n_left = before.st_size
+        while n_left and (chunk := file.read(min(CHUNK_BYTES, n_left))):
+            n_left -= len(chunk)
+            yield chunk
         after = os.fstat(file.fileno())
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise UsageError(f"{document.path} changed while it was read; wait until it is written, then try again")
 
 
 def iter_text(document: Document) -> Iterator[str]:
-    """The decoded text in pieces that never cut a character or a CRLF; joined they are the whole text."""
-    held, offset = b"", 0  # what the last piece could not finish; bytes decoded so far
-    for piece in iter_bytes(document):
-        data = held + piece
+    """Yields the decoded text in chunks that never split a character or a CRLF."""
+    remainder, offset = b"", 0  # incomplete bytes of the last chunk; bytes decoded so far
+    for chunk in iter_bytes(document):
+        data = remainder + chunk
         if offset == 0 and data.startswith(_UTF8_BOM):
             data, offset = data[3:], 3
-        whole = len(data) - _count_incomplete_bytes(data)
-        yield _decode_utf8(document.name, data[:whole], offset)
-        offset, held = offset + whole, data[whole:]
-    if held:
-        yield _decode_utf8(document.name, held, offset)
+        n_complete = len(data) - _count_incomplete_bytes(data)
+        yield _decode_utf8(document.name, data[:n_complete], offset)
+        offset, remainder = offset + n_complete, data[n_complete:]
+    if remainder:
+        yield _decode_utf8(document.name, remainder, offset)
 
 
 def iter_line_chunks(document: Document) -> Iterator[list[str]]:
-    """Lists of whole lines with their ends; only a line beyond PIECE characters is cut, after white space if any."""
-    held = ""
-    for piece in iter_text(document):
-        lines, held = split_complete_lines(held + piece)
-        if len(held) > CHUNK_BYTES:
-            cut = max(held.rfind(" "), held.rfind("\t")) + 1 or len(held)
-            lines.append(held[:cut])
-            held = held[cut:]
+    """Yields lists of complete lines with their ends; lines beyond CHUNK_BYTES are split, if possible at a space."""
+    remainder = ""
+    for chunk in iter_text(document):
+        lines, remainder = split_complete_lines(remainder + chunk)
+        if len(remainder) > CHUNK_BYTES:
+            end = max(remainder.rfind(" "), remainder.rfind("\t")) + 1 or len(remainder)
+            lines.append(remainder[:end])
+            remainder = remainder[end:]
         yield lines
-    if held:
-        yield [held]
+    if remainder:
+        yield [remainder]
 
 
 def split_complete_lines(text: str) -> tuple[list[str], str]:
-    """The lines of a text with their ends, and what follows the last end."""
-    *lines, rest = text.split("\n")
-    return [f"{line}\n" for line in lines], rest
+    """Returns the complete lines with their ends, and the text after the last line end."""
+    *lines, remainder = text.split("\n")
+    return [f"{line}\n" for line in lines], remainder
 
 
 def corpus_digest(corpus: Corpus) -> str:
-    """SHA-256 over the contents of all documents, one after the other; names do not count."""
-    total = hashlib.sha256()
+    """Returns the SHA-256 of the concatenated contents of all documents; names are not hashed."""
+    hasher = hashlib.sha256()
     for document in corpus.documents:
-        for piece in iter_bytes(document):
-            total.update(piece)
-    return total.hexdigest()
+        for chunk in iter_bytes(document):
+            hasher.update(chunk)
+    return hasher.hexdigest()
 
 
 def normalization_notes(corpus: Corpus) -> tuple[str, ...]:
-    """What reading quietly mends, in words: marks dropped, line ends changed."""
-    n_marks = n_crlf = 0
+    """Describes what decoding silently normalizes: byte order marks and CRLF line ends."""
+    n_boms = n_crlf = 0
     for document in corpus.documents:
-        last = b""
-        for i, piece in enumerate(iter_bytes(document)):
-            n_marks += i == 0 and piece.startswith(_UTF8_BOM)
-            n_crlf += piece.count(b"\r\n") + (last == b"\r" and piece.startswith(b"\n"))
-            last = piece[-1:]
-    found = [
-        (n_marks, "a byte order mark at the start of {n} of the files was dropped"),
+        last_byte = b""
+        for i, chunk in enumerate(iter_bytes(document)):
+            n_boms += i == 0 and chunk.startswith(_UTF8_BOM)
+            n_crlf += chunk.count(b"\r\n") + (last_byte == b"\r" and chunk.startswith(b"\n"))
+            last_byte = chunk[-1:]
+    notes = [
+        (n_boms, "a byte order mark at the start of {n} of the files was dropped"),
         (n_crlf, "{n} CRLF line ends were read as LF"),
     ]
-    return tuple(f"{corpus.name}: {words.format(n=n)}" for n, words in found if n)
+    return tuple(f"{corpus.name}: {note.format(n=n)}" for n, note in notes if n)
 
 
 @contextmanager
 def _open_regular_file(path: Path) -> Iterator[BinaryIO]:
-    """An ordinary file open for reading; pipes, devices, folders and link loops are refused, never waited for."""
+    """Opens a regular file for reading; pipes, devices, folders and link loops raise an error instead of blocking."""
     try:
         _require_regular_file(path, os.stat(path).st_mode)
+        # Without O_NONBLOCK, a pipe put in place after the check would block the open.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise MissingData(f"{path} cannot be read ({why}); name a UTF-8 text file or a folder of .txt files") from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise MissingData(
+            f"{path} cannot be read ({reason}); name a UTF-8 text file or a folder of .txt files"
+        ) from None
     with os.fdopen(descriptor, "rb") as file:
         _require_regular_file(path, os.fstat(file.fileno()).st_mode)
         yield file
@@ -154,17 +157,17 @@ def _open_regular_file(path: Path) -> Iterator[BinaryIO]:
 def _require_regular_file(path: Path, mode: int) -> None:
     kinds = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
     if not stat.S_ISREG(mode):
-        found = kinds.get(stat.S_IFMT(mode), "not an ordinary file")
-        raise UsageError(f"{path} is {found}; name an ordinary UTF-8 text file or a folder of .txt files")
+        kind = kinds.get(stat.S_IFMT(mode), "not a regular file")
+        raise UsageError(f"{path} is {kind}; name a regular UTF-8 text file or a folder of .txt files")
 
 
 def _count_incomplete_bytes(data: bytes) -> int:
-    """How many last bytes wait for the next piece: a character begun, or a CR that may be half of a CRLF."""
+    """Counts the trailing bytes that need the next chunk: an unfinished character, or a CR that may start a CRLF."""
     if data.endswith(b"\r"):
         return 1
     for n in range(1, min(4, len(data)) + 1):
         byte = data[-n]
-        if byte >= 0xC0:  # the first byte of a character of 2, 3 or 4
+        if byte >= 0xC0:  # the first byte of a character of 2, 3 or 4 bytes
             return n if n < 2 + (byte >= 0xE0) + (byte >= 0xF0) else 0
         if byte < 0x80:
             return 0
@@ -175,15 +178,15 @@ def _decode_utf8(name: str, data: bytes, offset: int) -> str:
     try:
         return data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        found = data[error.start : error.start + 4]
+        invalid = data[error.start : error.start + 4]
         raise UsageError(
-            f"{name}: byte {offset + error.start:,} ({found.hex(' ')}) is not UTF-8{_guess_encoding(data, offset)}; "
-            "save it as UTF-8, or read it as bytes (tokens = bytes)"
+            f"{name}: byte {offset + error.start:,} ({invalid.hex(' ')}) is not UTF-8{_guess_encoding(data, offset)}; "
+            "save it as UTF-8, or read it as bytes (task.tokenizer = bytes)"
         ) from None
 
 
 def _guess_encoding(data: bytes, offset: int) -> str:
-    """A guess at the encoding, in words."""
+    """Returns a phrase with the likely encoding of text that is not UTF-8."""
     if offset == 0 and data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return ", it looks like UTF-16"
     sample = data[: 1 << 16]

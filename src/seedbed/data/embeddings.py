@@ -1,6 +1,7 @@
-"""Tables of vectors from a file: `tokens` (V × D) and `positions` (T × D) of an .npz; nothing is ever unpickled.
+"""Pretrained embeddings from an .npz file: `tokens` (V × D) and `positions` (T × D); nothing is ever unpickled.
 
-Whether they are learned further is the model's; here they are read, checked against the task, and named by a digest.
+Loads the arrays, checks their shapes against the task and computes a digest; whether they are trained further is up to
+the model.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from seedbed.settings import DatasetInfo, LSTMSettings, Settings
 
 @dataclass(frozen=True)
 class PretrainedEmbeddings:
-    """Vectors by token id, and by position where the model asks for them."""
+    """Token embeddings, and position embeddings if the model learns positions."""
 
     tokens: NDArray[Any]
     positions: NDArray[Any] | None
 
 
 def load_embeddings(settings: Settings, info: DatasetInfo | None = None) -> PretrainedEmbeddings | None:
-    """The tables that these settings ask for, of the sizes they need; None where they ask for none."""
+    """Returns the embeddings that these settings name, with their shapes checked; None if they name none."""
     model, info = settings.model, info or get_dataset_info(settings.task)
     if model.embeddings is None:
         return None
@@ -37,14 +38,13 @@ def load_embeddings(settings: Settings, info: DatasetInfo | None = None) -> Pret
     tokens = _check_table(model.embeddings, arrays, "tokens", info.vocab_size, model.dim)
     if isinstance(model, LSTMSettings) or model.positions != "learned":
         return PretrainedEmbeddings(tokens, None)
-    return PretrainedEmbeddings(
-        tokens, _check_table(model.embeddings, arrays, "positions", info.context_length, model.dim)
-    )
+    positions = _check_table(model.embeddings, arrays, "positions", info.context_length, model.dim)
+    return PretrainedEmbeddings(tokens, positions)
 
 
 @cache
 def embeddings_digest(path: str) -> str:
-    """What names the file's content."""
+    """Returns the SHA-256 of the file."""
     with _open_npz(path):
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
@@ -59,23 +59,22 @@ def _open_npz(path: str) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except FileNotFoundError:
-        raise MissingData(f"model.embeddings = {path}: no such file; expected an .npz, or leave the dial out") from None
+        raise MissingData(f"model.embeddings = {path}: no such file; expected an .npz, or omit the setting") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UsageError(f"model.embeddings = {path}: not an .npz of plain arrays ({error})") from None
 
 
 def _check_table(path: str, arrays: dict[str, NDArray[Any]], name: str, n_rows: int, dim: int) -> NDArray[Any]:
+    """Returns the first `n_rows` rows of an array of the file; UsageError unless it fits."""
     if name not in arrays:
-        held = ", ".join(arrays) or "neither tokens nor positions"
-        raise UsageError(f"model.embeddings = {path}: holds {held}; an array {name} of {n_rows:,} × {dim} is needed")
-    found = arrays[name]
-    if (
-        found.ndim != 2
-        or found.shape[1] != dim
-        or (len(found) < n_rows if name == "positions" else len(found) != n_rows)
-    ):
-        shape = " × ".join(f"{size:,}" for size in found.shape)
+        names = ", ".join(arrays) or "neither tokens nor positions"
+        raise UsageError(f"model.embeddings = {path}: holds {names}; an array {name} of {n_rows:,} × {dim} is needed")
+    table = arrays[name]
+    # Token ids must match exactly; positions may cover a longer context.
+    has_enough_rows = table.ndim == 2 and (len(table) >= n_rows if name == "positions" else len(table) == n_rows)
+    if not has_enough_rows or table.shape[1] != dim:
+        shape = " × ".join(f"{size:,}" for size in table.shape)
         raise UsageError(f"model.embeddings = {path}: {name} is {shape}; this task and model need {n_rows:,} × {dim}")
-    if found.dtype.kind != "f" or not np.isfinite(found).all():
-        raise UsageError(f"model.embeddings = {path}: {name} holds other things than finite numbers")
-    return found[:n_rows]
+    if table.dtype.kind != "f" or not np.isfinite(table).all():
+        raise UsageError(f"model.embeddings = {path}: {name} holds values that are not finite floats")
+    return table[:n_rows]

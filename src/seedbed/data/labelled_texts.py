@@ -1,7 +1,7 @@
-"""Texts with labels: `label<TAB>text` or `label,text`, one sample a line; which corpora have them is told elsewhere.
+"""Labelled texts from TSV or CSV files: `label<TAB>text` or `label,text`, one sample per line.
 
-Every problem of a file is reported in one pass, each with `file:line`. Labels are texts; their ids are their sorted
-order, so 0, 1, 2 keep their meaning.
+All problems of a file are reported in one pass, each with `file:line`. Labels are strings, and a label's id is its rank
+in sorted order, so that 0, 1, 2 keep their values.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from seedbed.data.documents import Corpus, Document, iter_text
 from seedbed.errors import Problem, StudyError, UsageError
 
-MAX_REPORTED_PROBLEMS = 20  # problems of one file
+MAX_REPORTED_PROBLEMS = 20  # per file
 
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """Samples of one file in its order."""
+    """Labelled samples of one corpus, in file order."""
 
     name: str
     labels: tuple[str, ...]
     texts: tuple[str, ...]
-    line_numbers: tuple[int, ...]  # where each stands, for messages
+    line_numbers: tuple[int, ...]  # of each sample, for error messages
 
 
 def read_labelled_texts(corpus: Corpus) -> LabelledTexts:
-    """The samples of a labelled corpus; a file named *.csv is read with commas and quotes, all others with tabs."""
+    """Reads the samples of a labelled corpus; *.csv files are comma-separated with quotes, all others tab-separated."""
     rows: list[tuple[str, str, int]] = []
     problems: list[Problem] = []
     for document in corpus.documents:
@@ -37,9 +37,9 @@ def read_labelled_texts(corpus: Corpus) -> LabelledTexts:
             else:
                 rows.append((cells[0].strip(), cells[1], line))
     if problems:
-        more = len(problems) - MAX_REPORTED_PROBLEMS
-        last = [Problem(corpus.name, f"{more:,} more lines like these")] if more > 0 else []
-        raise StudyError(problems[:MAX_REPORTED_PROBLEMS] + last)
+        n_more = len(problems) - MAX_REPORTED_PROBLEMS
+        summary = [Problem(corpus.name, f"{n_more:,} more malformed lines")] if n_more > 0 else []
+        raise StudyError(problems[:MAX_REPORTED_PROBLEMS] + summary)
     if not rows:
         raise UsageError(f"{corpus.name} holds no samples; expected lines of label, tab, text")
     labels, texts, lines = zip(*rows, strict=True)
@@ -47,7 +47,7 @@ def read_labelled_texts(corpus: Corpus) -> LabelledTexts:
 
 
 def collect_label_names(train: LabelledTexts, *tests: LabelledTexts) -> tuple[str, ...]:
-    """Sorted labels of the training samples; a label that only a test set has is refused with its place."""
+    """Returns the sorted labels of the training samples; UsageError for a label that occurs only in a test set."""
     names = set(train.labels)
     for test in tests:
         for label, line in zip(test.labels, test.line_numbers, strict=True):
@@ -62,13 +62,13 @@ def collect_label_names(train: LabelledTexts, *tests: LabelledTexts) -> tuple[st
 
 
 def encode_labels(samples: LabelledTexts, names: Sequence[str]) -> list[int]:
-    """The place of each sample's label among `names`."""
-    places = {name: i for i, name in enumerate(names)}
-    return [places[label] for label in samples.labels]
+    """Returns the index of each sample's label in `names`."""
+    index = {name: i for i, name in enumerate(names)}
+    return [index[label] for label in samples.labels]
 
 
 def _iter_rows(document: Document) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells; empty lines are passed over."""
+    """Yields line number and cells; blank lines are skipped."""
     text = "".join(iter_text(document))
     if document.name.lower().endswith(".csv"):
         reader = csv.reader(text.splitlines(keepends=True), strict=False)
@@ -83,10 +83,10 @@ def _iter_rows(document: Document) -> Iterator[tuple[int, list[str]]]:
 
 
 def _describe_malformed_row(cells: Sequence[str], document: Document) -> str:
-    sign = "comma" if document.name.lower().endswith(".csv") else "tab"
+    separator = "comma" if document.name.lower().endswith(".csv") else "tab"
     if len(cells) < 2:
         start = cells[0][:40] + ("…" if len(cells[0]) > 40 else "")
-        return f"no {sign} in {start!r}; expected label, {sign}, text"
+        return f"no {separator} in {start!r}; expected label, {separator}, text"
     if len(cells) > 2:
-        return f"{len(cells)} cells; expected label, {sign}, text (put quotes around a text with commas)"
-    return f"an empty {'text' if cells[0].strip() else 'label'}; expected label, {sign}, text"
+        return f"{len(cells)} cells; expected label, {separator}, text (put quotes around a text with commas)"
+    return f"an empty {'text' if cells[0].strip() else 'label'}; expected label, {separator}, text"

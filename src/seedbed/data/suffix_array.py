@@ -1,13 +1,13 @@
-"""What of one text stands verbatim in another: an index of the one, and the spans of the other.
+"""Suffix array of a text, to find which spans of other texts are verbatim copies from it.
 
-    index = TextIndex(training_text)
-    verbatim_spans(index, ["a text", "another"])      # stretches of 20 characters or more, text by text
+    index = SuffixArray(training_text)
+    find_copied_spans(index, ["a text", "another"])   # per text, matches of 20 characters or more
 
-The index is a suffix array. From it comes, for every position of a text, the longest run of characters from there on
-that stands verbatim in the indexed one; an n-gram was seen where that run is at least n.
+For every position of a query text, the index gives the length of the longest match that starts there; the n-gram at a
+position occurs in the indexed text if that length is at least n.
 
->>> index = TextIndex("to be or not to be")
->>> index.longest_from("not to go")
+>>> index = SuffixArray("to be or not to be")
+>>> index.longest_match_lengths("not to go")
 array([7, 6, 5, 4, 3, 2, 1, 0, 1])
 """
 
@@ -21,30 +21,31 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-MIN_COPIED_CHARACTERS = 20  # characters; a shorter run is not called a copied span, since many occur by chance
+MIN_COPIED_CHARACTERS = 20  # shorter matches do not count as copied, since many occur by chance
 WORD_PATTERN = re.compile(r"\w+(?:['’]\w+)*")
-_PACKED_BITS = 63
+_PACKED_BITS = 63  # of an int64 without its sign
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class CopiedSpan:
-    """Characters start … end − 1 of a sample, which stand verbatim in the training text."""
+    """Characters start … end − 1 of a sample, which occur verbatim in the training text."""
 
     start: int
     end: int
 
 
 def find_copied_spans(index: SuffixArray, texts: Sequence[str]) -> tuple[tuple[CopiedSpan, ...], ...]:
-    """What of each text stands in the indexed one."""
-    return tuple(tuple(maximal_spans(run)) for run in match_lengths_by_text(index, texts))
+    """Returns the maximal copied spans of each text."""
+    return tuple(tuple(maximal_spans(lengths)) for lengths in match_lengths_by_text(index, texts))
 
 
 def match_lengths_by_text(index: SuffixArray, texts: Sequence[str]) -> list[Ints]:
-    """For every position of each text, how many characters from there on stand in the indexed one."""
-    runs = _split_by_text(index.longest_match_lengths("".join(texts)), texts)
-    return [np.minimum(run, np.arange(run.size, 0, -1)) for run in runs]  # a match does not reach into the next text
+    """Returns, for every position of each text, the length of the longest match that starts there."""
+    by_text = _split_by_text(index.longest_match_lengths("".join(texts)), texts)
+    # All texts are matched at once; a match must not extend into the next text.
+    return [np.minimum(lengths, np.arange(lengths.size, 0, -1)) for lengths in by_text]
 
 
 def _split_by_text(values: Ints, texts: Sequence[str]) -> list[Ints]:
@@ -52,7 +53,7 @@ def _split_by_text(values: Ints, texts: Sequence[str]) -> list[Ints]:
 
 
 def maximal_spans(match_lengths: Ints) -> Iterator[CopiedSpan]:
-    """The copied spans that no other one contains."""
+    """Yields the copied spans that are not contained in another."""
     ends = np.arange(match_lengths.size) + match_lengths
     starts = np.flatnonzero((match_lengths >= MIN_COPIED_CHARACTERS) & (ends > np.concatenate([[0], ends[:-1]])))
     for start in starts.tolist():
@@ -60,7 +61,7 @@ def maximal_spans(match_lengths: Ints) -> Iterator[CopiedSpan]:
 
 
 class SuffixArray:
-    """A text sorted by its suffixes, to look up what of another text stands in it."""
+    """A text with its sorted suffixes, for longest-match queries against other texts."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -73,87 +74,83 @@ class SuffixArray:
 
     @cached_property
     def casefolded_words(self) -> frozenset[str]:
-        """Every word of the text, whatever its case."""
+        """The distinct words of the text, case-folded."""
         return frozenset(word.casefold() for word in WORD_PATTERN.findall(self._text))
 
     def longest_match_lengths(self, text: str) -> Ints:
-        """For every position of a text, how many characters from there on stand verbatim in the indexed one."""
+        """Returns, for every position of a query text, the length of the longest match that starts there."""
         codes = _to_codepoints(text)
         if not codes.size or not self._suffixes.size:
             return np.zeros(codes.size, dtype=np.int64)
-        words = self._pack_characters(codes)
-        places = self._insertion_points(words, codes.size)
-        above = self._suffixes[np.maximum(places - 1, 0)]
-        below = self._suffixes[np.minimum(places, self._suffixes.size - 1)]
-        at = np.arange(codes.size)
-        return np.maximum(self._common_prefix_lengths(words, at, above), self._common_prefix_lengths(words, at, below))
+        packed = self._pack_characters(codes)
+        points = self._insertion_points(packed, codes.size)
+        # The longest common prefix is with one of the two neighbours in sorted order.
+        previous = self._suffixes[np.maximum(points - 1, 0)]
+        following = self._suffixes[np.minimum(points, self._suffixes.size - 1)]
+        query = np.arange(codes.size)
+        return np.maximum(
+            self._common_prefix_lengths(packed, query, previous), self._common_prefix_lengths(packed, query, following)
+        )
 
     def _pack_characters(self, codes: Ints) -> Ints:
-        """Each position's next characters as one number, so that one comparison compares them all in order.
+        """Packs the characters that follow each position into one integer, so that one comparison orders them all.
 
-        Characters count from 1; 0 pads after the end, and a character that the indexed text lacks is above all others.
+        Characters are numbered from 1; 0 pads past the end, and characters unknown to the indexed text sort last.
         """
-        place = np.searchsorted(self._alphabet, codes)
-        known = self._alphabet[np.minimum(place, self._alphabet.size - 1)] == codes if self._alphabet.size else False
-        digits = np.where(known, place + 1, self._alphabet.size + 1).astype(np.int64)
+        rank = np.searchsorted(self._alphabet, codes)
+        known = self._alphabet[np.minimum(rank, self._alphabet.size - 1)] == codes if self._alphabet.size else False
+        digits = np.where(known, rank + 1, self._alphabet.size + 1).astype(np.int64)
         padded = np.concatenate([digits, np.zeros(self._characters_per_int, dtype=np.int64)])
-        words = np.zeros(codes.size + 1, dtype=np.int64)
+        packed = np.zeros(codes.size + 1, dtype=np.int64)
         for offset in range(self._characters_per_int):
-            words = (words << self._bits_per_character) | padded[offset : offset + words.size]
-        return words
+            packed = (packed << self._bits_per_character) | padded[offset : offset + packed.size]
+        return packed
 
     def _insertion_points(self, packed: Ints, n: int) -> Ints:
-        """Where each suffix of the other text would stand among ours: one binary search for all of them."""
+        """Returns where each suffix of the query sorts among the indexed ones, by one vectorized binary search."""
         low, high = np.zeros(n, dtype=np.int64), np.full(n, self._suffixes.size, dtype=np.int64)
-        at = np.arange(n)
+        query = np.arange(n)
         for _ in range(int(self._suffixes.size).bit_length()):
             middle = (low + high) // 2
-            open_ = low < high
-            ours_first = self._suffix_precedes(packed, at, self._suffixes[np.minimum(middle, self._suffixes.size - 1)])
-            low = np.where(open_ & ours_first, middle + 1, low)
-            high = np.where(open_ & ~ours_first, middle, high)
+            active = low < high
+            suffix = self._suffixes[np.minimum(middle, self._suffixes.size - 1)]
+            precedes = self._suffix_precedes(packed, query, suffix)
+            low = np.where(active & precedes, middle + 1, low)
+            high = np.where(active & ~precedes, middle, high)
         return low
 
-    def _suffix_precedes(self, packed: Ints, at: Ints, ours: Ints) -> NDArray[np.bool_]:
-        """Whether our suffix comes before theirs."""
-        result = np.zeros(at.size, dtype=bool)
-        left = np.arange(at.size)
-        here, there = at, ours
-        while left.size:
-            their, our = _packed_at(packed, here), _packed_at(self._packed_text, there)
-            result[left] = our < their
-            same = (our == their) & (there < self._suffixes.size) & (here < packed.size - 1)
-            left, here, there = (
-                left[same],
-                here[same] + self._characters_per_int,
-                there[same] + self._characters_per_int,
-            )
+    def _suffix_precedes(self, packed: Ints, query: Ints, suffix: Ints) -> NDArray[np.bool_]:
+        """Returns whether each indexed suffix sorts before the query's suffix."""
+        result = np.zeros(query.size, dtype=bool)
+        pending = np.arange(query.size)  # pairs that are equal so far
+        while pending.size:
+            theirs, ours = _packed_at(packed, query), _packed_at(self._packed_text, suffix)
+            result[pending] = ours < theirs
+            equal = (ours == theirs) & (suffix < self._suffixes.size) & (query < packed.size - 1)
+            pending, query, suffix = pending[equal], query[equal], suffix[equal]
+            query, suffix = query + self._characters_per_int, suffix + self._characters_per_int
         return result
 
-    def _common_prefix_lengths(self, packed: Ints, at: Ints, ours: Ints) -> Ints:
-        """How many characters two suffixes have in common."""
-        lengths = np.zeros(at.size, dtype=np.int64)
-        left = np.arange(at.size)
-        here, there = at, ours
-        n_theirs, n_ours = packed.size - 1, self._suffixes.size
-        while left.size:
-            differing = _packed_at(packed, here) ^ _packed_at(self._packed_text, there)
-            equal = np.zeros(left.size, dtype=np.int64)
-            for kept in range(1, self._characters_per_int + 1):
-                equal += (differing >> (self._bits_per_character * (self._characters_per_int - kept))) == 0
-            room = np.minimum(n_theirs - here, n_ours - there)
-            lengths[left] += np.minimum(equal, np.maximum(room, 0))
-            full = (equal == self._characters_per_int) & (room > self._characters_per_int)
-            left, here, there = (
-                left[full],
-                here[full] + self._characters_per_int,
-                there[full] + self._characters_per_int,
-            )
+    def _common_prefix_lengths(self, packed: Ints, query: Ints, suffix: Ints) -> Ints:
+        """Returns the length of the common prefix of each query suffix and indexed suffix."""
+        lengths = np.zeros(query.size, dtype=np.int64)
+        pending = np.arange(query.size)  # pairs that are equal so far
+        n_query, n_indexed = packed.size - 1, self._suffixes.size
+        while pending.size:
+            difference = _packed_at(packed, query) ^ _packed_at(self._packed_text, suffix)
+            n_equal = np.zeros(pending.size, dtype=np.int64)
+            for k in range(1, self._characters_per_int + 1):  # are the first k characters equal?
+                n_equal += (difference >> (self._bits_per_character * (self._characters_per_int - k))) == 0
+            n_left = np.minimum(n_query - query, n_indexed - suffix)  # equal padding past an end is no match
+            lengths[pending] += np.minimum(n_equal, np.maximum(n_left, 0))
+            full = (n_equal == self._characters_per_int) & (n_left > self._characters_per_int)
+            pending, query, suffix = pending[full], query[full], suffix[full]
+            query, suffix = query + self._characters_per_int, suffix + self._characters_per_int
         return lengths
 
 
 def _packed_at(packed: Ints, positions: Ints) -> Ints:
-    """The packed characters from each place on; nothing after the end."""
+    """Returns the packed characters from each position on; 0 past the end."""
     return packed[np.minimum(positions, packed.size - 1)]
 
 
@@ -162,33 +159,37 @@ def _to_codepoints(text: str) -> Ints:
 
 
 def _build_suffix_array(packed: Ints, n_sorted: int) -> Ints:
-    """The suffix array by prefix doubling (Manber and Myers 1993); only suffixes not yet alone are sorted again."""
+    """Builds the suffix array by prefix doubling (Manber and Myers 1993); only tied suffixes are sorted again.
+
+    The packed integers already order suffixes by their first `n_sorted` characters.
+    """
     order = np.argsort(packed, kind="stable")
     ranks = _initial_ranks(packed[order], order)
     while True:
-        ordered = ranks[order]
-        edges = np.flatnonzero(np.diff(ordered)) + 1
-        sizes = np.diff(np.concatenate([[0], edges, [order.size]]))
-        crowded = np.flatnonzero(np.repeat(sizes, sizes) > 1) if order.size else np.array([], dtype=np.int64)
-        if not crowded.size:
+        sorted_ranks = ranks[order]
+        edges = np.flatnonzero(np.diff(sorted_ranks)) + 1
+        group_sizes = np.diff(np.concatenate([[0], edges, [order.size]]))
+        tied = np.flatnonzero(np.repeat(group_sizes, group_sizes) > 1) if order.size else np.array([], dtype=np.int64)
+        if not tied.size:
             return order
-        members = order[crowded]
-        later = members + n_sorted
-        next_rank = np.where(later < order.size, ranks[np.minimum(later, order.size - 1)] + 1, 0)
-        keys = ranks[members] * (order.size + 1) + next_rank
-        within = np.argsort(keys, kind="stable")
-        order[crowded] = members[within]
-        ranks[order[crowded]] = _ranks_of_sorted_keys(keys[within], crowded)
+        suffixes = order[tied]
+        continuation = suffixes + n_sorted  # the rank of what follows the sorted prefix breaks the tie
+        next_rank = np.where(continuation < order.size, ranks[np.minimum(continuation, order.size - 1)] + 1, 0)
+        keys = ranks[suffixes] * (order.size + 1) + next_rank
+        key_order = np.argsort(keys, kind="stable")
+        order[tied] = suffixes[key_order]
+        ranks[order[tied]] = _ranks_of_sorted_keys(keys[key_order], tied)
         n_sorted *= 2
 
 
-def _initial_ranks(ordered_words: Ints, order: Ints) -> Ints:
-    """Each suffix's rank: the place of the first one that is equal to it so far."""
+def _initial_ranks(sorted_packed: Ints, order: Ints) -> Ints:
+    """Returns each suffix's rank: the position of the first suffix tied with it."""
     ranks = np.empty(order.size, dtype=np.int64)
-    ranks[order] = _ranks_of_sorted_keys(ordered_words, np.arange(order.size))
+    ranks[order] = _ranks_of_sorted_keys(sorted_packed, np.arange(order.size))
     return ranks
 
 
-def _ranks_of_sorted_keys(ordered_keys: Ints, positions: Ints) -> Ints:
-    starts = np.concatenate([[True], ordered_keys[1:] != ordered_keys[:-1]])[: ordered_keys.size]
-    return np.maximum.accumulate(np.where(starts, positions, 0))
+def _ranks_of_sorted_keys(sorted_keys: Ints, positions: Ints) -> Ints:
+    """Returns, for each sorted key, the position of the first key equal to it."""
+    is_first = np.concatenate([[True], sorted_keys[1:] != sorted_keys[:-1]])[: sorted_keys.size]
+    return np.maximum.accumulate(np.where(is_first, positions, 0))

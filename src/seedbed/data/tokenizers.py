@@ -1,13 +1,13 @@
-"""Tokens: text to ids and back, by characters or bytes here, by words in `words.py`, by merged pieces in `bpe.py`.
+"""Tokenizers: the protocol, and character and byte tokenizers; `word_tokenizer.py` and `bpe.py` have the others.
 
-Every kind keeps id 0 for padding, so sequences of unequal length share one array; ids are stable because texts are
-sorted or given. `encode_corpus` streams documents of any size into one array of ids.
+Every tokenizer reserves id 0 for padding, so that sequences of unequal length fit in one array. Ids are stable because
+vocabularies are sorted or predefined. `encode_corpus` streams documents of any size into one array of ids.
 
->>> from seedbed.data.documents import from_text
->>> letters = Characters.of(from_text("line", "to be"))
->>> letters.size, letters.encode("bet").tolist()
+>>> from seedbed.data.documents import corpus_from_text
+>>> tokenizer = CharTokenizer.from_corpora(corpus_from_text("line", "to be"))
+>>> tokenizer.size, tokenizer.encode("bet").tolist()
 (6, [2, 3, 5])
->>> letters.decode([5, 4, 0])
+>>> tokenizer.decode([5, 4, 0])
 'to'
 """
 
@@ -28,17 +28,17 @@ from numpy.typing import NDArray
 from seedbed.data.documents import Corpus, Document, iter_bytes, iter_text
 from seedbed.errors import UsageError
 
-TokenIds: TypeAlias = NDArray[np.unsignedinteger[Any]]  # the smallest unsigned type that holds the vocabulary
+TokenIds: TypeAlias = NDArray[np.unsignedinteger[Any]]  # in the smallest unsigned dtype that holds the vocabulary
 Counts: TypeAlias = NDArray[np.int64]
 
 PAD_ID, PAD_TOKEN = 0, "<pad>"
-UNKNOWN_ID, UNKNOWN_TOKEN = 1, "<unk>"  # of the vocabularies that have one
+UNKNOWN_ID, UNKNOWN_TOKEN = 1, "<unk>"  # of the tokenizers that have one
 N_CODEPOINTS = 0x110000
-MAX_IN_MEMORY_BYTES = 1 << 28  # bytes of ids; more are kept in an unnamed temporary file and mapped
+MAX_IN_MEMORY_BYTES = 1 << 28  # of ids; more go to an unnamed temporary file, which is memory-mapped
 
 
 class StreamDecoder(Protocol):
-    """Decodes ids as they come; what is not yet a whole character waits for the next ids."""
+    """Decodes ids incrementally; the bytes of an incomplete character are held back until the next ids."""
 
     def feed(self, ids: Iterable[int]) -> str: ...
 
@@ -46,7 +46,7 @@ class StreamDecoder(Protocol):
 
 
 class WordStreamDecoder:
-    """Decodes tokens that are whole words as they come, with a space between any two."""
+    """Decodes word tokens incrementally, separated by single spaces."""
 
     def __init__(self, decode: Callable[[Iterable[int]], str]) -> None:
         self._decode, self._separator = decode, ""
@@ -63,7 +63,10 @@ class WordStreamDecoder:
 
 
 class Tokenizer(Protocol):
-    """A vocabulary with its rules: `texts[id]` is a token's text, `digest` names the vocabulary and its rules."""
+    """Converts text to ids and back: `texts[id]` is a token's text, `size` the vocabulary size with padding.
+
+    `digest` identifies the vocabulary and its merge rules.
+    """
 
     @property
     def kind(self) -> str: ...
@@ -79,12 +82,12 @@ class Tokenizer(Protocol):
 
     @property
     def character_counts(self) -> Counts:
-        """Characters that each token stands for, for bits per character."""
+        """Characters per token, for bits per character."""
         ...
 
     @property
     def byte_counts(self) -> Counts:
-        """UTF-8 bytes that each token stands for, for bits per byte."""
+        """UTF-8 bytes per token, for bits per byte."""
         ...
 
     def encode(self, text: str) -> TokenIds: ...
@@ -94,41 +97,41 @@ class Tokenizer(Protocol):
     def decoder(self) -> StreamDecoder: ...
 
     def encode_document(self, document: Document) -> Iterator[TokenIds]:
-        """The ids of a document, streamed."""
+        """Yields the ids of a document in chunks."""
         ...
 
 
 @dataclass(frozen=True)
 class EncodedCorpus:
-    """The ids of all documents of a corpus, one after the other."""
+    """The concatenated token ids of all documents of a corpus."""
 
     ids: TokenIds
-    starts: Counts  # (documents,) where each begins
-    lengths: Counts  # (documents,) tokens of each
+    starts: Counts  # (documents,)
+    lengths: Counts  # (documents,) in tokens
 
 
 def encode_corpus(corpus: Corpus, tokenizer: Tokenizer) -> EncodedCorpus:
-    """All documents as ids; memory stays bounded, since beyond IN_MEMORY bytes they go to a temporary file."""
-    store = _GrowableArray(smallest_id_dtype(tokenizer.size))
+    """Encodes all documents in bounded memory: beyond MAX_IN_MEMORY_BYTES, ids go to a temporary file."""
+    encoded = _GrowableArray(smallest_id_dtype(tokenizer.size))
     lengths = []
     for document in corpus.documents:
-        before = store.n
+        before = encoded.n
         for ids in tokenizer.encode_document(document):
-            store.append(ids)
-        lengths.append(store.n - before)
-    if store.n == 0:
+            encoded.append(ids)
+        lengths.append(encoded.n - before)
+    if encoded.n == 0:
         raise UsageError(f"{corpus.name} holds no tokens (empty, or only white space); a corpus needs some text")
     ends = np.cumsum(lengths, dtype=np.int64)
-    return EncodedCorpus(store.to_array(), ends - np.array(lengths), np.array(lengths, dtype=np.int64))
+    return EncodedCorpus(encoded.to_array(), ends - np.array(lengths), np.array(lengths, dtype=np.int64))
 
 
 def smallest_id_dtype(vocab_size: int) -> np.dtype[Any]:
-    """The smallest unsigned type for this many ids."""
+    """Returns the smallest unsigned dtype for this many ids."""
     return np.dtype(np.min_scalar_type(vocab_size - 1))
 
 
 class _GrowableArray:
-    """An array that grows by pieces, in memory first, in an unnamed file beyond IN_MEMORY bytes."""
+    """An array that grows by chunks: in memory, and beyond MAX_IN_MEMORY_BYTES in an unnamed temporary file."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype, self.n = dtype, 0
@@ -141,8 +144,8 @@ class _GrowableArray:
             self._chunks.append(ids.astype(self.dtype, copy=False))
             if self.n * self.dtype.itemsize > MAX_IN_MEMORY_BYTES:
                 self._file = tempfile.TemporaryFile(prefix="seedbed-")  # noqa: SIM115
-                for piece in self._chunks:
-                    self._file.write(piece.tobytes())
+                for chunk in self._chunks:
+                    self._file.write(chunk.tobytes())
                 self._chunks = []
         else:
             self._file.write(ids.astype(self.dtype, copy=False).tobytes())
@@ -163,7 +166,7 @@ class CharTokenizer:
 
     @classmethod
     def from_corpora(cls, *corpora: Corpus) -> CharTokenizer:
-        """The vocabulary of these corpora; what is held out later should be among them."""
+        """Builds the vocabulary of these corpora; other texts may only use its characters."""
         seen = np.zeros(N_CODEPOINTS, dtype=bool)
         for corpus in corpora:
             for document in corpus.documents:
@@ -189,7 +192,7 @@ class CharTokenizer:
 
     @cached_property
     def _codepoint_to_id(self) -> TokenIds:
-        """Codepoint → id; padding where there is none, as padding is never in a text."""
+        """Maps codepoints to ids; PAD_ID marks an unknown character, since padding never occurs in a text."""
         table = np.zeros(N_CODEPOINTS, dtype=smallest_id_dtype(self.size))
         table[[ord(text) for text in self.texts[1:]]] = np.arange(1, self.size)
         return table
@@ -209,11 +212,12 @@ class CharTokenizer:
             line += text.count("\n")
             yield ids
 
-    def _raise_unknown_character(self, where: str, text: str, at: int, line: int) -> None:
-        line += text.count("\n", 0, at)
-        column = at - text.rfind("\n", 0, at)
+    def _raise_unknown_character(self, source: str, text: str, index: int, line: int) -> None:
+        """Raises UsageError with the position of `text[index]`; `text` starts at this line of its source."""
+        line += text.count("\n", 0, index)
+        column = index - text.rfind("\n", 0, index)
         raise UsageError(
-            f"{where}:{line}: {text[at]!a} (U+{ord(text[at]):04X}, column {column}) is not among the "
+            f"{source}:{line}: {text[index]!a} (U+{ord(text[index]):04X}, column {column}) is not among the "
             f"{self.size - 1} characters of the vocabulary; remove it, or build the vocabulary on this text too"
         )
 
@@ -226,7 +230,7 @@ class CharTokenizer:
 
 @dataclass(frozen=True)
 class ByteTokenizer:
-    """One id per byte: padding, then byte 0 … 255; files are taken as they are, whatever they hold."""
+    """One id per byte: padding, then byte 0 … 255; files need not be valid UTF-8."""
 
     kind: str = "bytes"
 
@@ -244,9 +248,9 @@ class ByteTokenizer:
 
     @property
     def character_counts(self) -> Counts:
-        """A character is counted at its first byte."""
-        follows = [0x80 <= byte < 0xC0 for byte in range(256)]
-        return np.array([0] + [0 if one else 1 for one in follows], dtype=np.int64)
+        """1 for a character's first byte, 0 for UTF-8 continuation bytes."""
+        is_continuation = [0x80 <= byte < 0xC0 for byte in range(256)]
+        return np.array([0] + [0 if continues else 1 for continues in is_continuation], dtype=np.int64)
 
     @property
     def byte_counts(self) -> Counts:
@@ -259,17 +263,17 @@ class ByteTokenizer:
         return map(_encode_bytes, iter_bytes(document))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text; bytes that are no character become U+FFFD, which can be seen."""
+        """Returns the text; invalid bytes become U+FFFD."""
         decoder = self.decoder()
         return decoder.feed(ids) + decoder.flush()
 
     def decoder(self) -> StreamDecoder:
-        spelled = [b"", *(bytes([i]) for i in range(256))]
-        return ByteStreamDecoder(lambda ids: b"".join(spelled[i] for i in check_ids(ids, 257)))
+        token_bytes = [b"", *(bytes([i]) for i in range(256))]
+        return ByteStreamDecoder(lambda ids: b"".join(token_bytes[i] for i in check_ids(ids, 257)))
 
 
 class ByteStreamDecoder:
-    """Holds back the bytes of a character that is not whole yet."""
+    """Decodes byte tokens incrementally, holding back the bytes of an incomplete character."""
 
     def __init__(self, ids_to_bytes: Callable[[Iterable[int]], bytes]) -> None:
         self._ids_to_bytes = ids_to_bytes
@@ -283,7 +287,7 @@ class ByteStreamDecoder:
 
 
 class _CharStreamDecoder:
-    """For tokens that are whole characters by themselves."""
+    """Decodes tokens that are complete characters, so that nothing is held back."""
 
     def __init__(self, decode: Callable[[Iterable[int]], str]) -> None:
         self.feed = decode
@@ -301,20 +305,20 @@ def text_to_codepoints(text: str) -> NDArray[np.uint32]:
 
 
 def utf8_lengths(texts: Sequence[str]) -> Counts:
-    """UTF-8 bytes of each text; 0 for padding."""
+    """Returns the UTF-8 bytes of each token's text; 0 for the first, padding."""
     return np.array([0] + [len(text.encode("utf-8", "surrogatepass")) for text in texts[1:]], dtype=np.int64)
 
 
 def check_ids(ids: Iterable[int], vocab_size: int) -> Iterator[int]:
-    """The ids as plain numbers; one outside the vocabulary is named with its place."""
-    for place, one in enumerate(ids):
-        if not 0 <= int(one) < vocab_size:
+    """Yields the ids as ints; UsageError for one outside the vocabulary, with its position."""
+    for position, token in enumerate(map(int, ids)):
+        if not 0 <= token < vocab_size:
             raise UsageError(
-                f"id {int(one)} at place {place} is outside the vocabulary of {vocab_size} (0 to {vocab_size - 1})"
+                f"id {token} at position {position} is outside the vocabulary of {vocab_size} (0 to {vocab_size - 1})"
             )
-        yield int(one)
+        yield token
 
 
 def compute_vocabulary_digest(kind: str, *parts: Sequence[Any]) -> str:
-    """SHA-256 that names a vocabulary and its rules."""
+    """Returns the SHA-256 that identifies a vocabulary and its rules."""
     return hashlib.sha256(json.dumps([kind, *map(list, parts)]).encode()).hexdigest()

@@ -1,13 +1,14 @@
-"""Splits, samplers and windows over one row of ids: where samples begin and what of them counts; no ids are copied.
+"""Splits, samplers and windows over a flat array of token ids: where samples start and which targets are scored.
 
-    spans = Spans.of(encoded)                                       # the documents
-    parts = split(spans, {"train": 0.9, "val": 0.1})                # contiguous; or split_documents(spans, …, order)
-    sampler = by_document(parts["train"], length=128)               # report A; or by_length
-    starts = sampler.start(u, v)                                    # u, v uniform in [0, 1)
-    windows = consecutive(parts["val"], length=256)                 # report C; or sliding, overlapping
-    tokens, mask = take(encoded.ids, windows)
+    spans = Spans.from_encoded(encoded)                             # the documents
+    splits = split_contiguous(spans, {"train": 0.9, "val": 0.1})    # or split_documents(spans, …, order)
+    sampler = uniform_document_sampler(splits["train"], length=128) # report A; or uniform_position_sampler
+    starts = sampler.sample_starts(u, v)                            # u, v uniform in [0, 1)
+    windows = consecutive_windows(splits["val"], length=256)        # report C; or sliding_, overlapping_windows
+    tokens, mask = gather_windows(encoded.ids, windows)
 
-A window of `length` inputs takes length + 1 ids: the targets are the ids after the inputs.
+Only `gather_windows` and `pad_sequences` copy ids. A window of `length` inputs spans length + 1 ids: the targets are
+the inputs shifted by one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Spans:
-    """Pieces of the row of ids that belong together: documents, or what a split left of them."""
+    """Contiguous ranges of a flat array of ids: documents, or the parts of them that belong to a split."""
 
     starts: Ints
     lengths: Ints
@@ -39,7 +40,7 @@ class Spans:
 
     @classmethod
     def single(cls, n: int) -> Spans:
-        """All n ids as one."""
+        """Returns all n ids as a single span."""
         return cls(np.zeros(1, dtype=np.int64), np.array([n], dtype=np.int64))
 
     @property
@@ -49,61 +50,64 @@ class Spans:
     def select(self, indices: NDArray[Any]) -> Spans:
         return Spans(self.starts[indices], self.lengths[indices])
 
-    def slice_tokens(self, first: int, last: int) -> Spans:
-        """What lies from token `first` up to `last`, counted over the spans in order; borders may cut a span."""
+    def slice_tokens(self, start: int, stop: int) -> Spans:
+        """Returns tokens `start` up to `stop`, counted over the spans in order; a boundary may cut a span."""
         ends = np.cumsum(self.lengths)
         begins = ends - self.lengths
-        cut_first, cut_last = np.clip(begins, first, last), np.clip(ends, first, last)
-        kept = cut_last > cut_first
-        return Spans((self.starts + cut_first - begins)[kept], (cut_last - cut_first)[kept])
+        clipped_begins, clipped_ends = np.clip(begins, start, stop), np.clip(ends, start, stop)
+        nonempty = clipped_ends > clipped_begins
+        starts = self.starts + clipped_begins - begins
+        return Spans(starts[nonempty], (clipped_ends - clipped_begins)[nonempty])
 
 
 # ---- splits ----
 
 
 def split_contiguous(spans: Spans, fractions: Mapping[str, float]) -> dict[str, Spans]:
-    """Contiguous parts in the order named, each its share of the tokens; a border may cut a document."""
+    """Splits into contiguous ranges in the given order, by fraction of tokens; a boundary may cut a document."""
     return {name: spans.slice_tokens(a, b) for name, (a, b) in _split_bounds(spans.n_tokens, fractions).items()}
 
 
 def split_documents(spans: Spans, fractions: Mapping[str, float], order: Ints | None = None) -> dict[str, Spans]:
-    """Whole documents to each part, its share of their number, taken in `order` (a permutation) and kept in place."""
-    if len(spans.lengths) < len(fractions):
+    """Splits by fraction of documents, dealt out in `order` (a permutation); each split keeps the corpus order."""
+    n_documents = len(spans.lengths)
+    if n_documents < len(fractions):
         raise UsageError(
-            f"{len(spans.lengths)} document(s) cannot be split into {len(fractions)} parts by document; split contiguously"
+            f"{n_documents} document(s) cannot be split into {len(fractions)} sets by document; split contiguously"
         )
     order = np.arange(len(spans.lengths)) if order is None else order
     return {name: spans.select(np.sort(order[a:b])) for name, (a, b) in _split_bounds(len(order), fractions).items()}
 
 
 def _split_bounds(n: int, fractions: Mapping[str, float]) -> dict[str, tuple[int, int]]:
+    """Returns each split's start and stop; cumulative fractions are rounded, so that no item is lost."""
     total = sum(fractions.values())
     if not fractions or min(fractions.values()) <= 0 or abs(total - 1) > 1e-9:
-        said = ", ".join(f"{name} {share:g}" for name, share in fractions.items())
-        raise UsageError(f"split shares ({said}) must be above 0 and add up to 1")
-    ends = [0, *(round(n * share) for share in np.cumsum(list(fractions.values())))]
-    borders = dict(zip(fractions, pairwise(ends), strict=True))
-    for name, (first, last) in borders.items():
-        if first == last:
+        listed = ", ".join(f"{name} {fraction:g}" for name, fraction in fractions.items())
+        raise UsageError(f"split fractions ({listed}) must be above 0 and add up to 1")
+    edges = [0, *(round(n * cumulative) for cumulative in np.cumsum(list(fractions.values())))]
+    bounds = dict(zip(fractions, pairwise(edges), strict=True))
+    for name, (start, stop) in bounds.items():
+        if start == stop:
             raise UsageError(
-                f"the {name} share {fractions[name]:g} of {n:,} leaves nothing; make it larger, or add text"
+                f"the {name} fraction {fractions[name]:g} of {n:,} leaves nothing; make it larger, or add text"
             )
-    return borders
+    return bounds
 
 
 def take_first_tokens(spans: Spans, fraction: float) -> Spans:
-    """The first share of the tokens, in order; the border may cut a document."""
+    """Returns the first fraction of the tokens; the boundary may cut a document."""
     return spans.slice_tokens(0, _count_of_fraction(spans.n_tokens, fraction))
 
 
 def take_first_documents(spans: Spans, fraction: float) -> Spans:
-    """The first share of the documents, whole."""
+    """Returns the first fraction of the documents."""
     return spans.select(np.arange(_count_of_fraction(len(spans.lengths), fraction)))
 
 
 def _count_of_fraction(n: int, fraction: float) -> int:
     if not 0 < fraction <= 1:
-        raise UsageError(f"a data fraction of {fraction:g} is not above 0 and up to 1")
+        raise UsageError(f"a data fraction of {fraction:g} is not above 0 and at most 1")
     return max(1, round(n * fraction))
 
 
@@ -112,52 +116,53 @@ def _count_of_fraction(n: int, fraction: float) -> int:
 
 @dataclass(frozen=True)
 class WindowSampler:
-    """Random starts from two uniform numbers: u chooses a span by its weight, v one of its positions.
+    """Maps two uniform numbers to a random window start: u selects a span by weight, v a start within it.
 
-    `edges` are the running sums of the weights, so a device draws with one search and one product.
+    With cumulative weights, a device samples with one binary search and one product.
     """
 
-    starts: Ints  # (N,) where each span that is long enough begins
-    n_starts: Ints  # (N,) starts it offers: its length − the inputs of a sample
-    cumulative_weights: Ints  # (N,) running sums of the weights
+    starts: Ints  # (N,) of the spans that are long long_enough
+    n_starts: Ints  # (N,) possible window starts in the span: its length − the window length
+    cumulative_weights: Ints  # (N,)
 
     def sample_starts(self, u: NDArray[np.float64], v: NDArray[np.float64]) -> Ints:
-        """Where samples begin, for u and v in [0, 1)."""
-        chosen = np.searchsorted(self.cumulative_weights, np.floor(u * self.cumulative_weights[-1]), side="right")
-        starts: Ints = self.starts[chosen] + np.floor(v * self.n_starts[chosen]).astype(np.int64)
+        """Returns the window starts for u and v in [0, 1)."""
+        span = np.searchsorted(self.cumulative_weights, np.floor(u * self.cumulative_weights[-1]), side="right")
+        starts: Ints = self.starts[span] + np.floor(v * self.n_starts[span]).astype(np.int64)
         return starts
 
     def span_probabilities(self) -> NDArray[np.float64]:
-        """How often each span is chosen."""
-        shares: NDArray[np.float64] = np.diff(self.cumulative_weights, prepend=0) / self.cumulative_weights[-1]
-        return shares
+        """Returns the probability of each span."""
+        probabilities: NDArray[np.float64] = np.diff(self.cumulative_weights, prepend=0) / self.cumulative_weights[-1]
+        return probabilities
 
 
 def uniform_document_sampler(spans: Spans, length: int) -> WindowSampler:
-    """Report A's: every document that holds a sample (length + 1 ids) is as likely as any other.
+    """Samples uniformly over documents that hold a window (length + 1 ids), then over positions, as in report A.
 
-    The report asks for documents *longer* than length + 1; its own texts have none of exactly that length, and taking
-    those too lets the smallest legal corpus train.
+    The report requires documents *longer* than length + 1. Its corpora have none of exactly that length, and including
+    those lets the smallest valid corpus train.
     """
-    enough, positions = _filter_long_spans(spans, length)
-    return WindowSampler(enough.starts, positions, np.arange(1, len(positions) + 1))
+    long_enough, n_starts = _filter_long_spans(spans, length)
+    return WindowSampler(long_enough.starts, n_starts, np.arange(1, len(n_starts) + 1))
 
 
 def uniform_position_sampler(spans: Spans, length: int) -> WindowSampler:
-    """Every position of every document is as likely as any other."""
-    enough, positions = _filter_long_spans(spans, length)
-    return WindowSampler(enough.starts, positions, np.cumsum(positions))
+    """Samples uniformly over all positions of all documents."""
+    long_enough, n_starts = _filter_long_spans(spans, length)
+    return WindowSampler(long_enough.starts, n_starts, np.cumsum(n_starts))
 
 
 def _filter_long_spans(spans: Spans, length: int) -> tuple[Spans, Ints]:
-    enough = spans.select(spans.lengths > length)
-    if not len(enough.starts):
+    """Returns the spans that hold a window, and the number of window starts in each."""
+    long_enough = spans.select(spans.lengths > length)
+    if not len(long_enough.starts):
         longest = int(spans.lengths.max(initial=0))
         raise UsageError(
             f"no document holds a sample of {length} + 1 tokens (the longest has {longest:,}); "
             "use a shorter context, or more text"
         )
-    return enough, enough.lengths - length
+    return long_enough, long_enough.lengths - length
 
 
 # ---- windows ----
@@ -165,7 +170,7 @@ def _filter_long_spans(spans: Spans, length: int) -> tuple[Spans, Ints]:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of `length` inputs; of a window's targets those from `first` up to `last` count."""
+    """Windows of `length` inputs; targets from `scored_start` up to `scored_end` of a window are scored."""
 
     length: int
     starts: Ints
@@ -178,66 +183,65 @@ class Windows:
 
     @property
     def n_scored(self) -> int:
-        """Targets that count, over all windows."""
+        """Scored targets of all windows."""
         return int((self.scored_end - self.scored_start).sum())
 
 
 def overlapping_windows(spans: Spans, length: int, stride: int = 1) -> Windows:
-    """Every whole window at every `stride`-th start, all targets counted (report B: n − length of them)."""
-    enough, positions = _filter_long_spans(spans, length)
-    starts = _concatenate(
-        begin + np.arange(0, n, stride) for begin, n in zip(enough.starts, positions, strict=True)
-    )  # fmt: skip
+    """Returns every full window at every `stride`-th start, all targets scored (report B: n − length windows)."""
+    long_enough, n_starts = _filter_long_spans(spans, length)
+    pairs = zip(long_enough.starts, n_starts, strict=True)
+    starts = _concatenate(begin + np.arange(0, n, stride) for begin, n in pairs)
     return Windows(length, starts, np.zeros_like(starts), np.full_like(starts, length))
 
 
 def consecutive_windows(spans: Spans, length: int) -> Windows:
-    """Windows side by side, the last of a span short (report C); every target counts once."""
+    """Returns adjacent windows, the last of a span possibly short (report C); every target is scored once."""
     return sliding_windows(spans, length, length)
 
 
 def sliding_windows(spans: Spans, length: int, stride: int) -> Windows:
-    """Windows every `stride` ids; only targets that no earlier window had count, so each counts once.
+    """Returns windows every `stride` ids that score only targets that no earlier window scored.
 
-    With a small stride almost every target is told from nearly `length` ids before it.
+    With a small stride, almost every target is predicted from nearly `length` tokens of context.
     """
     if not 1 <= stride <= length:
         raise UsageError(f"a stride of {stride} is not between 1 and the window length {length}")
-    starts, first, last = [], [], []
-    for begin, n in zip(spans.starts.tolist(), (spans.lengths - 1).tolist(), strict=True):
-        if n < 1:
+    starts, scored_start, scored_end = [], [], []
+    for begin, n_targets in zip(spans.starts.tolist(), (spans.lengths - 1).tolist(), strict=True):
+        if n_targets < 1:
             continue
-        offsets = np.arange(1 + max(0, -(-(n - length) // stride)), dtype=np.int64) * stride
+        offsets = np.arange(1 + max(0, -(-(n_targets - length) // stride)), dtype=np.int64) * stride
         starts.append(begin + offsets)
-        first.append(np.where(offsets > 0, length - stride, 0))
-        last.append(np.minimum(length, n - offsets))
+        scored_start.append(np.where(offsets > 0, length - stride, 0))
+        scored_end.append(np.minimum(length, n_targets - offsets))
     if not starts:
         raise UsageError(
-            f"nothing to evaluate: {spans.n_tokens:,} token(s) in {len(spans.lengths):,} part(s), and a target needs a token "
-            "before it; make this part at least 2 tokens long"
+            f"nothing to evaluate: {spans.n_tokens:,} token(s) in {len(spans.lengths):,} span(s), and a target needs a "
+            "token before it; make this split at least 2 tokens long"
         )
-    return Windows(length, _concatenate(starts), _concatenate(first), _concatenate(last))
+    return Windows(length, _concatenate(starts), _concatenate(scored_start), _concatenate(scored_end))
 
 
 def gather_windows(
     ids: NDArray[Any], windows: Windows, indices: NDArray[Any] | slice = slice(None)
 ) -> tuple[Ints, NDArray[np.bool_]]:
-    """Tokens (N, length + 1), padded with 0 past the end, and the mask (N, length) of targets that count."""
-    place = np.arange(windows.length + 1)
-    last = windows.scored_end[indices][:, None]
-    at = windows.starts[indices][:, None] + np.minimum(place, last)
-    tokens = np.where(place <= last, ids[at], PAD_ID).astype(np.int64)
-    return tokens, (place[:-1] >= windows.scored_start[indices][:, None]) & (place[:-1] < last)
+    """Returns tokens (N, length + 1), padded past the end of a span, and the mask (N, length) of scored targets."""
+    offset = np.arange(windows.length + 1)
+    start, end = windows.scored_start[indices][:, None], windows.scored_end[indices][:, None]
+    position = windows.starts[indices][:, None] + np.minimum(offset, end)  # clipped so that it stays within the ids
+    tokens = np.where(offset <= end, ids[position], PAD_ID).astype(np.int64)
+    return tokens, (offset[:-1] >= start) & (offset[:-1] < end)
 
 
 def pad_sequences(sequences: Sequence[NDArray[Any]], length: int) -> tuple[Ints, Ints]:
-    """Report B's samples: each sequence padded with 0 or cut to `length`, and how many of its ids were kept."""
-    kept = np.array([min(len(one), length) for one in sequences], dtype=np.int64)
+    """Returns the sequences padded or truncated to `length` (report B), and how many ids of each were kept."""
+    lengths = np.array([min(len(sequence), length) for sequence in sequences], dtype=np.int64)
     rows = np.full((len(sequences), length), PAD_ID, dtype=np.int64)
-    for row, one, n in zip(rows, sequences, kept, strict=True):
-        row[:n] = one[:n]
-    return rows, kept
+    for row, sequence, n in zip(rows, sequences, lengths, strict=True):
+        row[:n] = sequence[:n]
+    return rows, lengths
 
 
-def _concatenate(parts: Iterable[Ints]) -> Ints:
-    return np.concatenate(list(parts))
+def _concatenate(arrays: Iterable[Ints]) -> Ints:
+    return np.concatenate(list(arrays))

@@ -1,21 +1,21 @@
-"""Words: English text cut into words and signs, and the vocabulary of a corpus; samples join words by one space.
+"""Word tokenizer for English, in the style of the Penn Treebank; decoding joins words by single spaces.
 
-The rules, line by line (a line, or a sentence inside it, is where a full stop can stand):
+Rules, applied to each line:
 
-1. White space separates. Case is kept.
+1. White space separates words. Case is kept.
 2. Each of `; @ # $ % & ? ! *`, brackets and typographic quotes is a word; so are `--`, two or more dots, and backticks.
    An em dash, a hyphen or a slash stays inside its word (`state-of-the-art`, `America—the`).
 3. A comma or colon is a word unless a digit follows (`1,200`, `9:30`).
 4. A straight double quote becomes ``` `` ``` where it opens (line start, after white space or a bracket), else `''`.
-5. `'s 'm 'd 'll 're 've` and `n't` at the end of a word are words (`do n't`); so is an apostrophe before white space,
-   and one before a single other letter (`Shi ' a`). Elsewhere an apostrophe stays (`'em`, `o'clock`).
-6. A full stop at the end of a sentence is a word, even if quotes or brackets close after it; after initials and the
+5. The clitics `'s 'm 'd 'll 're 've` and `n't` at the end of a word are words (`do n't`); so is an apostrophe before
+   white space or before a single other letter (`Shi ' a`). Elsewhere an apostrophe stays (`'em`, `o'clock`).
+6. A period at the end of a sentence is a word, even before closing quotes or brackets; after initials and the
    ABBREVIATIONS it stays (`D.C.`, `Dr.`). A sentence ends with its line, and where white space and a capital follow
-   the stop and straight closing signs (a typographic closing quote there keeps the stop in its word, as in the
-   vocabulary that report B was counted with: `lot.`).
+   the period and straight closing quotes or brackets (a typographic closing quote there keeps the period in its word,
+   as in the reference vocabulary of report B: `lot.`).
 7. `cannot`, `gonna`, `gotta`, `wanna`, `lemme`, `gimme` are two words.
 
->>> cut_words('"We cannot wait," Dr. King said. They didn\\'t.')
+>>> split_words('"We cannot wait," Dr. King said. They didn\\'t.')
 ['``', 'We', 'can', 'not', 'wait', ',', "''", 'Dr.', 'King', 'said', '.', 'They', 'did', "n't", '.']
 """
 
@@ -45,7 +45,14 @@ from seedbed.data.tokenizers import (
 )
 
 ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "Jr", "Sr", "St", "Gen", "Sen", "Rep", "Gov", "Prof", "Rev", "Hon", "vs", "v")
-SPLIT_CONTRACTIONS = {"cannot": 3, "gonna": 3, "gotta": 3, "wanna": 3, "lemme": 3, "gimme": 3}  # where they part
+SPLIT_CONTRACTIONS = {
+    "cannot": 3,
+    "gonna": 3,
+    "gotta": 3,
+    "wanna": 3,
+    "lemme": 3,
+    "gimme": 3,
+}  # length of the first word
 
 _PUNCTUATION = r"""[;@\#$%&?!*\[\](){}<>«»„“”‘’] | -- | \.{2,} | `+ | [:,](?!\d)"""
 _CLITIC = r"""(?<=[^\s'])(?: '(?:[smdSMD]|ll|LL|re|RE|ve|VE)(?!\w) | (?:n't|N'T)(?!\w) | '(?!\S) )"""
@@ -54,14 +61,15 @@ _NOT_ABBREVIATION = r"(?<!\b[A-Z])" + "".join(rf"(?<!\b{word})" for word in ABBR
 _SENTENCE_PERIOD = rf"""{_NOT_ABBREVIATION}(?<!\.)\.(?=[\])}}>"'»”’]*\s*$ | [\])}}>"']*\s+[“‘"'(\[]*[A-Z])"""
 _OPENING_QUOTE = r"""(?:^|(?<=[\s(\[{<]))(?:"|\'\')"""
 _WORD_PATTERN = re.compile(
-    rf"""(?P<opening>{_OPENING_QUOTE}) | (?P<closing>"|\'\') | {_PUNCTUATION} | {_CLITIC} | {_LONE_APOSTROPHE} | {_SENTENCE_PERIOD}
+    rf"""(?P<opening>{_OPENING_QUOTE}) | (?P<closing>"|\'\')
+       | {_PUNCTUATION} | {_CLITIC} | {_LONE_APOSTROPHE} | {_SENTENCE_PERIOD}
        | (?: (?! \s | " | \'\' | {_PUNCTUATION} | {_CLITIC} | {_LONE_APOSTROPHE} | {_SENTENCE_PERIOD} ) . )+""",
     re.VERBOSE,
 )
 
 
 def split_words(text: str) -> list[str]:
-    """The words and signs of a text."""
+    """Returns the words and punctuation marks of a text."""
     return [word for line in text.split("\n") for word in _split_line(line)]
 
 
@@ -70,8 +78,8 @@ def _split_line(line: str) -> Iterator[str]:
         word = match.group()
         if match.lastgroup:
             yield "``" if match.lastgroup == "opening" else "''"
-        elif part := SPLIT_CONTRACTIONS.get(word.lower()):
-            yield from (word[:part], word[part:])
+        elif n := SPLIT_CONTRACTIONS.get(word.lower()):
+            yield from (word[:n], word[n:])
         else:
             yield word
 
@@ -85,13 +93,13 @@ class WordTokenizer:
 
     @classmethod
     def from_corpora(cls, *corpora: Corpus) -> WordTokenizer:
-        """Every word of these corpora; words of other texts are unknown."""
-        seen: set[str] = set()
+        """Builds the vocabulary of these corpora; other words encode as unknown."""
+        words: set[str] = set()
         for corpus in corpora:
             for document in corpus.documents:
                 for lines in iter_line_chunks(document):
-                    seen.update(word for line in lines for word in _split_line(line))
-        return cls((PAD_TOKEN, UNKNOWN_TOKEN, *sorted(seen - {PAD_TOKEN, UNKNOWN_TOKEN})))
+                    words.update(word for line in lines for word in _split_line(line))
+        return cls((PAD_TOKEN, UNKNOWN_TOKEN, *sorted(words - {PAD_TOKEN, UNKNOWN_TOKEN})))
 
     @property
     def size(self) -> int:
@@ -103,12 +111,12 @@ class WordTokenizer:
 
     @cached_property
     def character_counts(self) -> Counts:
-        """A word and the space after it; exact but for other spacing."""
+        """Characters per word, counting one space after it; exact for single-spaced text."""
         return np.array([0] + [len(text) + 1 for text in self.texts[1:]], dtype=np.int64)
 
     @cached_property
     def byte_counts(self) -> Counts:
-        """As for characters."""
+        """Bytes per word, counting one space after it."""
         lengths = utf8_lengths(self.texts)
         lengths[PAD_ID + 1 :] += 1
         return lengths
