@@ -159,7 +159,8 @@ def test_two_metrics_of_the_same_runs_can_be_compared() -> None:
     found = answer_question(question, [run({}, seed, readings) for seed in range(6)])
     assert found.sentence.startswith(
         "val/accuracy[order=3] is earlier than val/accuracy[order=2] on t_f of accuracy "
-        "(the first step at its best value) by 20 [20, 20] (10 against 30; paired over 6 seeds, exact sign-flip test p = 0.031)."
+        "(the first step at its best value) by 20 [20, 20] "
+        "(10 against 30; paired over 6 seeds, exact sign-flip test p = 0.031)."
     )
 
 

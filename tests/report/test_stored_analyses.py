@@ -132,7 +132,7 @@ def test_numbers_from_inside_are_curves_and_answers_like_any_reading(lab):
     assert run.curves["circle_share"].steps.tolist() == [3, 6]
     assert "attention_entropy[layer=1]" not in run.curves  # nobody asks for it
     assert "from = in layer 2" in found.sentence
-    assert "0.4 ± 0 from = if all were alike" in found.sentence  # two of five tokens
+    assert "0.4 ± 0 from = under uniform attention" in found.sentence  # two of five tokens
 
 
 def test_the_report_shows_maps_and_the_numbers_beside_them(lab):

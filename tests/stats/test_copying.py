@@ -1,4 +1,4 @@
-"""The memorisation meter, against plain substring search."""
+"""Copying statistics, against plain substring search."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def longest_by_search(text: str, sample: str, start: int) -> int:
 
 
 @given(st.text("ab", max_size=40), st.text("abc", max_size=20))
-def test_longest_matches_are_those_of_a_plain_search(text: str, sample: str) -> None:
+def test_match_lengths_are_those_of_a_plain_search(text: str, sample: str) -> None:
     expected = [longest_by_search(text, sample, start) for start in range(len(sample))]
     assert SuffixArray(text).longest_match_lengths(sample).tolist() == expected
 
 
 @given(st.text(max_size=30), st.text(max_size=12))
-def test_any_letters_of_any_script_will_do(text: str, sample: str) -> None:
+def test_texts_of_any_script_work(text: str, sample: str) -> None:
     mixed = sample + text[3:9] + sample
     expected = [longest_by_search(text, mixed, start) for start in range(len(mixed))]
     assert SuffixArray(text).longest_match_lengths(mixed).tolist() == expected
@@ -40,33 +40,33 @@ def test_matches_longer_than_one_packed_word_are_found_whole() -> None:
     rng = random.Random(3)
     text = "".join(rng.choice("abcdefgh ") for _ in range(3000))
     sample = "zz" + text[1000:1400] + "#" + text[50:70] + text[2990:]
-    found = SuffixArray(text).longest_match_lengths(sample)
-    assert [found[place] for place in (0, 2, 3, 402, 403)] == [0, 400, 399, 0, 20]
-    assert found.tolist() == [longest_by_search(text, sample, start) for start in range(len(sample))]
+    lengths = SuffixArray(text).longest_match_lengths(sample)
+    assert [lengths[index] for index in (0, 2, 3, 402, 403)] == [0, 400, 399, 0, 20]
+    assert lengths.tolist() == [longest_by_search(text, sample, start) for start in range(len(sample))]
 
 
-def test_a_text_of_one_letter_is_sorted_too() -> None:
+def test_a_text_of_one_repeated_letter_works() -> None:
     assert SuffixArray("a" * 500).longest_match_lengths("aab" + "a" * 600).tolist()[:4] == [2, 1, 0, 500]
 
 
-def test_shares_of_n_grams_spans_and_new_words_by_hand() -> None:
+def test_ngram_overlap_spans_and_novel_words_by_hand() -> None:
     index = SuffixArray("the quick brown fox jumps over the lazy dog. ")
-    found = copy_statistics(index, ["the quick brown fox sits", "###"])
-    # 'the quick brown fox s' is not there, so the longest span is 20 characters with the blank after fox
-    assert (found.n_texts, found.longest_span, found.mean_longest_span) == (2, 20, 10.0)
-    assert found.spans == ((CopiedSpan(0, 20),), ())
-    assert found.ngram_overlap[4] == pytest.approx(17 / 21)  # 21 4-grams in the first text, none in the second
-    assert found.ngram_overlap[20] == pytest.approx(1 / 5)
-    assert np.isnan(found.ngram_overlap[40])
-    assert found.novel_word_share == 0.0  # 'sits' touches the end, so it may be cut
+    statistics = copy_statistics(index, ["the quick brown fox sits", "###"])
+    # 'the quick brown fox s' does not occur, so the longest span is 20 characters, with the space after fox
+    assert (statistics.n_texts, statistics.longest_span, statistics.mean_longest_span) == (2, 20, 10.0)
+    assert statistics.spans == ((CopiedSpan(0, 20),), ())
+    assert statistics.ngram_overlap[4] == pytest.approx(17 / 21)  # 21 4-grams in the first text, none in the second
+    assert statistics.ngram_overlap[20] == pytest.approx(1 / 5)
+    assert np.isnan(statistics.ngram_overlap[40])
+    assert statistics.novel_word_share == 0.0  # 'sits' touches the end, so it may be cut
 
 
-def test_words_that_the_training_text_lacks_are_counted_whatever_their_case() -> None:
+def test_novel_words_are_counted_whatever_their_case() -> None:
     index = SuffixArray("Thou art here, don't go")
     assert copy_statistics(index, ["thou ART gone, DON'T gu. "]).novel_word_share == pytest.approx(2 / 5)
 
 
-def test_a_match_does_not_reach_from_one_sample_into_the_next() -> None:
+def test_a_match_does_not_extend_from_one_sample_into_the_next() -> None:
     index = SuffixArray("abcdefghijklmnopqrstuvwxyz")
     assert copy_statistics(index, ["abcdef", "ghijkl"]).longest_span == 6
 
@@ -78,23 +78,23 @@ def test_held_out_text_is_cut_into_pieces_of_the_samples_length() -> None:
     assert split_evenly("", 3, 2) == []
 
 
-def test_samples_that_copy_are_told_from_those_that_do_not() -> None:
+def test_copied_samples_are_distinguished_from_held_out_text() -> None:
     rng = random.Random(4)
     text = "".join(rng.choice("abcdefghij ") for _ in range(20_000))
     train, held_out = text[:16_000], text[16_000:]
     index = SuffixArray(train)
-    thief = compare_copying(index, [train[start : start + 200] for start in range(0, 4000, 400)], held_out)
-    honest = compare_copying(index, split_evenly(held_out, 200, 10), held_out)
-    assert thief.samples.mean_ngram_overlap == 1.0
-    assert thief.ratio > 5
-    assert honest.ratio == pytest.approx(1.0, abs=0.1)
-    assert "10 samples" in format_copying_report(thief)
+    copied = compare_copying(index, [train[start : start + 200] for start in range(0, 4000, 400)], held_out)
+    held_out_only = compare_copying(index, split_evenly(held_out, 200, 10), held_out)
+    assert copied.samples.mean_ngram_overlap == 1.0
+    assert copied.ratio > 5
+    assert held_out_only.ratio == pytest.approx(1.0, abs=0.1)
+    assert "10 samples" in format_copying_report(copied)
 
 
-def test_nothing_to_measure_gives_nan_and_no_error() -> None:
-    nothing = copy_statistics(SuffixArray("abc"), [])
-    assert (nothing.n_texts, nothing.longest_span) == (0, 0)
-    assert np.isnan(nothing.mean_ngram_overlap)
+def test_empty_input_gives_nan_and_no_error() -> None:
+    empty = copy_statistics(SuffixArray("abc"), [])
+    assert (empty.n_texts, empty.longest_span) == (0, 0)
+    assert np.isnan(empty.mean_ngram_overlap)
     assert compare_copying(SuffixArray(""), ["abcd"], "").held_out.n_texts == 0
 
 

@@ -27,9 +27,9 @@ def test_first_attainment_is_by_exact_equality() -> None:
     assert find_extremum(curve([1, 2], [almost, 1.0]), "min") == Extremum(1.0, 2.0)
 
 
-def test_closing_record_of_the_same_weights_does_not_move_t_f() -> None:
-    closing = curve([0, 10_000, 10_001, 10_002], [3.0, 0.2, 0.1, 0.1])
-    assert find_extremum(closing, "min").step == 10_001
+def test_a_final_evaluation_of_the_same_weights_does_not_move_t_f() -> None:
+    with_final = curve([0, 10_000, 10_001, 10_002], [3.0, 0.2, 0.1, 0.1])
+    assert find_extremum(with_final, "min").step == 10_001
 
 
 def test_t_max_is_inclusive() -> None:
@@ -46,11 +46,11 @@ def test_nan_is_never_best() -> None:
     assert find_extremum(broken, "max") == Extremum(2.0, 1.0)
 
 
-@pytest.mark.parametrize("nothing", [curve([], []), curve([3, 4], [nan, nan]), curve([9], [0.5])])
-def test_no_number_up_to_t_max_gives_nan_for_value_and_step(nothing: Curve) -> None:
-    found = find_extremum(nothing, "min", t_max=5)
-    assert isnan(found.value)
-    assert isnan(found.step)
+@pytest.mark.parametrize("empty", [curve([], []), curve([3, 4], [nan, nan]), curve([9], [0.5])])
+def test_no_value_up_to_t_max_gives_nan_for_value_and_step(empty: Curve) -> None:
+    extremum = find_extremum(empty, "min", t_max=5)
+    assert isnan(extremum.value)
+    assert isnan(extremum.step)
 
 
 def test_infinities_are_ordered_like_numbers() -> None:
@@ -59,21 +59,21 @@ def test_infinities_are_ordered_like_numbers() -> None:
     assert find_extremum(curve([0, 1, 2], [1.0, -inf, inf]), "max") == Extremum(inf, 2.0)
 
 
-def test_one_record_is_its_own_extremum() -> None:
+def test_a_single_value_is_its_own_extremum() -> None:
     assert find_extremum(curve([0], [0.5]), "max") == Extremum(0.5, 0.0)
 
 
 @given(st.lists(st.sampled_from([nan, inf, -inf, 0.0, 1.0, 2.0]), max_size=7), st.integers(-1, 20))
-def test_minimum_agrees_with_a_loop_over_records(values: list[float], t_max: int) -> None:
+def test_the_minimum_agrees_with_a_loop_over_values(values: list[float], t_max: int) -> None:
     best = Extremum(nan, nan)
     for index, value in enumerate(values):
         if 3 * index <= t_max and (value < best.value or (isnan(best.value) and not isnan(value))):
             best = Extremum(value, 3.0 * index)
-    found = find_extremum(curve([3 * index for index in range(len(values))], values), "min", t_max)
-    assert (repr(found.value), repr(found.step)) == (repr(best.value), repr(best.step))
+    extremum = find_extremum(curve([3 * index for index in range(len(values))], values), "min", t_max)
+    assert (repr(extremum.value), repr(extremum.step)) == (repr(best.value), repr(best.step))
 
 
-def test_last_is_the_last_record_up_to_t_max_even_if_it_is_nan() -> None:
+def test_the_last_value_up_to_t_max_can_be_nan() -> None:
     norm = curve([0, 1, 2], [5.0, 6.0, nan])
     assert last_value(norm, t_max=1) == 6.0
     assert isnan(last_value(norm))

@@ -1,4 +1,4 @@
-"""The circles of modular arithmetic, on vectors that are made of known ones."""
+"""Fourier analysis of modular arithmetic, on vectors made of known circles."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ P = 23
 
 
 def circle(k, p=P, size=1.0):
-    turn = 2 * np.pi * k * np.arange(p) / p
-    return size * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    angles = 2 * np.pi * k * np.arange(p) / p
+    return size * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
-def test_power_tells_circles_by_their_size_whatever_the_basis():
+def test_power_is_that_of_the_circles_in_any_basis():
     mixing = np.random.default_rng(0).standard_normal((4, 4))
     vectors = np.hstack([circle(3, size=2.0), circle(7)]) @ np.linalg.qr(mixing)[0] + 5.0
     shares = frequency_power(vectors)
@@ -36,17 +36,17 @@ def test_power_tells_circles_by_their_size_whatever_the_basis():
 
 
 @pytest.mark.parametrize("p", [22, 23])
-def test_shares_sum_to_one_and_are_even_for_noise(p):
+def test_shares_sum_to_one_and_are_uniform_for_noise(p):
     shares = frequency_power(np.random.default_rng(0).standard_normal((p, 5_000)))
     assert shares.sum() == pytest.approx(1)
     assert top_k_power(shares, 5) == pytest.approx(5 / (p / 2 if p % 2 == 0 else p // 2), rel=0.1)
 
 
-def test_equal_vectors_have_no_frequency():
+def test_equal_vectors_have_undefined_power():
     assert np.isnan(frequency_power(np.ones((P, 3)))).all()
 
 
-def test_a_neuron_of_one_circle_has_all_its_variance_there_and_a_mixed_one_is_split():
+def test_a_tuned_neuron_has_all_its_variance_in_one_frequency_and_a_mixed_one_is_split():
     a, b = np.meshgrid(np.arange(P), np.arange(P), indexing="ij")
     w = 2 * np.pi / P
     pure = np.cos(4 * w * a) + np.sin(4 * w * b) + np.cos(4 * w * a) * np.sin(4 * w * b) + 7
@@ -57,7 +57,7 @@ def test_a_neuron_of_one_circle_has_all_its_variance_there_and_a_mixed_one_is_sp
     assert np.isnan(shares[:, 2]).all()
 
 
-def test_an_exact_circle_holds_all_power_and_noise_what_chance_gives():
+def test_an_exact_circle_has_all_power_and_noise_a_uniform_share():
     exact = frequency_power(circle(5))
     assert key_frequencies(exact) == [5]
     assert (power_at(exact, [5]), effective_n_frequencies(exact)) == (pytest.approx(1), pytest.approx(1))
@@ -66,7 +66,7 @@ def test_an_exact_circle_holds_all_power_and_noise_what_chance_gives():
     assert effective_n_frequencies(noise) == pytest.approx(11, rel=0.01)
 
 
-def test_progress_rises_while_numbers_move_from_noise_onto_a_circle():
+def test_power_rises_while_vectors_move_from_noise_to_a_circle():
     noise = np.random.default_rng(2).standard_normal((P, 60))
     ring = np.pad(circle(5, size=4.0), ((0, 0), (0, 58)))
     shares = [frequency_power((1 - t) * noise + t * ring) for t in np.linspace(0, 1, 9)]
@@ -77,15 +77,15 @@ def test_progress_rises_while_numbers_move_from_noise_onto_a_circle():
     assert effective_n_frequencies(shares[0]) > 5 > effective_n_frequencies(shares[-1])
 
 
-def test_in_the_plane_of_their_frequency_numbers_stand_on_a_circle_in_turn():
+def test_projection_to_the_plane_of_a_frequency_recovers_the_circle():
     mixing = np.linalg.qr(np.random.default_rng(3).standard_normal((6, 6)))[0]
     vectors = np.hstack([circle(4, size=3.0), circle(7), circle(9)]) @ mixing + 2.0
-    places = project_to_frequency_plane(vectors, 4)
-    np.testing.assert_allclose(places, circle(4, size=3.0), atol=1e-12)
+    coordinates = project_to_frequency_plane(vectors, 4)
+    np.testing.assert_allclose(coordinates, circle(4, size=3.0), atol=1e-12)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_part_on_circles_is_what_hangs_on_the_sum_through_its_frequencies(sign):
+def test_projected_logits_depend_on_the_sum_through_these_frequencies_only(sign):
     a, b, c = np.meshgrid(np.arange(P), np.arange(P), np.arange(P), indexing="ij")
     w = 2 * np.pi / P
     wanted = np.cos(3 * w * (a + sign * b - c)) + 0.5 * np.sin(6 * w * (a + sign * b) + c)
@@ -93,24 +93,24 @@ def test_the_part_on_circles_is_what_hangs_on_the_sum_through_its_frequencies(si
     np.testing.assert_allclose(project_logits_to_frequencies(wanted + rest, [3, 6], sign), wanted, atol=1e-10)
 
 
-def test_restricted_loss_is_low_and_excluded_loss_high_only_where_circles_do_the_work():
+def test_restricted_loss_is_low_and_excluded_loss_high_only_if_circles_solve_the_task():
     a, b, c = np.meshgrid(np.arange(P), np.arange(P), np.arange(P), indexing="ij")
-    results, everywhere = (a + b)[..., 0] % P, np.ones((P, P), dtype=bool)
+    results, all_pairs = (a + b)[..., 0] % P, np.ones((P, P), dtype=bool)
     circles = sum(20 * np.cos(2 * np.pi * k * (a + b - c) / P) for k in (2, 3, 7))
-    learnt_by_heart = 20.0 * (c == ((a + b) % P)) * (np.random.default_rng(4).random((P, P, 1)) < 0.5)
+    memorised = 20.0 * (c == ((a + b) % P)) * (np.random.default_rng(4).random((P, P, 1)) < 0.5)
     losses = {}
-    for name, logits in (("circles", circles), ("by heart", learnt_by_heart)):
+    for name, logits in (("circles", circles), ("memorised", memorised)):
         part = project_logits_to_frequencies(logits, [2, 3, 7])
         losses[name] = (
-            mean_cross_entropy(part, results, everywhere),
-            mean_cross_entropy(logits - part, results, everywhere),
+            mean_cross_entropy(part, results, all_pairs),
+            mean_cross_entropy(logits - part, results, all_pairs),
         )
     assert losses["circles"][0] < 0.01
     assert losses["circles"][1] == pytest.approx(np.log(P))
-    assert losses["by heart"][0] > 1
+    assert losses["memorised"][0] > 1
 
 
-def test_a_loss_over_nothing_is_unknown():
+def test_a_loss_over_no_pairs_is_nan():
     assert np.isnan(
         mean_cross_entropy(np.zeros((2, 2, 3)), np.zeros((2, 2), dtype=np.int64), np.zeros((2, 2), dtype=bool))
     )

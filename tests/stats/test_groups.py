@@ -22,10 +22,10 @@ from seedbed.stats.run_statistics import compute_statistic
 from seedbed.stats.summary import RunCurves
 
 
-def run(dials: Mapping[str, Value], seed: int, value: float = 1.0, status: RunStatus = "finished") -> RunCurves:
-    settings = Settings.from_flat({"train.steps": 10, **dials})
-    stored = StoredRun(f"{dials}{seed}", seed, settings, count_parameters(settings), status, 10)
-    return RunCurves(stored, dials, {"val/loss": Curve(np.array([0, 10]), np.array([9.0, value]))})
+def run(config: Mapping[str, Value], seed: int, value: float = 1.0, status: RunStatus = "finished") -> RunCurves:
+    settings = Settings.from_flat({"train.steps": 10, **config})
+    stored = StoredRun(f"{config}{seed}", seed, settings, count_parameters(settings), status, 10)
+    return RunCurves(stored, config, {"val/loss": Curve(np.array([0, 10]), np.array([9.0, value]))})
 
 
 def loss(one: RunCurves) -> float:
@@ -35,7 +35,7 @@ def loss(one: RunCurves) -> float:
 GPT, LSTM = {"model.kind": "gpt"}, {"model.kind": "lstm"}
 
 
-def test_filters_take_one_value_or_one_of_several_and_lists_as_values() -> None:
+def test_filters_accept_one_value_one_of_several_and_lists_as_values() -> None:
     runs = [run({"task.orders": orders}, 0) for orders in ((2,), (3,), (2, 3))]
     assert [one.config["task.orders"] for one in filter_runs(runs, {"task.orders": (2, 3)})] == [(2, 3)]
     assert [one.config["task.orders"] for one in filter_runs(runs, {"task.orders": ((2,), (3,))})] == [(2,), (3,)]
@@ -44,7 +44,7 @@ def test_filters_take_one_value_or_one_of_several_and_lists_as_values() -> None:
     assert filter_runs([run(LSTM, 0)], {"model.heads": 4}) == []
 
 
-def test_numbers_are_grouped_in_order_and_words_as_they_come() -> None:
+def test_numbers_are_grouped_in_order_and_strings_by_first_appearance() -> None:
     runs = [run({"model.dim": dim}, 0) for dim in (128, 64, 256)]
     assert list(group_by_setting(runs, "model.dim")) == [64, 128, 256]
     assert list(group_by_setting([run(LSTM, 0), run(GPT, 0)], "model.kind")) == ["lstm", "gpt"]
@@ -54,7 +54,7 @@ def test_numbers_are_grouped_in_order_and_words_as_they_come() -> None:
     assert list(group_by_setting(runs, "parameters")) == sorted(sizes)
 
 
-def test_the_dials_inside_groups_are_the_fewest_that_tell_points_apart() -> None:
+def test_varying_settings_are_the_fewest_that_distinguish_configs() -> None:
     by_kind = [[run({**GPT, "model.dim": dim}, 0) for dim in (64, 128)], [run({**LSTM, "model.dim": 64}, 0)]]
     assert varying_settings(by_kind) == ["model.dim"]
     assert varying_settings([[run(GPT, 0), run(LSTM, 0)]]) == ["model.kind"]
@@ -66,7 +66,7 @@ def test_the_dials_inside_groups_are_the_fewest_that_tell_points_apart() -> None
     ]
 
 
-def test_a_seeds_number_is_its_mean_over_settings_that_all_groups_have() -> None:
+def test_a_seeds_value_is_its_mean_over_combinations_that_all_groups_have() -> None:
     runs = [
         run({"model.kind": kind, "train.lr": lr}, seed, base + seed + lr)
         for kind, base in (("gpt", 0.0), ("lstm", 10.0))
@@ -79,7 +79,7 @@ def test_a_seeds_number_is_its_mean_over_settings_that_all_groups_have() -> None
     assert (balanced.n_runs, len(balanced.combinations), balanced.notes()) == (8, 2, [])
 
 
-def test_a_missing_run_takes_its_seed_or_its_setting_out_for_all_groups_and_is_said() -> None:
+def test_a_missing_run_removes_its_seed_or_combination_from_all_groups_with_a_note() -> None:
     runs = [
         run(
             {"model.kind": kind, "train.lr": lr},
@@ -92,7 +92,8 @@ def test_a_missing_run_takes_its_seed_or_its_setting_out_for_all_groups_and_is_s
         for seed in (0, 1, 2)
     ]
     balanced = balance_groups(group_by_setting(runs, "model.kind"), loss)
-    assert balanced.mean_by_seed("lstm") == {0: 2.0, 1: 2.0}  # 3 settings × 2 seeds and 2 × 3 are both 6: settings win
+    # 3 settings × 2 seeds and 2 × 3 are both 6: more settings win
+    assert balanced.mean_by_seed("lstm") == {0: 2.0, 1: 2.0}
     fewer = balance_groups(
         group_by_setting([one for one in runs if one.run.seed < 2 or one.config["train.lr"] < 3], "model.kind"), loss
     )
@@ -103,7 +104,7 @@ def test_a_missing_run_takes_its_seed_or_its_setting_out_for_all_groups_and_is_s
     ]
 
 
-def test_one_setting_keeps_every_seed_of_each_group() -> None:
+def test_a_single_combination_keeps_every_seed_of_each_group() -> None:
     balanced = balance_groups({"a": [run(GPT, 0, 1.0), run(GPT, 1, 2.0)], "b": [run(LSTM, 5, 3.0)]}, loss)
     assert (balanced.mean_by_seed("a"), balanced.mean_by_seed("b")) == ({0: 1.0, 1: 2.0}, {5: 3.0})
 
@@ -116,7 +117,7 @@ def test_nan_is_left_out_and_counted() -> None:
     assert balanced.notes() == ["1 run without a finite value"]
 
 
-def test_the_largest_full_table_wins() -> None:
+def test_the_largest_complete_table_wins() -> None:
     assert largest_complete_table({"a": {0, 1, 2}, "b": {0, 1}, "c": {0, 1, 2}}) == (["a", "b", "c"], {0, 1})
     assert largest_complete_table({"a": {0, 1, 2, 3, 4}, "b": {0}, "c": {0, 1, 2, 3, 4}}) == (
         ["a", "c"],
@@ -126,7 +127,7 @@ def test_the_largest_full_table_wins() -> None:
     assert largest_complete_table({}) == ([], set())
 
 
-def test_runs_that_are_not_in_the_numbers_are_counted_by_reason() -> None:
+def test_excluded_runs_are_counted_by_reason() -> None:
     statuses: list[RunStatus] = ["finished", "diverged", "failed", "planned", "running", "stopped"]
     runs = [run(GPT, seed, 1.0, status) for seed, status in enumerate(statuses)]
     assert describe_excluded_runs(runs) == [

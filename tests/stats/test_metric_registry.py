@@ -17,11 +17,11 @@ from seedbed.stats.metric_registry import QUANTITIES, STATISTICS, MetricName, me
         ("", "", "", ""),
     ],
 )
-def test_a_name_falls_into_its_parts(name: str, split: str, quantity: str, group: str) -> None:
+def test_a_name_is_parsed_into_its_parts(name: str, split: str, quantity: str, group: str) -> None:
     assert MetricName.parse(name) == MetricName(split, quantity, group)
 
 
-def test_labels_are_the_reports_signs_and_unknown_names_stay() -> None:
+def test_labels_are_the_reports_symbols_and_unknown_names_stay() -> None:
     names = ["train/loss", "val/accuracy[order=2]", "test[obama]/perplexity", "norm", "loss", "val/flavour"]
     assert [metric_label(name) for name in names] == [
         "L_train", "A_val[order=2]", "PPL_test[obama]", "‖θ‖₂", "L", "val/flavour",
@@ -36,7 +36,7 @@ def test_tables_show_loss_before_accuracy_train_before_val_and_groups_last() -> 
     assert sorted(set(expected), key=metric_sort_key) == expected
 
 
-def test_every_entry_is_filed_under_its_name_with_unit_and_meaning() -> None:
+def test_every_entry_is_registered_under_its_name_with_unit_and_meaning() -> None:
     for name, entry in {**QUANTITIES, **STATISTICS}.items():
         assert entry.name == name
         assert entry.unit
