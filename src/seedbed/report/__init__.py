@@ -1,1 +1,1 @@
-"""What a reader gets: tables now; pages stand on them."""
+"""Results for readers: tables, JSON documents, figures, and the HTML report made of them."""

@@ -1,4 +1,4 @@
-"""What was seen inside runs, read from the looks that are kept; made by `looks`, and no torch is needed here."""
+"""Analyses of runs, read from the store as metrics and curves, without torch; `stored_analyses` makes them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from seedbed.study.declarations import Declarations
 
 
 def load_analyses(store: Store, run: StoredRun) -> tuple[Analysis, ...]:
-    """What was seen inside a run, by step; nothing where nobody looked."""
+    """The stored analyses of a run, by step; empty if there are none."""
     return tuple(Analysis.from_json(document) for document in load_documents(store, run.id))
 
 
 def declared_analysis_metrics(declared: Declarations) -> list[str]:
-    """The readings from inside that figures and questions name."""
+    """The analysis metrics that figures and questions name."""
     names = [name for figure in declared.figures for name in figure.metrics]
-    names += [name for one in declared.questions for name in (one.metric, one.and_metric or "")]
+    names += [name for question in declared.questions for name in (question.metric, question.and_metric or "")]
     return list(dict.fromkeys(filter(is_analysis_metric, names)))
 
 
 def analysis_curves(analyses: Sequence[Analysis], names: Iterable[str]) -> dict[str, Curve]:
-    """The numbers of these names over the steps that were looked at."""
-    found = {}
+    """These analysis metrics as curves over the analysed steps."""
+    curves = {}
     for name in names:
-        seen = [(look.step, look.metrics[name].mean) for look in analyses if name in look.metrics]
-        if seen:
-            steps, values = zip(*seen, strict=True)
-            found[name] = Curve(np.array(steps, dtype=np.int64), np.array(values))
-    return found
+        points = [(analysis.step, analysis.metrics[name].mean) for analysis in analyses if name in analysis.metrics]
+        if points:
+            steps, values = zip(*points, strict=True)
+            curves[name] = Curve(np.array(steps, dtype=np.int64), np.array(values))
+    return curves

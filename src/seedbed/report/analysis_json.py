@@ -1,4 +1,4 @@
-"""What goes on inside runs as one JSON document, every number with its std over seeds and over inputs."""
+"""Run analyses as a JSON document, every statistic with its std over seeds and over inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seedbed.stats.attention_stats import HEAD_STATISTICS
 
 
 def analyses_as_json(analyses: Sequence[RunAnalysis]) -> dict[str, Any]:
-    """Every number over the runs: mean, std over seeds and std over inputs, (L, H) each."""
+    """The runs of one config: each statistic as mean, std over seeds and std over inputs, all (L, H)."""
     document: dict[str, Any] = {
         "runs": [{"id": one.run.id, "seed": one.run.seed, "step": one.step} for one in analyses],
         "inputs": {"n": analyses[0].n_inputs, "part": analyses[0].split},
@@ -34,16 +34,18 @@ def analyses_as_json(analyses: Sequence[RunAnalysis]) -> dict[str, Any]:
         document["received"] = _rounded_list(
             np.mean([mean_over_inputs(one.received) for one in analyses if one.received is not None], axis=0)
         )
-        apart = [mean_over_inputs(one.layer_distances) for one in analyses if one.layer_distances is not None]
-        document["layers_apart"] = _rounded_list(np.mean(apart, axis=0))
-    known = [one.ablation for one in analyses if one.ablation is not None]
-    if known:
+        distances = [mean_over_inputs(one.layer_distances) for one in analyses if one.layer_distances is not None]
+        document["layers_apart"] = _rounded_list(np.mean(distances, axis=0))
+    ablations = [one.ablation for one in analyses if one.ablation is not None]
+    if ablations:
         names = ("loss", "heads", "attention", "mlp", "layers", "lens")
         document["ablation"] = {
-            name: [_rounded_list(np.asarray(getattr(one, name))) for one in known] for name in names
+            name: [_rounded_list(np.asarray(getattr(one, name))) for one in ablations] for name in names
         }
     document["gates"] = [[vars(gates) for gates in one.gates] for one in analyses if one.gates]
-    document["circles"] = [to_jsonable([asdict(circles) for circles in one.fourier]) for one in analyses if one.fourier]
+    document["circles"] = [
+        to_jsonable([asdict(progress) for progress in one.fourier]) for one in analyses if one.fourier
+    ]
     return document
 
 
@@ -52,9 +54,9 @@ def _spreads(by_run: Sequence[Floats]) -> dict[str, Any]:
     cells = np.array(
         [[mean_and_stds([one[:, i, h] for one in by_run]) for h in range(n_heads)] for i in range(n_layers)]
     )
-    return {name: _rounded_list(cells[..., place]) for place, name in enumerate(("mean", "std_seeds", "std_inputs"))}
+    return {name: _rounded_list(cells[..., index]) for index, name in enumerate(("mean", "std_seeds", "std_inputs"))}
 
 
 def _rounded_list(values: Floats) -> Any:
-    """Numbers with six digits."""
+    """Nested lists, rounded to six decimals."""
     return np.round(values, 6).tolist()

@@ -1,4 +1,4 @@
-"""Attention of texts by a stored run, at one kept step or over training: gathered, shown in a terminal or written."""
+"""The attention of a stored run to given texts, at one or more checkpoints: computed, previewed or written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load_attention_maps(
     home: Path, run: str, texts: Sequence[str], step: str = "last", layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None, by: str = "token",
 ) -> list[TextAttention]:  # fmt: skip
-    """The maps of every text at every step asked for; layers and heads are counted from 0."""
+    """The attention maps of every text at every requested step; layers and heads count from 0."""
     from seedbed.interp.attention_extraction import compute_attention
     from seedbed.sampling.loaded_run import LoadedRun
 
@@ -35,28 +35,28 @@ def load_attention_maps(
 
 
 def _checkpoint_steps(store: Store, run: str, steps: str) -> list[int]:
-    """The kept steps that `last`, `best`, `all` or numbers with commas name."""
+    """The checkpoint steps that `last`, `best`, `all` or a comma-separated list of steps name."""
     if steps == "all":
-        return [kept.step for kept in store.checkpoints(run)]
-    return [store.find_checkpoint(run, parse_step(word)).step for word in steps.split(",")]
+        return [checkpoint.step for checkpoint in store.checkpoints(run)]
+    return [store.find_checkpoint(run, parse_step(step)).step for step in steps.split(",")]
 
 
 def parse_step(text: str) -> int | Literal["last", "best"]:
-    """A step as the store knows it."""
+    """`last`, `best` or a step number, as the store takes it."""
     if text in ("last", "best"):
         return text  # type: ignore[return-value]
     if not text.strip().isdecimal():
-        raise UsageError(f"--step {text}: expected last, best, all, or kept steps with commas between them")
+        raise UsageError(f"--step {text}: expected last, best, all, or checkpoint steps separated by commas")
     return int(text)
 
 
 def preview_attention_maps(maps: Sequence[TextAttention]) -> str:
-    """The maps as text."""
+    """The maps as text for a terminal."""
     return preview_attention(gather_attention(maps))
 
 
 def write_attention_maps(maps: Sequence[TextAttention], path: Path, theme: str = "light") -> None:
-    """The maps as a picture, or as numbers where the file ends in .json."""
+    """Writes the maps as a picture, or as numbers if the file ends in .json."""
     if path.suffix not in FILE_SUFFIXES:
         raise UsageError(f"--out {path}: expected a file that ends in {', '.join(FILE_SUFFIXES)}")
     if theme not in THEMES:
@@ -65,11 +65,11 @@ def write_attention_maps(maps: Sequence[TextAttention], path: Path, theme: str =
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}); name another place") from None
+        raise UsageError(f"{path} cannot be written ({error.strerror}); name another file") from None
 
 
 def _maps_as_json(maps: Sequence[TextAttention]) -> bytes:
-    return json.dumps([one.as_json() for one in maps], ensure_ascii=False).encode()
+    return json.dumps([text_maps.as_json() for text_maps in maps], ensure_ascii=False).encode()
 
 
 def _render_maps(maps: Sequence[TextAttention], suffix: str, theme: str) -> bytes:

@@ -1,6 +1,6 @@
-"""What was seen inside a study's runs as tables of its report: the numbers beside its attention maps, over seeds.
+"""The attention statistics of a study's runs as tables of its report, over seeds.
 
-Cells read `mean ± std over seeds (std over inputs)`; the last row is what a head would have that looks at all alike.
+Cells read `mean ± std over seeds (std over inputs)`; the last row is what uniform attention would have.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ ATTENTION_ON_PREFIX = "attention_on_"
 
 
 def attention_tables(declared: Declarations, runs: Sequence[RunCurves]) -> list[Table]:
-    """Head numbers and shares of each point, and what each token of a figure's text gets; none where none is asked."""
+    """Head statistics of each config, and the attention that each token of a figure's text receives, if declared."""
     figures = [figure for figure in declared.figures if figure.kind == "attention"]
     if not figures and not any(
         name.startswith(ATTENTION_METRIC_PREFIX) for name in declared_analysis_metrics(declared)
     ):
         return []
-    points = [[run for run in members if run.analyses] for members in group_by_config(runs)]
-    found = [table for members in points if members for table in _config_tables(members, len(points) > 1)]
-    return [*found, *(table for figure in figures for table in _received_tables(figure, runs))]
+    configs = [[run for run in seed_runs if run.analyses] for seed_runs in group_by_config(runs)]
+    tables = [table for seed_runs in configs if seed_runs for table in _config_tables(seed_runs, len(configs) > 1)]
+    return [*tables, *(table for figure in figures for table in _received_tables(figure, runs))]
 
 
 def _config_tables(seed_runs: Sequence[RunCurves], show_config: bool) -> Iterator[Table]:
-    looks = [run.analyses[-1] for run in seed_runs]
-    layers = _layer_numbers(looks)
+    analyses = [run.analyses[-1] for run in seed_runs]
+    layers = _layer_numbers(analyses)
     if not layers:
         return
-    named = f": {config_label(seed_runs[0])}" if show_config else ""
-    names = [name for name in HEAD_STATISTICS if f"attention_{name}[layer=1]" in looks[0].metrics]
-    said = "; ".join(f"{name}: {HEAD_STATISTICS[name].description} ({HEAD_STATISTICS[name].unit})" for name in names)
-    rows = _rows([f"attention_{name}" for name in names], "", layers, looks)
-    yield Table(f"Heads by layer{named}", ("layer", *names), rows, (f"{said}.", _sample_note(looks)))
+    suffix = f": {config_label(seed_runs[0])}" if show_config else ""
+    names = [name for name in HEAD_STATISTICS if f"attention_{name}[layer=1]" in analyses[0].metrics]
+    legend = "; ".join(f"{name}: {HEAD_STATISTICS[name].description} ({HEAD_STATISTICS[name].unit})" for name in names)
+    rows = _rows([f"attention_{name}" for name in names], "", layers, analyses)
+    yield Table(f"Heads by layer{suffix}", ("layer", *names), rows, (f"{legend}.", _sample_note(analyses)))
     for query in ("", "from==, "):
-        sources = _source_kinds(looks[0], query)
+        sources = _source_kinds(analyses[0], query)
         if sources:
-            who = "=" if query else "all tokens"
-            rows = _rows([f"{ATTENTION_ON_PREFIX}{name}" for name in sources], query, layers, looks)
-            words = tuple(name.replace("_", " ") for name in sources)
-            yield Table(f"Share of attention from {who}, by what is looked at{named}", ("layer", *words), rows)
+            queries = "=" if query else "all tokens"
+            rows = _rows([f"{ATTENTION_ON_PREFIX}{name}" for name in sources], query, layers, analyses)
+            headings = tuple(name.replace("_", " ") for name in sources)
+            yield Table(f"Share of attention from {queries}, by kind of key{suffix}", ("layer", *headings), rows)
 
 
 def _layer_numbers(analyses: Sequence[Analysis]) -> list[int]:
@@ -63,7 +63,7 @@ def _layer_numbers(analyses: Sequence[Analysis]) -> list[int]:
 
 
 def _source_kinds(analysis: Analysis, query: str) -> list[str]:
-    """The kinds of tokens that queries of one kind look at."""
+    """The kinds of key tokens that this kind of query attends to."""
     ending = f"[{query}layer=1]"
     names = (name for name in analysis.metrics if name.startswith(ATTENTION_ON_PREFIX) and name.endswith(ending))
     return [name.removeprefix(ATTENTION_ON_PREFIX).removesuffix(ending) for name in names]
@@ -72,15 +72,15 @@ def _source_kinds(analysis: Analysis, query: str) -> list[str]:
 def _rows(
     names: Sequence[str], query: str, layers: Sequence[int], analyses: Sequence[Analysis]
 ) -> tuple[tuple[str, ...], ...]:
-    groups = {str(layer): f"[{query}layer={layer}]" for layer in layers} | {"all alike": f"[{query}even]"}
+    groups = {str(layer): f"[{query}layer={layer}]" for layer in layers} | {"uniform": f"[{query}even]"}
     return tuple((head, *(_cell(f"{name}{group}", analyses) for name in names)) for head, group in groups.items())
 
 
 def _cell(name: str, analyses: Sequence[Analysis]) -> str:
-    seen = [look.metrics[name] for look in analyses if name in look.metrics]
-    if not seen:
+    values = [analysis.metrics[name] for analysis in analyses if name in analysis.metrics]
+    if not values:
         return "–"
-    means, within = [one.mean for one in seen], [one.std for one in seen if one.std is not None]
+    means, within = [one.mean for one in values], [one.std for one in values if one.std is not None]
     return _format_mean_std(means) + (f" ({np.mean(within):.2f})" if within else "")
 
 
@@ -91,29 +91,29 @@ def _sample_note(analyses: Sequence[Analysis]) -> str:
 
 
 def _received_tables(figure: FigureSpec, runs: Sequence[RunCurves]) -> Iterator[Table]:
-    """A row a piece of the figure's text, a column a layer and point."""
-    points = [
-        (members[0], maps)
-        for members in group_by_config(filter_runs(runs, figure.only))
-        if (maps := _maps_by_seed(figure, members))
+    """One row per token or word of the figure's text, one column per config and layer."""
+    configs = [
+        (seed_runs[0], maps)
+        for seed_runs in group_by_config(filter_runs(runs, figure.only))
+        if (maps := _maps_by_seed(figure, seed_runs))
     ]
-    if not points:
+    if not configs:
         return
-    columns = [(run, maps, layer) for run, maps in points for layer in range(len(maps[0].layers))]
-    heads = [f"{config_label(run)} layer {maps[0].layers[layer] + 1}".strip() for run, maps, layer in columns]
+    columns = [(run, maps, layer) for run, maps in configs for layer in range(len(maps[0].layers))]
+    headings = [f"{config_label(run)} layer {maps[0].layers[layer] + 1}".strip() for run, maps, layer in columns]
     rows = []
-    for place, name in enumerate(points[0][1][0].unique_labels):
+    for position, name in enumerate(configs[0][1][0].unique_labels):
         cells = [
-            _format_mean_std([float(one.mean_received[layer, :, place].mean()) for one in maps])
+            _format_mean_std([float(one.mean_received[layer, :, position].mean()) for one in maps])
             for _, maps, layer in columns
         ]
         rows.append((name, *cells))
-    note = f"What a {figure.by} gets on average from each other that may look at it: mean over heads, ± std over seeds."
-    yield Table(f"Attention received in “{figure.text}”", (figure.by, *heads), tuple(rows), (note,))
+    note = f"Mean attention that a {figure.by} receives from those that can attend to it, over heads; ± std over seeds."
+    yield Table(f"Attention received in “{figure.text}”", (figure.by, *headings), tuple(rows), (note,))
 
 
 def _maps_by_seed(figure: FigureSpec, seed_runs: Sequence[RunCurves]) -> list[TextAttention]:
-    """The maps of each seed that has some; padding comes after all that has a name."""
+    """The maps of each seed that has any; padding comes after all labelled tokens."""
     found = [run.analyses[-1].find_attention(figure.text, figure.by) for run in seed_runs if run.analyses]
     return [maps.select_available(figure.layers, figure.heads) for maps in found if maps]
 

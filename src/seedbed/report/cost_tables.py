@@ -1,7 +1,7 @@
-"""What a study cost: time by what it went to, memory predicted and measured; for `show --timing` and the report.
+"""The cost of a study: time by category, memory predicted and measured; for `show --timing` and the report.
 
-Runs of a pack train as one program, so a run's share is its pack's cost over their number. Warm-up is not among the
-updates: the first one of each session, with compiling and capturing, is counted as compile.
+The runs of a pack train as one program, so a run's share is its pack's cost divided by its number of runs. Warm-up is
+kept out of `compute`: the first update of each session, with compilation and graph capture, counts as `compile`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from seedbed.store.store import Store
 
 TIME_CATEGORIES = ("prepare", "compile", "compute", "evaluate", "write", "save")
 COST_NOTES = (
-    "Seconds by what they went to. compile: the first update of each session, with compiling and capturing where the "
-    "engine does so; compute: all other updates; evaluate: records; write: samples; save: checkpoints; prepare: models "
-    "and data made ready.",
-    "Memory in MiB, without what the bare process has: predicted from the settings; steady: held between updates; "
-    "peak: held at most.",
+    "Seconds by category. compile: the first update of each session, with compilation and graph capture if the mode "
+    "has them; compute: all other updates; evaluate: evaluations; write: samples; save: checkpoints; prepare: building "
+    "models and data.",
+    "Memory in MiB, beyond that of the bare process: predicted from the settings; steady: between updates; peak: the "
+    "maximum.",
 )
-SHARE_NOTE = "A run's share of its pack: its cost over its number of runs."
+SHARE_NOTE = "A run's share of its pack: the cost of the pack divided by its number of runs."
 
 
 def cost_tables(store: Store, study: str, runs: Sequence[RunCurves]) -> list[Table]:
-    """What each point cost, with intervals over its seeds, and what each pack did."""
+    """The cost of each config, with intervals over its seeds, and of each pack."""
     packs = _packs_of(store, study, runs)
     return [_configs_table(runs, packs), _packs_table(packs)] if packs else []
 
@@ -43,7 +43,7 @@ def cost_as_json(store: Store, study: str, runs: Sequence[RunCurves]) -> dict[st
         "study": study,
         "packs": [_pack_as_json(pack) for pack in packs],
         "runs": [
-            {"id": run.run.id, "point": run.config, "seed": run.run.seed, **_share_as_json(by_run.get(run.run.id))}
+            {"id": run.run.id, "config": run.config, "seed": run.run.seed, **_share_as_json(by_run.get(run.run.id))}
             for run in runs
         ],
     }
@@ -58,21 +58,21 @@ def _share_as_json(pack: StoredPack | None) -> dict[str, Any]:
     if pack is None:
         return {"pack": None}
     share = pack.cost.per_run(len(pack.runs))
-    each, memory = share.mean_seconds("compute"), _memory_share(pack)
-    return {"pack": pack.id, "seconds": share.seconds, "seconds_per_update": each, "memory": memory}
+    seconds_per_update, memory = share.mean_seconds("compute"), _memory_share(pack)
+    return {"pack": pack.id, "seconds": share.seconds, "seconds_per_update": seconds_per_update, "memory": memory}
 
 
 def run_cost_table(store: Store, run: StoredRun) -> list[Table]:
-    """One run's share of its pack's cost, as rows; nothing where it has not begun."""
+    """One run's share of its pack's cost; empty if it has not started."""
     pack = _pack_of(store, run)
     if pack is None or not pack.cost.seconds:
         return []
     n, share = len(pack.runs), pack.cost.per_run(len(pack.runs))
     rows = [(f"{name}, s", _format_number(share.seconds[name])) for name in TIME_CATEGORIES if name in share.seconds]
-    rows += [("an update, ms", _format_ms_per_update(share))]
-    rows += [(f"memory {name}, MiB", _format_mebibytes(held)) for name, held in _memory_share(pack).items()]
-    where = f"pack {pack.id} of {n} run{'s' * (n != 1)}: {_format_placement(pack)}"
-    return [Table("cost", ("what", "share of this run"), tuple(rows), (where, SHARE_NOTE))]
+    rows += [("per update, ms", _format_ms_per_update(share))]
+    rows += [(f"memory {name}, MiB", _format_mebibytes(n_bytes)) for name, n_bytes in _memory_share(pack).items()]
+    pack_note = f"pack {pack.id} of {n} run{'s' * (n != 1)}: {_format_placement(pack)}"
+    return [Table("cost", ("what", "share of this run"), tuple(rows), (pack_note, SHARE_NOTE))]
 
 
 def _pack_of(store: Store, run: StoredRun) -> StoredPack | None:
@@ -90,69 +90,72 @@ def _pack_by_run(packs: Sequence[StoredPack]) -> dict[str, StoredPack]:
 
 def _configs_table(runs: Sequence[RunCurves], packs: Sequence[StoredPack]) -> Table:
     by_run = _pack_by_run(packs)
-    points: dict[str, list[StoredPack]] = {}
+    packs_by_config: dict[str, list[StoredPack]] = {}
     for run in runs:
         if run.run.id in by_run and run.run.pack == by_run[run.run.id].id:
-            points.setdefault(format_config(run.config) or "all", []).append(by_run[run.run.id])
-    kinds = _used_categories(packs)
-    rows = tuple((name, *_config_cells(own, kinds)) for name, own in points.items())
-    columns = ("point", "n", "ms an update", "95 % interval", *kinds, "predicted", "steady", "peak")
+            packs_by_config.setdefault(format_config(run.config) or "all", []).append(by_run[run.run.id])
+    categories = _used_categories(packs)
+    rows = tuple((name, *_config_cells(run_packs, categories)) for name, run_packs in packs_by_config.items())
+    columns = ("config", "n", "ms per update", "95 % interval", *categories, "predicted", "steady", "peak")
     return Table("Cost of a run", columns, rows, (SHARE_NOTE, *COST_NOTES))
 
 
 def _config_cells(packs: Sequence[StoredPack], categories: Sequence[str]) -> tuple[str, ...]:
-    """Means over a point's runs."""
+    """Means over the runs of a config."""
     shares = [pack.cost.per_run(len(pack.runs)) for pack in packs]
     update = mean_confidence_interval(
-        [1000 * each for share in shares if (each := share.mean_seconds("compute")) is not None]
+        [1000 * seconds for share in shares if (seconds := share.mean_seconds("compute")) is not None]
     )
-    seconds = [mean_confidence_interval([share.seconds.get(kind, 0.0) for share in shares]).mean for kind in categories]
+    mean_seconds = [
+        mean_confidence_interval([share.seconds.get(category, 0.0) for share in shares]).mean for category in categories
+    ]
     memory = [_mean_of_known([_memory_share(pack)[name] for pack in packs]) for name in ("predicted", "steady", "peak")]
     return (
         str(len(packs)),
         _format_number(update.mean),
         _format_interval(update),
-        *map(_format_number, seconds),
+        *map(_format_number, mean_seconds),
         *map(_format_mebibytes, memory),
     )
 
 
 def _mean_of_known(values: Sequence[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
+    known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
 def _packs_table(packs: Sequence[StoredPack]) -> Table:
-    kinds = _used_categories(packs)
+    categories = _used_categories(packs)
     rows = []
     for pack in packs:
-        seconds = [_format_number(pack.cost.seconds.get(kind, 0.0)) for kind in kinds]
+        seconds = [_format_number(pack.cost.seconds.get(category, 0.0)) for category in categories]
         memory = [
-            _format_mebibytes(held) for held in (pack.predicted_bytes, pack.cost.steady_bytes, pack.cost.peak_bytes)
+            _format_mebibytes(n_bytes)
+            for n_bytes in (pack.predicted_bytes, pack.cost.steady_bytes, pack.cost.peak_bytes)
         ]
         rows.append(
             (pack.id, str(len(pack.runs)), _format_placement(pack), _format_ms_per_update(pack.cost), *seconds, *memory)
         )
-    columns = ("pack", "runs", "where", "ms an update", *kinds, "predicted", "steady", "peak")
+    columns = ("pack", "runs", "placement", "ms per update", *categories, "predicted", "steady", "peak")
     return Table("Cost of packs", columns, tuple(rows))
 
 
 def _used_categories(packs: Sequence[StoredPack]) -> tuple[str, ...]:
-    return tuple(kind for kind in TIME_CATEGORIES if any(kind in pack.cost.seconds for pack in packs))
+    return tuple(category for category in TIME_CATEGORIES if any(category in pack.cost.seconds for pack in packs))
 
 
 def _format_placement(pack: StoredPack) -> str:
     """`cpu plain, 1 thread, 2 side by side`."""
     placement = pack.placement
     threads = f", {placement.threads} thread{'s' * (placement.threads != 1)}" if placement.device == "cpu" else ""
-    beside = (
-        ", alone" if placement.exclusive else f", {placement.workers} side by side" if placement.workers > 1 else ""
+    concurrency = (
+        ", exclusive" if placement.exclusive else f", {placement.workers} side by side" if placement.workers > 1 else ""
     )
-    return f"{placement.device} {placement.mode}{threads}{beside}"
+    return f"{placement.device} {placement.mode}{threads}{concurrency}"
 
 
 def _memory_share(pack: StoredPack) -> Mapping[str, float | None]:
-    """A run's share of what its pack was to hold, and held."""
+    """A run's share of its pack's memory in bytes, predicted and measured."""
     share, predicted = (
         pack.cost.per_run(len(pack.runs)),
         None if pack.predicted_bytes is None else pack.predicted_bytes / len(pack.runs),
@@ -161,8 +164,8 @@ def _memory_share(pack: StoredPack) -> Mapping[str, float | None]:
 
 
 def _format_ms_per_update(cost: Cost) -> str:
-    each = cost.mean_seconds("compute")
-    return "–" if each is None else _format_number(1000 * each)
+    seconds = cost.mean_seconds("compute")
+    return "–" if seconds is None else _format_number(1000 * seconds)
 
 
 def _pack_as_json(pack: StoredPack) -> dict[str, Any]:

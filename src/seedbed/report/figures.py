@@ -1,6 +1,6 @@
-"""A study's figures as a report shows them: declared or chosen, gathered, drawn, and the command that draws each again.
+"""A study's figures, declared or default, rendered as Vega-Lite specs with the command that reproduces each.
 
-Charts are loaded here and nowhere above; `plan`, `ls` and `show` never come this way.
+Altair is imported only from here on: `plan`, `ls` and `show` do not import this module.
 """
 
 from __future__ import annotations
@@ -32,50 +32,50 @@ TEXT_METRICS: Final = ("train/loss", "val/loss", "train/perplexity", "val/perple
 
 @dataclass(frozen=True)
 class RenderedFigure:
-    """One figure: its words, the command that makes it, and its spec without a look; None where nothing is to see."""
+    """One figure: title, notes, the command that reproduces it, and its spec without a theme (None if it is empty)."""
 
     title: str
-    report: str  # the figure of the report it stands for
+    report: str  # the figure of a published report that it reproduces
     notes: tuple[str, ...]
     command: str
     spec: dict[str, Any] | None
 
     @property
     def static_spec(self) -> dict[str, Any]:
-        """The spec for pictures that nobody points at."""
+        """The spec for static pictures, without tooltips and zoom."""
         return without_interaction(self.spec or {})
 
 
 def render_figure(figure: FigureSpec, runs: Sequence[RunCurves], study: str) -> RenderedFigure:
-    """The figure drawn from these runs, or why it is empty."""
+    """The figure of these runs; if it is empty, its notes say why."""
     kind = CHART_KINDS[figure.kind]
     command = attend_command(figure, runs) if figure.kind == "attention" else plot_command(figure, study)
     try:
-        gathered = kind.gather(figure, runs)
-    except UsageError as error:  # a dial of another study: said in its place, the rest of the report goes on
+        chart = kind.gather(figure, runs)
+    except UsageError as error:  # such as an unknown setting: shown in place of the figure, the report goes on
         return RenderedFigure(
             figure.title or f"A figure of kind {figure.kind}", figure.report, (str(error),), command, None
         )
-    if gathered.is_empty:
-        return RenderedFigure(
-            gathered.title, figure.report, (f"{_empty_reason(figure)}.", *gathered.notes), command, None
-        )
-    return RenderedFigure(gathered.title, figure.report, gathered.notes, command, to_vega_lite(kind.draw(gathered)))
+    if chart.is_empty:
+        return RenderedFigure(chart.title, figure.report, (f"{_empty_reason(figure)}.", *chart.notes), command, None)
+    return RenderedFigure(chart.title, figure.report, chart.notes, command, to_vega_lite(kind.draw(chart)))
 
 
 def _empty_reason(figure: FigureSpec) -> str:
     """Why a figure is empty."""
     if figure.kind in ("attention", "fourier"):
         return (
-            "Nothing to draw: no run has maps of this text" if figure.text else "Nothing to draw: no number on circles"
+            "Nothing to draw: no run has attention maps of this text"
+            if figure.text
+            else "Nothing to draw: no run has Fourier planes"
         )
-    return f"Nothing to draw: no run has a finite record of {', '.join(figure.metrics)} yet"
+    return f"Nothing to draw: no run has a finite value of {', '.join(figure.metrics)} yet"
 
 
 def figures_with_stopping(declared: Declarations) -> tuple[FigureSpec, ...]:
-    """The study's figures; curves of a metric that a `stopping` question is about have its advice marked on them."""
-    asked = [question.metric for question in declared.questions if question.ask == "stopping"]
-    return tuple(_with_stopping_metric(figure, asked) for figure in declared.figures)
+    """The study's figures; learning curves of a metric with a `stopping` question get its advice as marks."""
+    stopping_metrics = [question.metric for question in declared.questions if question.ask == "stopping"]
+    return tuple(_with_stopping_metric(figure, stopping_metrics) for figure in declared.figures)
 
 
 def _with_stopping_metric(figure: FigureSpec, stopping_metrics: Sequence[str]) -> FigureSpec:
@@ -86,32 +86,32 @@ def _with_stopping_metric(figure: FigureSpec, stopping_metrics: Sequence[str]) -
 
 
 def plot_command(figure: FigureSpec, study: str) -> str:
-    """The `seedbed plot` command of a figure."""
+    """The `seedbed plot` command that reproduces a figure."""
     options = figure.model_dump(exclude_defaults=True, exclude={"report", "only", "title"})
-    words = [
+    command = [
         "seedbed",
         "plot",
         study,
         *(f"{name}={format_filter_value(name, value)}" for name, value in figure.only.items()),
     ]
     for name, value in options.items():
-        words += [f"--{name.replace('_', '-')}", _format_option(value)]
-    return shlex.join(words)
+        command += [f"--{name.replace('_', '-')}", _format_option(value)]
+    return shlex.join(command)
 
 
 def attend_command(figure: FigureSpec, runs: Sequence[RunCurves]) -> str:
-    """The `seedbed attend` command of a figure of attention, of the first run that it shows."""
+    """The `seedbed attend` command that reproduces an attention figure, for its first run."""
     run = next((run.run.id for run in filter_runs(runs, figure.only) if run.analyses), "RUN")
-    words = ["seedbed", "attend", run, figure.text]
+    command = ["seedbed", "attend", run, figure.text]
     for name, value in (("--layer", figure.layers), ("--head", figure.heads)):
-        words += [name, _format_option(value)] if value else []
-    return shlex.join([*words, *(["--by", figure.by] if figure.by != "token" else []), "--out", "attention.svg"])
+        command += [name, _format_option(value)] if value else []
+    return shlex.join([*command, *(["--by", figure.by] if figure.by != "token" else []), "--out", "attention.svg"])
 
 
 def format_filter_value(name: str, value: Value) -> str:
-    """The values that a run may have, with commas; a list that is one value (`task.orders`) in brackets."""
-    one = isinstance(value, tuple) and name in all_settings() and check_value(name, value) is None
-    return f"[{_format_option(value)}]" if one else _format_option(value)
+    """The accepted values, separated by commas; a single value that is a list (`task.orders`) in brackets."""
+    is_one_value = isinstance(value, tuple) and name in all_settings() and check_value(name, value) is None
+    return f"[{_format_option(value)}]" if is_one_value else _format_option(value)
 
 
 def _format_option(value: Value) -> str:
@@ -121,7 +121,7 @@ def _format_option(value: Value) -> str:
 
 
 def default_figures(runs: Sequence[RunCurves]) -> tuple[FigureSpec, ...]:
-    """What a study without figures of its own shows: its curves, and its best values against each number it varies."""
+    """The figures of a study that declares none: learning curves, and best values against each varied number."""
     metrics = _default_metrics(runs)
     if not metrics:
         return (FigureSpec(),)
@@ -147,19 +147,19 @@ def default_figures(runs: Sequence[RunCurves]) -> tuple[FigureSpec, ...]:
 
 
 def _default_metrics(runs: Iterable[RunCurves]) -> tuple[str, ...]:
-    """Readings over all samples, and those that are best somewhere before the others; at most four.
+    """Up to four metrics over all samples, those with a best direction first.
 
-    Of text that is held out for validation, these are loss and perplexity, as report C shows it.
+    For text with a validation split these are loss and perplexity.
     """
-    found = sorted({name for run in runs for name in run.curves}, key=metric_sort_key)
-    plain = [name for name in found if not MetricName.parse(name).group]
-    if set(TEXT_METRICS) <= set(plain):
+    names = sorted({name for run in runs for name in run.curves}, key=metric_sort_key)
+    ungrouped = [name for name in names if not MetricName.parse(name).group]
+    if set(TEXT_METRICS) <= set(ungrouped):
         return TEXT_METRICS
-    return tuple(sorted(plain, key=lambda name: metric_direction(name) is None)[:4])
+    return tuple(sorted(ungrouped, key=lambda name: metric_direction(name) is None)[:4])
 
 
 def default_scale(values: Sequence[Value]) -> Any:
-    """log₂ for powers of two, log for what spans orders of magnitude."""
+    """log₂ for powers of two, log for values that span orders of magnitude, else linear."""
     if not values or not all(is_number(value) and value > 0 for value in values):
         return "linear"
     if all(isinstance(value, int) and value & (value - 1) == 0 for value in values) and max(values) > 4:
@@ -173,7 +173,7 @@ def default_scale(values: Sequence[Value]) -> Any:
 def requested_figure(
     options: Mapping[str, Any], runs: Sequence[RunCurves], declared: Sequence[FigureSpec], number: int | None
 ) -> FigureSpec:
-    """The figure of some options; with none, the study's own of this number, or what suits the runs."""
+    """The study's figure of this number, the figure of the given options, or the first default figure."""
     if number is not None:
         if not 1 <= number <= len(declared):
             raise UsageError(f"--figure {number}: the study declares {len(declared)} figures")
@@ -191,23 +191,23 @@ def requested_figure(
 
 
 def write_figure(figure: FigureSpec, runs: Sequence[RunCurves], out: Path, theme: str = "light") -> None:
-    """One picture, of the form that the file's ending names: svg, png, pdf or the Vega-Lite json."""
+    """Writes the figure in the format of the file's suffix: svg, png, pdf, or the Vega-Lite spec as json."""
     from seedbed.charts.render import render
 
     if theme not in THEMES:
         raise UsageError(f"--look {theme}: expected {' or '.join(THEMES)}")
     if out.suffix not in (".svg", ".png", ".pdf", ".json"):
-        raise UsageError(f"--out {out}: expected a name that ends in .svg, .png, .pdf or .json")
-    gathered = CHART_KINDS[figure.kind].gather(figure, runs)
-    if gathered.is_empty:
-        raise MissingData("; ".join([_empty_reason(figure), *gathered.notes]))
-    spec = without_interaction(to_vega_lite(CHART_KINDS[figure.kind].draw(gathered), THEMES[theme]))
-    form = out.suffix.removeprefix(".")
-    content = json.dumps(spec, ensure_ascii=False).encode() if form == "json" else render(spec, form)
+        raise UsageError(f"--out {out}: expected a file that ends in .svg, .png, .pdf or .json")
+    chart = CHART_KINDS[figure.kind].gather(figure, runs)
+    if chart.is_empty:
+        raise MissingData("; ".join([_empty_reason(figure), *chart.notes]))
+    spec = without_interaction(to_vega_lite(CHART_KINDS[figure.kind].draw(chart), THEMES[theme]))
+    file_format = out.suffix.removeprefix(".")
+    content = json.dumps(spec, ensure_ascii=False).encode() if file_format == "json" else render(spec, file_format)
     try:
         out.write_bytes(content)
     except OSError as error:
-        raise UsageError(f"{out} cannot be written ({error.strerror}); name another place") from None
+        raise UsageError(f"{out} cannot be written ({error.strerror}); name another file") from None
 
 
 def preview_figure(figure: FigureSpec, runs: Sequence[RunCurves]) -> str:

@@ -1,6 +1,6 @@
-"""The circles of modular arithmetic in one run: how far its numbers, hidden units and logits lie on them, step by step.
+"""Fourier analysis of a run on modular arithmetic: its number embeddings, hidden units and logits, by checkpoint.
 
-Key frequencies are those of the run's last kept step, so that one thing is followed over training.
+The key frequencies are those of the run's last checkpoint, so that the same ones are followed over training.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun
 
 Floats = NDArray[np.float64]
-MIN_TUNED_VARIANCE_SHARE = 0.85  # of its variance; Nanda et al. 2023 call a neuron of one frequency so
+MIN_TUNED_VARIANCE_SHARE = 0.85  # of a unit's variance in one frequency, to count as tuned (Nanda et al. 2023)
 MAX_PLANES = 3
 
 
 @dataclass(frozen=True)
 class NeuronTuning:
-    """The hidden units of one layer at `=`, over all pairs of numbers."""
+    """How far the hidden units of one layer at `=`, over all pairs of numbers, follow single frequencies."""
 
     layer: int
-    share: float  # of a unit's variance that its best frequency explains, on average
-    tuned: float  # share of units of which it explains at least TUNED
+    share: float  # of variance that a unit's best frequency explains, on average
+    tuned: float  # share of units where it explains at least MIN_TUNED_VARIANCE_SHARE
 
 
 @dataclass(frozen=True)
 class FourierProgress:
-    """Modular arithmetic at one step; losses are NaN where numbers do not add."""
+    """The Fourier analysis of one checkpoint; losses are NaN if the task is not modular addition."""
 
     step: int
-    frequencies: tuple[int, ...]  # the key ones, strongest first
-    share: float  # of the number table's power in them
-    n_frequencies: float  # that would hold as much if all of them were alike
-    restricted: float  # validation loss of the logits' part on the key circles alone
-    excluded: float  # training loss without that part
+    frequencies: tuple[int, ...]  # the key frequencies, strongest first
+    share: float  # of the embeddings' power in them
+    n_frequencies: float  # effective number of frequencies
+    restricted: float  # validation loss of the logits projected onto the key frequencies
+    excluded: float  # training loss without that projection
     neurons: tuple[NeuronTuning, ...]
     planes: tuple[FrequencyPlane, ...]
 
@@ -64,41 +64,41 @@ def find_key_frequencies(weights: Arrays, p: int) -> list[int]:
 
 
 def analyze_fourier(loaded: LoadedRun, weights: Arrays, p: int, frequencies: Sequence[int]) -> FourierProgress:
-    """The circles of one run at the step of these weights."""
+    """The Fourier analysis of a run at the checkpoint of these weights."""
     from seedbed.interp.pair_activations import compute_pair_activations
 
-    vectors, pairs = _number_embeddings(weights, p), compute_pair_activations(loaded)
-    shares = frequency_power(vectors)
+    embeddings, pairs = _number_embeddings(weights, p), compute_pair_activations(loaded)
+    power = frequency_power(embeddings)
     restricted, excluded = (nan, nan) if pairs is None else _restricted_and_excluded_loss(pairs, frequencies)
     return FourierProgress(
         step=loaded.step,
         frequencies=tuple(frequencies),
-        share=power_at(shares, frequencies),
-        n_frequencies=effective_n_frequencies(shares),
+        share=power_at(power, frequencies),
+        n_frequencies=effective_n_frequencies(power),
         restricted=restricted,
         excluded=excluded,
         neurons=()
         if pairs is None
         else tuple(_neuron_tuning(layer, units) for layer, units in enumerate(pairs.hidden_units)),
         planes=tuple(
-            FrequencyPlane(k, float(shares[k - 1]), project_to_frequency_plane(vectors, k))
+            FrequencyPlane(k, float(power[k - 1]), project_to_frequency_plane(embeddings, k))
             for k in frequencies[:MAX_PLANES]
         ),
     )
 
 
 def fourier_metrics(progress: FourierProgress) -> dict[str, AnalysisValue]:
-    """The numbers as readings."""
-    found = {
+    """The results as analysis metrics by name."""
+    values = {
         "circle_share": progress.share,
         "circle_frequencies": progress.n_frequencies,
         "circle_restricted_loss": progress.restricted,
         "circle_excluded_loss": progress.excluded,
     }
     for neurons in progress.neurons:
-        found[f"circle_units[layer={neurons.layer + 1}]"] = neurons.share
-        found[f"circle_tuned_units[layer={neurons.layer + 1}]"] = neurons.tuned
-    return {name: AnalysisValue(value) for name, value in found.items()}
+        values[f"circle_units[layer={neurons.layer + 1}]"] = neurons.share
+        values[f"circle_tuned_units[layer={neurons.layer + 1}]"] = neurons.tuned
+    return {name: AnalysisValue(value) for name, value in values.items()}
 
 
 def _number_embeddings(weights: Arrays, p: int) -> Floats:
@@ -106,11 +106,11 @@ def _number_embeddings(weights: Arrays, p: int) -> Floats:
 
 
 def _restricted_and_excluded_loss(pairs: PairActivations, frequencies: Sequence[int]) -> tuple[float, float]:
-    """Restricted to the circles on validation pairs, and with them taken out on training pairs."""
-    part = project_logits_to_frequencies(pairs.logits, frequencies, pairs.b_sign)
-    alone = part + pairs.logits.mean((0, 1))
-    restricted = mean_cross_entropy(alone, pairs.results, ~pairs.in_training_set)
-    return restricted, mean_cross_entropy(pairs.logits - part, pairs.results, pairs.in_training_set)
+    """Loss of the projected logits on validation pairs, and of the logits without the projection on training pairs."""
+    projected = project_logits_to_frequencies(pairs.logits, frequencies, pairs.b_sign)
+    restricted_logits = projected + pairs.logits.mean((0, 1))
+    restricted = mean_cross_entropy(restricted_logits, pairs.results, ~pairs.in_training_set)
+    return restricted, mean_cross_entropy(pairs.logits - projected, pairs.results, pairs.in_training_set)
 
 
 def _neuron_tuning(layer: int, units: Floats) -> NeuronTuning:

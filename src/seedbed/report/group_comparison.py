@@ -1,9 +1,9 @@
-"""Named groups of runs beside each other: the sentence, tables of means and of all pairs, and charts.
+"""A comparison of named groups of runs: the sentence, tables of means and of all pairs, and charts.
 
-    groups = gather_groups(store, ["arithmetic/sanity", "model.kind"])
-    compared = compare_named(groups, Subject("val/accuracy", "best"))
+    groups = load_groups(store, ["arithmetic/sanity", "model.kind"])
+    comparison = compare_named_groups(groups, MetricStatistic("val/accuracy", "best"))
 
-Groups are those of `seedbed compare`, and so is what is said of them.
+Groups and results are those of `seedbed compare`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from seedbed.stats.summary import RunCurves
 
 @dataclass(frozen=True)
 class GroupComparison:
-    """A comparison, ready to be shown."""
+    """The result of a comparison, with its tables and figures."""
 
     subject: MetricStatistic
     groups: Mapping[str, Sequence[RunCurves]]
@@ -44,9 +44,9 @@ class GroupComparison:
         return (_means_table(self), _pairs_table(self)) if self.result.numbers else ()
 
     def figures(self, interactive: bool = False) -> dict[str, RenderedFigure]:
-        """Differences with intervals, the groups' curves over each other, and all dials side by side.
+        """Pairwise differences, the groups' learning curves, and parallel coordinates over the differing settings.
 
-        Live, the last can be brushed: a page takes it, paper does not.
+        If interactive, parallel coordinates can be brushed; static output has no use for that.
         """
         return {
             "differences": _differences_figure(self),
@@ -58,7 +58,7 @@ class GroupComparison:
 def compare_named_groups(
     groups: Mapping[str, Sequence[RunCurves]], subject: MetricStatistic, arguments: Sequence[str] = ()
 ) -> GroupComparison:
-    """The groups compared; `names` are the arguments of `seedbed compare` that name them."""
+    """The comparison of these groups; `arguments` are those of `seedbed compare` that name them."""
     options = ["--metric", subject.metric, "--value", subject.statistic]
     command = shlex.join(["seedbed", "compare", *arguments, *options])
     return GroupComparison(subject, groups, compare_groups(groups, subject), command)
@@ -69,8 +69,8 @@ def compare_named_groups(
 
 def _means_table(comparison: GroupComparison) -> Table:
     rows = []
-    for name, found in comparison.result.numbers["means"].items():
-        spread = SeedSummary(**found)
+    for name, summary in comparison.result.numbers["means"].items():
+        spread = SeedSummary(**summary)
         seeds = ", ".join(map(str, sorted(spread.values)))
         rows.append((name, format_mean_std(spread), str(spread.n), seeds))
     notes = ("± is the population std over seeds (ddof 0).", *comparison.result.notes)
@@ -82,21 +82,21 @@ def _pairs_table(comparison: GroupComparison) -> Table:
     rows = tuple(_pair_row(pair) for pair in pairs)
     notes = ["Difference: first − second, with its 95 % interval; p: an exact test of seeds or runs."]
     notes += ["Holm: p corrected for the number of pairs."] if len(pairs) > 1 else []
-    columns = ("first", "second", "difference", "95 % interval", "p", "p (Holm)", "n", "pairing", "told apart")
+    columns = ("first", "second", "difference", "95 % interval", "p", "p (Holm)", "n", "pairing", "significant")
     return Table("All pairs", columns, rows, tuple(notes), n_labels=2)
 
 
 def _pair_row(pair: Mapping[str, Any]) -> tuple[str, ...]:
-    known = isfinite(pair["low"])
-    between = format_interval(pair["low"], pair["high"]) if known else "–"
-    tested = [
+    has_test = isfinite(pair["low"])
+    interval = format_interval(pair["low"], pair["high"]) if has_test else "–"
+    p_values = [
         format_p_value(p).removeprefix("p = ").removeprefix("p ") for p in (pair["p"]["value"], pair["corrected"])
     ]
-    apart = ("yes" if pair["corrected"] <= SIGNIFICANCE_LEVEL else "no") if known else "one seed"
+    significant = ("yes" if pair["corrected"] <= SIGNIFICANCE_LEVEL else "no") if has_test else "one seed"
     pairing = "by seed" if pair["paired"] else "none"
     return (
-        pair["first"], pair["second"], format_number(pair["effect"]), between, *(tested if known else ["–", "–"]),
-        str(pair["n"]), pairing, apart,
+        pair["first"], pair["second"], format_number(pair["effect"]), interval, *(p_values if has_test else ["–", "–"]),
+        str(pair["n"]), pairing, significant,
     )  # fmt: skip
 
 
@@ -104,42 +104,42 @@ def _pair_row(pair: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _differences_figure(comparison: GroupComparison) -> RenderedFigure:
-    gathered = gather_pairwise_differences(comparison.result.numbers, comparison.subject)
-    spec = None if gathered.is_empty else to_vega_lite(draw_pairwise_differences(gathered))
-    notes = gathered.notes if spec else ("There is no difference to draw yet.",)
-    return RenderedFigure(gathered.title, "", notes, comparison.command, spec)
+    chart = gather_pairwise_differences(comparison.result.numbers, comparison.subject)
+    spec = None if chart.is_empty else to_vega_lite(draw_pairwise_differences(chart))
+    notes = chart.notes if spec else ("There is no difference to draw yet.",)
+    return RenderedFigure(chart.title, "", notes, comparison.command, spec)
 
 
 def _curves_figure(comparison: GroupComparison) -> RenderedFigure:
-    """Every group's curves in its colour; the same metric on training samples beside it where there is one."""
-    runs = [replace(run, config={"group": name}) for name, some in comparison.groups.items() for run in some]
+    """The learning curves of each group in its colour, beside the same metric on the training split if there is one."""
+    runs = [replace(run, config={"group": name}) for name, group in comparison.groups.items() for run in group]
     metric = comparison.subject.metric
     known = {name for run in runs for name in run.curves}
     metrics = tuple(name for name in dict.fromkeys((metric_for_split(metric, "train"), metric)) if name in known) or (
         metric,
     )
-    shown = render_figure(
+    rendered = render_figure(
         FigureSpec(metrics=metrics, colour="group", title=f"Curves of the groups, {metric}"), runs, ""
     )
-    return replace(shown, command=comparison.command)
+    return replace(rendered, command=comparison.command)
 
 
 def _parallel_figure(comparison: GroupComparison, interactive: bool) -> RenderedFigure:
-    """All runs once, over every dial in which they differ."""
-    once = list({run.run.id: run for some in comparison.groups.values() for run in some}.values())
-    dials = differing_settings([run.run for run in once])
-    runs = [replace(run, config=_setting_values(run, dials)) for run in once]
+    """Every run once, over the settings in which they differ."""
+    unique = list({run.run.id: run for group in comparison.groups.values() for run in group}.values())
+    names = differing_settings([run.run for run in unique])
+    runs = [replace(run, config=_setting_values(run, names)) for run in unique]
     figure = FigureSpec(kind="parallel", metrics=(comparison.subject.metric,), value=comparison.subject.statistic)
-    gathered = gather_parallel_coordinates(figure, runs)
-    if gathered.is_empty:
+    chart = gather_parallel_coordinates(figure, runs)
+    if chart.is_empty:
         return RenderedFigure(
-            gathered.title, "", ("No run has a finite number yet.", *gathered.notes), comparison.command, None
+            chart.title, "", ("No run has a finite value yet.", *chart.notes), comparison.command, None
         )
-    how = ("Drag along an axis to keep the lines that pass there; click it to let go.",) if interactive else ()
-    spec = to_vega_lite(draw_parallel_coordinates(gathered, brushable=interactive))
-    return RenderedFigure(gathered.title, "", (*how, *gathered.notes), comparison.command, spec)
+    hint = ("Drag along an axis to keep the lines that pass there; click it to reset.",) if interactive else ()
+    spec = to_vega_lite(draw_parallel_coordinates(chart, brushable=interactive))
+    return RenderedFigure(chart.title, "", (*hint, *chart.notes), comparison.command, spec)
 
 
 def _setting_values(run: RunCurves, names: Sequence[str]) -> dict[str, Any]:
-    own = run.run.settings.flat()
-    return {name: own[name] for name in names if name in own}
+    settings = run.run.settings.flat()
+    return {name: settings[name] for name in names if name in settings}

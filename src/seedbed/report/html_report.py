@@ -1,9 +1,9 @@
-"""A report on disk: one HTML file that needs nothing else, and beside it every figure, table and study as files.
+"""A report on disk: one self-contained HTML file, and beside it every figure, table and study as files.
 
-    write_report(home, ["quickstart"], [], out=None)      HOME/reports/quickstart/index.html
+    write_report(home, ["quickstart"], [], out=None)      # HOME/reports/quickstart/index.html
 
-The page works from a file, without a network and without scripts (pictures are in it as SVG); with scripts its charts
-answer to a pointer and follow the reader's theme. Equal stores give equal bytes, but for the date.
+The page needs no server, network or JavaScript (figures are inlined as SVG); with JavaScript its charts are interactive
+and follow the reader's theme. Equal stores give equal bytes, except for the date.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from seedbed.report.sections import ReportSection, build_joint_section, build_st
 from seedbed.report.tables import to_csv, to_latex, to_markdown
 from seedbed.store.store import Store
 
-GENERATOR_TAG: Final = '<meta name="generator" content="seedbed'  # how a report of ours is told from other folders
+GENERATOR_TAG: Final = '<meta name="generator" content="seedbed'  # marks a folder as one of our reports
 SUBFOLDERS: Final = ("figures", "tables", "studies")
 
 
 @dataclass(frozen=True)
 class _NumberedItem:
-    """A figure or table with its number in the report and the name of its files."""
+    """A figure or table with its number in the report and its file name without suffix."""
 
     number: int
     file_name: str
@@ -46,7 +46,7 @@ class _NumberedItem:
 
 
 def write_report(home: Path, studies: Sequence[str], overrides: Sequence[str], out: Path | None = None) -> Path:
-    """The page of these studies; the report that was there before stays until the new one is whole."""
+    """Writes the report and returns the path of its page; an older report is replaced only by a complete one."""
     with Store.open_read_only(home) as store:
         names = list(dict.fromkeys(studies))
         sections = [build_study_section(store, name, overrides) for name in names]
@@ -54,8 +54,8 @@ def write_report(home: Path, studies: Sequence[str], overrides: Sequence[str], o
             sections.insert(0, build_joint_section(store, names, overrides))
     folder = out or home / "reports" / _folder_name(names)
     _check_overwritable(folder)
-    with _staging_folder(folder) as fresh:
-        _write_files(fresh, sections)
+    with _staging_folder(folder) as staging:
+        _write_files(staging, sections)
     return folder / "index.html"
 
 
@@ -64,52 +64,52 @@ def _folder_name(names: Sequence[str]) -> str:
 
 
 def _check_overwritable(folder: Path) -> None:
-    """A folder with something else in it is never written over."""
+    """Raises UsageError rather than overwrite what is not a report."""
     page = folder / "index.html"
-    ours = page.is_file() and GENERATOR_TAG in page.read_text(encoding="utf-8", errors="replace")[:2000]
-    taken = [name for name in ("index.html", *SUBFOLDERS) if (folder / name).exists()]
-    if taken and not ours:
-        raise UsageError(f"{folder} holds {', '.join(taken)} that no report wrote; name another folder with --out")
+    is_report = page.is_file() and GENERATOR_TAG in page.read_text(encoding="utf-8", errors="replace")[:2000]
+    existing = [name for name in ("index.html", *SUBFOLDERS) if (folder / name).exists()]
+    if existing and not is_report:
+        raise UsageError(f"{folder} holds {', '.join(existing)} that no report wrote; name another folder with --out")
 
 
 @contextmanager
 def _staging_folder(folder: Path) -> Iterator[Path]:
-    """A folder to write in, whose contents are put in place when all of it is there."""
+    """A temporary folder whose contents replace the report once all are written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=".fresh-", dir=folder))
+        staging = Path(tempfile.mkdtemp(prefix=".staging-", dir=folder))
     except OSError as error:
-        raise UsageError(f"{folder} cannot be written ({error.strerror}); name another place with --out") from None
+        raise UsageError(f"{folder} cannot be written ({error.strerror}); name another folder with --out") from None
     try:
-        yield fresh
-        for part in SUBFOLDERS:
-            _replace_folder(fresh / part, folder / part)
-        (fresh / "index.html").replace(folder / "index.html")
+        yield staging
+        for name in SUBFOLDERS:
+            _replace_folder(staging / name, folder / name)
+        (staging / "index.html").replace(folder / "index.html")
     except OSError as error:
-        raise OutOfResources(f"{folder}: {error.strerror}; the report that was there before is kept") from None
+        raise OutOfResources(f"{folder}: {error.strerror}; the previous report is kept") from None
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _replace_folder(new: Path, old: Path) -> None:
-    """The new folder in the old one's place; the old one goes with the folder that the new one came from."""
+    """Moves the new folder into the old one's place; the old one moves to the staging folder and is deleted with it."""
     if old.exists():
         old.rename(new.with_name(f"{new.name}-before"))
     new.rename(old)
 
 
 def _write_files(folder: Path, sections: Sequence[ReportSection]) -> None:
-    for part in SUBFOLDERS:
-        (folder / part).mkdir()
+    for name in SUBFOLDERS:
+        (folder / name).mkdir()
     figures = list(_number_items("figure", [figure for section in sections for figure in section.figures]))
     tables = list(_number_items("table", [table for section in sections for table in section.tables]))
-    drawn = [_write_figure(folder / "figures", figure) for figure in figures]
+    rendered = [_write_figure(folder / "figures", figure) for figure in figures]
     for table in tables:
         _write_table(folder / "tables", table)
     for section in sections:
         if section.study_text:
             (folder / study_file_name(section.name)).write_text(section.study_text, encoding="utf-8")
-    text = _render_page(sections, drawn, tables)
+    text = _render_page(sections, rendered, tables)
     (folder / "index.html").write_text(text, encoding="utf-8")
 
 
@@ -119,22 +119,24 @@ def _number_items(kind: str, items: Sequence[Any]) -> Iterator[_NumberedItem]:
 
 
 def _write_figure(folder: Path, figure: _NumberedItem) -> _NumberedItem:
-    """The pictures of one figure; one pass through Vega, the other forms are made from its SVG."""
-    shown: RenderedFigure = figure.item
-    if shown.spec is None:
+    """Writes one figure in all formats; Vega renders it once, PNG and PDF are made from its SVG."""
+    rendered: RenderedFigure = figure.item
+    if rendered.spec is None:
         return figure
-    spec = shown.static_spec | {"config": vega_config(LIGHT_THEME)}
+    spec = rendered.static_spec | {"config": vega_config(LIGHT_THEME)}
     svg = to_svg(spec)
     (folder / f"{figure.file_name}.svg").write_text(svg, encoding="utf-8")
     (folder / f"{figure.file_name}.pdf").write_bytes(to_pdf(svg))
     (folder / f"{figure.file_name}.png").write_bytes(to_png(svg))
     (folder / f"{figure.file_name}.json").write_text(json.dumps(spec, ensure_ascii=False), encoding="utf-8")
-    return _NumberedItem(figure.number, figure.file_name, shown, namespace_svg_ids(svg, figure.file_name))
+    return _NumberedItem(figure.number, figure.file_name, rendered, namespace_svg_ids(svg, figure.file_name))
 
 
 def _write_table(folder: Path, table: _NumberedItem) -> None:
-    for ending, text in (("csv", to_csv), ("md", to_markdown), ("tex", to_latex)):
-        (folder / f"{table.file_name}.{ending}").write_text(text(table.item).rstrip("\n") + "\n", encoding="utf-8")
+    for suffix, format_table in (("csv", to_csv), ("md", to_markdown), ("tex", to_latex)):
+        (folder / f"{table.file_name}.{suffix}").write_text(
+            format_table(table.item).rstrip("\n") + "\n", encoding="utf-8"
+        )
 
 
 # ---- the page ----
@@ -163,7 +165,7 @@ def _render_page(
         date=_report_date(),
         version=__version__,
         themes=_script_json({theme.name: vega_config(theme) for theme in (LIGHT_THEME, DARK_THEME)}),
-        bundle=Markup(vega_javascript().replace("</script", "<\\/script")),  # our own file, never a user's words
+        bundle=Markup(vega_javascript().replace("</script", "<\\/script")),  # our own file, never user input
     )
 
 
@@ -176,13 +178,13 @@ def _figure_context(figure: _NumberedItem) -> Mapping[str, Any]:
 
 
 def _script_json(value: Any) -> Markup:
-    """JSON that cannot end the script element it stands in, whatever the names in it are."""
+    """JSON escaped so that no string in it can close the surrounding script element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 def _report_date() -> str:
-    """Now, or what SOURCE_DATE_EPOCH says, so that a report can be made again to the byte."""
-    given = os.environ.get("SOURCE_DATE_EPOCH", "")
-    moment = datetime.fromtimestamp(int(given), UTC) if given.isdigit() else datetime.now(UTC)
+    """The current time, or SOURCE_DATE_EPOCH, which makes reports reproducible to the byte."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
     return moment.strftime("%Y-%m-%d %H:%M UTC")

@@ -1,6 +1,6 @@
-"""What a run's samples copy from its training text, as curves over training; made when looked at, from kept samples.
+"""How much a run's samples copy from its training text, as curves over training, from its stored samples.
 
-Beside each curve stands the same number of held-out text, under `[held-out]`; a task without a held-out part has none.
+Each curve has a counterpart for held-out text under `[held-out]`, if the task has a held-out split.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from seedbed.stats.copying import CopyStatistics, compare_copying, copy_statisti
 from seedbed.store.store import Store
 
 COPYING_METRICS: dict[str, Callable[[CopyStatistics], float]] = {
-    "copied": lambda one: one.mean_ngram_overlap,
-    "new_words": lambda one: one.novel_word_share,
+    "copied": lambda statistics: statistics.mean_ngram_overlap,
+    "new_words": lambda statistics: statistics.novel_word_share,
 }
 
 
 def copying_curves(store: Store, run: StoredRun) -> dict[str, Curve]:
-    """The curves of a run that wrote samples; none where it wrote none, or its corpus is not at hand any more."""
+    """The copying curves of a run; empty if it wrote no samples or its corpus is missing."""
     task = run.settings.task
     if not isinstance(task, TextSettings) or not run.settings.train.sample_every:
         return {}
@@ -43,30 +43,30 @@ def _copying_curves_by_step(
     task: TextSettings, samples_by_step: Mapping[int, Sequence[StoredSample]]
 ) -> dict[str, Curve]:
     index, held_out = _train_index_and_held_out(task)
-    found: dict[str, list[CopyStatistics]] = {"": []}
+    statistics: dict[str, list[CopyStatistics]] = {"": []}
     for samples in samples_by_step.values():
         texts = [sample.text for sample in samples]
         if held_out:
-            both = compare_copying(index, texts, held_out)
-            found[""].append(both.samples)
-            found.setdefault("[held-out]", []).append(both.held_out)
+            comparison = compare_copying(index, texts, held_out)
+            statistics[""].append(comparison.samples)
+            statistics.setdefault("[held-out]", []).append(comparison.held_out)
         else:
-            found[""].append(copy_statistics(index, texts))
+            statistics[""].append(copy_statistics(index, texts))
     steps = np.array(list(samples_by_step), dtype=np.int64)
     return {
-        f"{name}{suffix}": Curve(steps, np.array([read(one) for one in several]))
-        for suffix, several in found.items()
+        f"{name}{suffix}": Curve(steps, np.array([read(one) for one in by_step]))
+        for suffix, by_step in statistics.items()
         for name, read in COPYING_METRICS.items()
     }
 
 
 @cache
 def _train_index_and_held_out(task: TextSettings) -> tuple[SuffixArray, str]:
-    """The training text, indexed, and the held-out text."""
-    prepared = load_text_dataset(task)
+    """The suffix array of the training text, and the held-out text."""
+    dataset = load_text_dataset(task)
 
-    def text_of(part: TextSplit) -> str:
-        return "\n".join(prepared.tokenizer.decode(piece) for piece in part.span_ids())
+    def decode(split: TextSplit) -> str:
+        return "\n".join(dataset.tokenizer.decode(ids) for ids in split.span_ids())
 
-    held_out = next((text_of(part) for name, part in prepared.splits.items() if name != "train"), "")
+    held_out = next((decode(split) for name, split in dataset.splits.items() if name != "train"), "")
     return training_text_index(task), held_out

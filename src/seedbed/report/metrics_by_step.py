@@ -1,6 +1,6 @@
-"""Readings record by record, as a report prints short trainings: a row a step, mean ± std over seeds in the columns.
+"""Tables of metrics by step for short trainings: one row per evaluation, mean ± std over seeds.
 
-Only where it can be read: few points and few records. Of text the columns are perplexities, else losses and accuracies.
+Only for few configs with few evaluations. The columns are perplexities for text, else losses and accuracies.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MAX_ROWS: Final = 30
 
 
 def metrics_by_step_tables(runs: Sequence[RunCurves]) -> list[Table]:
-    """One table a point; none where points or records are too many, or seeds have no step in common."""
-    points = group_by_config(run for run in runs if run.is_included)
-    if not 1 <= len(points) <= MAX_CONFIGS:
+    """One table per config; none if configs or evaluations are too many, or seeds share no steps."""
+    configs = group_by_config(run for run in runs if run.is_included)
+    if not 1 <= len(configs) <= MAX_CONFIGS:
         return []
-    return [table for members in points for table in _config_tables(members, len(points) > 1)]
+    return [table for seed_runs in configs for table in _config_tables(seed_runs, len(configs) > 1)]
 
 
 def _config_tables(seed_runs: Sequence[RunCurves], show_config: bool) -> Iterator[Table]:
@@ -36,37 +36,40 @@ def _config_tables(seed_runs: Sequence[RunCurves], show_config: bool) -> Iterato
     steps = _common_steps(seed_runs, metrics)
     if not metrics or not 2 <= len(steps) <= MAX_ROWS:
         return
-    epoch = clock_units_per_step("epoch", seed_runs[0].run)
-    clock = ["step"] + ["epoch"] * isfinite(epoch)
+    epochs_per_step = clock_units_per_step("epoch", seed_runs[0].run)
+    clocks = ["step"] + ["epoch"] * isfinite(epochs_per_step)
     rows = [
-        (*[f"{step:,}", f"{step * epoch:.4g}"][: len(clock)], *(_cell(seed_runs, name, step) for name in metrics))
+        (
+            *[f"{step:,}", f"{step * epochs_per_step:.4g}"][: len(clocks)],
+            *(_cell(seed_runs, name, step) for name in metrics),
+        )
         for step in steps
     ]
-    named = f": {config_label(seed_runs[0])}" if show_config else ""
+    suffix = f": {config_label(seed_runs[0])}" if show_config else ""
     n = len(seed_runs)
     notes = (f"n = {n} seed{'s' * (n != 1)}{'; ± is the population std over them (ddof 0)' * (n > 1)}.",)
-    columns = (*clock, *map(metric_label, metrics))
-    yield Table(f"Readings by step{named}", columns, tuple(rows), notes, n_labels=len(clock))
+    columns = (*clocks, *map(metric_label, metrics))
+    yield Table(f"Metrics by step{suffix}", columns, tuple(rows), notes, n_labels=len(clocks))
 
 
 def _shared_metrics(seed_runs: Sequence[RunCurves]) -> list[str]:
-    """What all runs have read of whole splits."""
+    """The metrics over whole splits that all runs have."""
     shared = set.intersection(*(set(run.curves) for run in seed_runs))
-    whole = sorted((name for name in shared if not MetricName.parse(name).group), key=metric_sort_key)
-    quantities = {name: MetricName.parse(name).quantity for name in whole}
+    ungrouped = sorted((name for name in shared if not MetricName.parse(name).group), key=metric_sort_key)
+    quantities = {name: MetricName.parse(name).quantity for name in ungrouped}
     wanted = ("perplexity",) if "perplexity" in quantities.values() else ("loss", "accuracy")
-    return [name for name in whole if quantities[name] in wanted]
+    return [name for name in ungrouped if quantities[name] in wanted]
 
 
 def _common_steps(seed_runs: Sequence[RunCurves], metrics: Sequence[str]) -> list[int]:
-    """The steps that every run recorded, of every metric."""
-    found = [run.curves[name].steps for run in seed_runs for name in metrics]
-    steps = found[0] if found else np.array([], dtype=np.int64)
-    for other in found[1:]:
+    """The steps at which every run has every metric."""
+    all_steps = [run.curves[name].steps for run in seed_runs for name in metrics]
+    steps = all_steps[0] if all_steps else np.array([], dtype=np.int64)
+    for other in all_steps[1:]:
         steps = np.intersect1d(steps, other)
     return [int(step) for step in steps]
 
 
 def _cell(seed_runs: Sequence[RunCurves], name: str, step: int) -> str:
-    in_words = format_accuracy if MetricName.parse(name).quantity == "accuracy" else format_mean_std
-    return in_words(summarise_seeds({run.run.seed: value_at_step(run.curves[name], step) for run in seed_runs}))
+    format_cell = format_accuracy if MetricName.parse(name).quantity == "accuracy" else format_mean_std
+    return format_cell(summarise_seeds({run.run.seed: value_at_step(run.curves[name], step) for run in seed_runs}))

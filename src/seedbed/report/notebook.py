@@ -1,4 +1,4 @@
-"""Charts in a notebook: what a loaded run's attention shows itself as."""
+"""Charts in a notebook: the attention of a loaded run as HTML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def attention_html(loaded: LoadedRun, given: TextOrIds) -> str:
-    """The chart of all layers and heads, on paper of its own so that both themes can show it."""
+    """The attention maps of all layers and heads, on a white background that suits light and dark notebooks."""
     from seedbed.interp.attention_extraction import compute_attention
 
     svg = to_svg(to_vega_lite(draw_attention(gather_attention([compute_attention(loaded, given)])), LIGHT_THEME))

@@ -1,4 +1,4 @@
-"""What a plan, a study and a run look like, as tables and as the stable JSON of `plan`, `ls` and `show RUN`."""
+"""Plans, studies and runs as tables, and as the stable JSON of `plan`, `ls` and `show RUN`."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from seedbed.stats.curve_statistics import find_extremum, metric_direction
 from seedbed.store.store import Store
 
 BASIS_DESCRIPTIONS: Mapping[EstimateBasis, str] = {
-    "measured": "such packs were timed on this machine",
+    "measured": "equal packs were timed on this machine",
     "similar": "from packs of the same shape that were timed on this machine",
     "model": "from packs of other shapes that were timed on this machine",
-    "guess": "a guess: nothing like it was timed on this machine yet; --probe measures first",
+    "guess": "a guess: nothing similar was timed on this machine yet; --probe measures first",
 }
 
 
 def plan_as_json(
     plan: Plan, packs: Sequence[Pack], statuses: Mapping[str, str], estimate: StudyEstimate | None = None
 ) -> dict[str, Any]:
-    """`plan --json`; packs are those that hold runs of this plan, and the price is that of all that was asked for."""
-    prices = {} if estimate is None else {name: asdict(one) for name, one in estimate.packs.items()}
-    costs = {} if estimate is None else {"seconds": estimate.seconds, "basis": estimate.basis}
+    """`plan --json`: the runs of this plan and the packs that hold them; the estimate covers all requested plans."""
+    by_pack = {} if estimate is None else {name: asdict(one) for name, one in estimate.packs.items()}
+    total = {} if estimate is None else {"seconds": estimate.seconds, "basis": estimate.basis}
     pack_of = {run.id: pack.id for pack in packs for run in pack.runs}
     wanted = {run.id for run in plan.runs}
     return {
         "study": plan.study,
         "runs": [
             {
-                "id": run.id, "seed": run.seed, "point": run.config, "settings": _settings_as_dict(run.settings),
-                "pack": pack_of[run.id], "parameters": _parameter_counts(run), "steps": run.settings.n_steps(run.dataset_info),
-                "status": statuses.get(run.id, "planned"),
+                "id": run.id, "seed": run.seed, "config": run.config, "settings": _settings_as_dict(run.settings),
+                "pack": pack_of[run.id], "parameters": _parameter_counts(run),
+                "steps": run.settings.n_steps(run.dataset_info), "status": statuses.get(run.id, "planned"),
             }
             for run in plan.runs
         ],
         "packs": [
-            {"id": pack.id, "runs": [run.id for run in pack.runs], "bytes": pack.bytes} | prices.get(pack.id, {})
+            {"id": pack.id, "runs": [run.id for run in pack.runs], "bytes": pack.bytes} | by_pack.get(pack.id, {})
             for pack in packs
             if not wanted.isdisjoint(run.id for run in pack.runs)
         ],
-        **costs,
+        **total,
     }  # fmt: skip
 
 
@@ -58,23 +58,23 @@ def plan_tables(
     device: str,
     estimate: StudyEstimate | None = None,
 ) -> list[Table]:
-    """The points of plans with their sizes, and the packs they would train in together with their price."""
+    """The configs of each plan with their sizes, and the packs of all plans with their estimate."""
     return [*(_configs_table(plan, statuses) for plan in plans), _packs_table(packs, device, estimate)]
 
 
 def _configs_table(plan: Plan, statuses: Mapping[str, str]) -> Table:
-    points: dict[str, list[Run]] = {}
+    configs: dict[str, list[Run]] = {}
     for run in plan.runs:
-        points.setdefault(format_config(run.config) or run.settings.model.kind, []).append(run)
+        configs.setdefault(format_config(run.config) or run.settings.model.kind, []).append(run)
     rows = []
-    for name, runs in points.items():
+    for name, runs in configs.items():
         states = Counter(statuses.get(run.id, "planned") for run in runs)
         sizes = runs[0].parameters
         size = (f"{runs[0].settings.n_steps(runs[0].dataset_info):,}", f"{sizes.total:,}", f"{sizes.non_embedding:,}")
         rows.append((name, str(len(runs)), *size, ", ".join(f"{n} {state}" for state, n in states.items())))
     seeds = sorted({run.seed for run in plan.runs})
-    columns = ("point", "seeds", "steps", "parameters", "non-embedding", "state")
-    title = f"{plan.study}: {len(points)} points, {len(plan.runs)} runs, seeds {_format_some(map(str, seeds))}"
+    columns = ("config", "seeds", "steps", "parameters", "non-embedding", "state")
+    title = f"{plan.study}: {len(configs)} configs, {len(plan.runs)} runs, seeds {_format_some(map(str, seeds))}"
     return Table(title, columns, tuple(rows))
 
 
@@ -85,33 +85,33 @@ def _packs_table(packs: Sequence[Pack], device: str, estimate: StudyEstimate | N
     if estimate is None:
         plain = tuple((pack.id, str(len(pack.runs)), f"{pack.bytes / 2**20:,.0f} MiB") for pack in shown)
         return Table(title, ("pack", "runs", "predicted memory"), plain, notes)
-    costs = [(pack, estimate.packs[pack.id]) for pack in shown]
+    estimates = [(pack, estimate.packs[pack.id]) for pack in shown]
     rows = tuple(
         (pack.id, str(len(pack.runs)), f"{cost.bytes / 2**20:,.0f} MiB", format_duration(cost.seconds), cost.basis)
-        for pack, cost in costs
+        for pack, cost in estimates
     )
-    return Table(title, ("pack", "runs", "memory", "time", "known from"), rows, (*notes, _estimate_sentence(estimate)))
+    return Table(title, ("pack", "runs", "memory", "time", "basis"), rows, (*notes, _estimate_sentence(estimate)))
 
 
 def _estimate_sentence(estimate: StudyEstimate) -> str:
     if not estimate.seconds:
-        return "Everything is done already."
+        return "Everything is finished already."
     return (
         f"`run` would take about {format_duration(estimate.seconds)} from here ({BASIS_DESCRIPTIONS[estimate.basis]})."
     )
 
 
 def format_duration(seconds: float) -> str:
-    """A span with two digits or two units.
+    """A duration with two digits or two units.
 
-    >>> [time_in_words(span) for span in (0.42, 7.3, 95, 4000, 200_000)]
-    ['0.4 s', '7 s', '1 min 35 s', '1 h 07 min', '2 d 08 h']
+    >>> [format_duration(seconds) for seconds in (0.42, 7.3, 95, 4000, 200_000)]
+    ['0.4 s', '7 s', '1 min 35 s', '1 h 06 min', '2 d 07 h']
     """
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 1 else f"{seconds:.0f} s"
-    minutes, left = divmod(round(seconds), 60)
+    minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {left:02} s"
+        return f"{minutes} min {rest:02} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24:02} h"
 
@@ -130,52 +130,55 @@ def studies_table(studies: Sequence[StoredStudy]) -> Table:
 
 
 def planned_steps(run: StoredRun) -> int | None:
-    """Of how many steps a run is to be, where that is known: a budget of seconds has no number of steps, and one of
-    epochs or tokens is known from the data alone, which may be elsewhere."""
+    """The number of steps that a run is planned for, or None if unknown: a time limit has no number of steps, and
+    epochs or tokens need the data, which may be missing."""
     train = run.settings.train
     try:
-        facts = None if train.epochs is train.max_tokens is None else get_dataset_info(run.settings.task)
+        info = None if train.epochs is train.max_tokens is None else get_dataset_info(run.settings.task)
     except SeedbedError:
         return None
-    return None if train.seconds else run.settings.n_steps(facts)
+    return None if train.seconds else run.settings.n_steps(info)
 
 
 def _format_progress(run: StoredRun) -> str:
-    """The step a run is at, and of how many."""
-    asked = planned_steps(run)
-    return f"{run.step:,}" + ("" if asked is None else f" of {asked:,}")
+    """The step a run has reached, and of how many: `300 of 1,000`."""
+    planned = planned_steps(run)
+    return f"{run.step:,}" + ("" if planned is None else f" of {planned:,}")
 
 
 def runs_table(store: Store, study: str, runs: Sequence[StoredRun]) -> Table:
-    """One line a run: where it stands and its last readings."""
+    """One row per run: its status, progress and last metrics."""
     curves = store.curves([run.id for run in runs])
     rows = []
-    for run, point in zip(runs, run_configs(store, study, runs), strict=True):
+    for run, config in zip(runs, run_configs(store, study, runs), strict=True):
         last = last_metrics(curves.get(run.id, {}))
-        seen = ", ".join(f"{name} {last[name]:.4g}" for name in ("val/loss", "val/accuracy") if name in last)
-        rows.append((run.id, format_config(point), str(run.seed), run.status, _format_progress(run), run.cause or seen))
-    return Table(study, ("run", "point", "seed", "status", "step", "last"), tuple(rows))
+        values = ", ".join(f"{name} {last[name]:.4g}" for name in ("val/loss", "val/accuracy") if name in last)
+        rows.append(
+            (run.id, format_config(config), str(run.seed), run.status, _format_progress(run), run.cause or values)
+        )
+    return Table(study, ("run", "config", "seed", "status", "step", "last"), tuple(rows))
 
 
 def runs_as_json(store: Store, studies: Mapping[str, Sequence[StoredRun]]) -> dict[str, Any]:
     """`ls --json`."""
-    found = []
+    entries = []
     for study, runs in studies.items():
         curves = store.curves([run.id for run in runs])
-        for run, point in zip(runs, run_configs(store, study, runs), strict=True):
+        for run, config in zip(runs, run_configs(store, study, runs), strict=True):
             entry = {
-                "id": run.id, "study": study, "seed": run.seed, "point": point, "status": run.status, "step": run.step,
-                "last": last_metrics(curves.get(run.id, {})),
+                "id": run.id, "study": study, "seed": run.seed, "config": config, "status": run.status,
+                "step": run.step, "last": last_metrics(curves.get(run.id, {})),
             }  # fmt: skip
-            found.append(entry | ({"cause": run.cause} if run.cause else {}))
-    return {"runs": found}
+            entries.append(entry | ({"cause": run.cause} if run.cause else {}))
+    return {"runs": entries}
 
 
 def run_as_json(store: Store, run: StoredRun) -> dict[str, Any]:
-    """`show RUN --json`: everything the store knows of one run, curves included."""
+    """`show RUN --json`: everything stored about one run, including its curves."""
     return {
-        "id": run.id, "seed": run.seed, "settings": _settings_as_dict(run.settings), "parameters": _parameter_counts(run),
-        "status": run.status, "step": run.step, "cause": run.cause, "best": run.best_step,
+        "id": run.id, "seed": run.seed, "settings": _settings_as_dict(run.settings),
+        "parameters": _parameter_counts(run), "status": run.status, "step": run.step, "cause": run.cause,
+        "best": run.best_step,
         "checkpoints": [
             {"step": one.step, "bytes": one.bytes, "digest": one.digest} for one in store.checkpoints(run.id)
         ],
@@ -187,22 +190,22 @@ def run_as_json(store: Store, run: StoredRun) -> dict[str, Any]:
 
 
 def run_tables(store: Store, run: StoredRun) -> list[Table]:
-    """One run: its settings, its readings and its checkpoints."""
+    """One run: its metrics and checkpoints, and its settings."""
     curves = store.curves([run.id]).get(run.id, {})
-    dials = tuple((name, _format_value(value)) for name, value in run.settings.flat().items())
-    readings = []
+    settings = tuple((name, _format_value(value)) for name, value in run.settings.flat().items())
+    rows = []
     for name, curve in curves.items():
-        kind = metric_direction(name)
-        best = find_extremum(curve, kind) if kind else None
-        said = ("", "") if best is None else (f"{best.value:.6g}", f"{best.step:,.0f}")
-        readings.append((name, f"{curve.values[-1]:.6g}", *said))
-    saved = ", ".join(f"{one.step:,}" for one in store.checkpoints(run.id)) or "none"
+        direction = metric_direction(name)
+        best = find_extremum(curve, direction) if direction else None
+        best_cells = ("", "") if best is None else (f"{best.value:.6g}", f"{best.step:,.0f}")
+        rows.append((name, f"{curve.values[-1]:.6g}", *best_cells))
+    checkpoint_steps = ", ".join(f"{one.step:,}" for one in store.checkpoints(run.id)) or "none"
     title = f"run {run.id}: {run.status} at step {_format_progress(run)}"
-    notes = (f"checkpoints: {saved}", *((f"best: {run.best_step:,}",) if run.best_step is not None else ()))
+    notes = (f"checkpoints: {checkpoint_steps}", *((f"best: {run.best_step:,}",) if run.best_step is not None else ()))
     cause = (f"cause: {run.cause}",) if run.cause else ()
     return [
-        Table(title, ("reading", "last", "best", "at step"), tuple(readings), notes + cause),
-        Table("settings", ("dial", "value"), (*dials, ("seed", str(run.seed)))),
+        Table(title, ("metric", "last", "best", "at step"), tuple(rows), notes + cause),
+        Table("settings", ("setting", "value"), (*settings, ("seed", str(run.seed)))),
     ]
 
 
@@ -211,12 +214,12 @@ def last_metrics(curves: Mapping[str, Curve]) -> dict[str, float]:
 
 
 def format_config(config: Mapping[str, Value]) -> str:
-    """`lstm train_fraction=0.3`: the kind first, then the dials by their last names."""
-    words = [str(config["model.kind"])] if "model.kind" in config else []
-    words += [
+    """`lstm train_fraction=0.3`: the model's kind first, then each setting by the last part of its name."""
+    texts = [str(config["model.kind"])] if "model.kind" in config else []
+    texts += [
         f"{name.rpartition('.')[2]}={_format_value(value)}" for name, value in config.items() if name != "model.kind"
     ]
-    return " ".join(words)
+    return " ".join(texts)
 
 
 def _format_value(value: Value) -> str:

@@ -1,9 +1,9 @@
-"""What goes on inside runs: heads, ablations, gates and the circles of modular arithmetic, as arrays over inputs.
+"""Analyses of trained runs: attention heads, ablations, LSTM gates and Fourier structure, as arrays over inputs.
 
-    for point in look_into_points(home, "quickstart", (), n_inputs=64, ablation=False):
-        tables = inside_tables(point)
+    for analyses in analyze_configs(home, "quickstart", (), n_inputs=64, ablation=False):
+        tables = analysis_tables(analyses)
 
-Models are loaded one by one, and only numbers are kept. Tables are left to `inside_tables`.
+Models are loaded one at a time, and only statistics are kept. Tables are left to `analysis_tables`.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun
 
 Floats = NDArray[np.float64]
-Pair: TypeAlias = tuple[str, str]  # kinds of tokens: looked at, looking
+Pair: TypeAlias = tuple[str, str]  # kinds of tokens: key, query
 
 
 @dataclass(frozen=True)
 class RunAnalysis:
-    """What one run shows on a sample of its held-out inputs; numbers are (B, L, H), a head's for each input."""
+    """The analysis of one run on a sample of held-out inputs; numbers and shares are (B, L, H): per input and head."""
 
     run: StoredRun
     step: int
     split: str
     n_inputs: int
-    config_label: str = ""  # in words, where a study has several
+    config_label: str = ""  # if the study has several configs
     numbers: Mapping[str, Floats] = field(default_factory=dict)
     shares: Mapping[Pair, Floats] = field(default_factory=dict)
-    uniform_numbers: Mapping[str, Floats] = field(default_factory=dict)  # (B, 1, 1) of a head that looks at all alike
+    uniform_numbers: Mapping[str, Floats] = field(default_factory=dict)  # (B, 1, 1), of uniform attention
     uniform_shares: Mapping[Pair, Floats] = field(default_factory=dict)
-    received: Floats | None = None  # (B, L, H, T) what each position gets
+    received: Floats | None = None  # (B, L, H, T) attention received by each position
     layer_distances: Floats | None = None  # (B, L, L)
     gates: tuple[GateStatistics, ...] = ()
     ablation: Ablation | None = None
@@ -64,120 +64,119 @@ class RunAnalysis:
 def analyze_configs(
     home: Path, study: str, overrides: Sequence[str], n_inputs: int, ablation: bool, step: str = "last"
 ) -> list[tuple[RunAnalysis, ...]]:
-    """The runs of a study that have weights, those that differ only in their seed together; or one run by its id."""
+    """The analyses of a study's runs that have checkpoints, grouped by config; or of one run by its id."""
     with Store.open_read_only(home) as store:
-        if study in {one.name for one in store.studies()}:
+        if study in {stored.name for stored in store.studies()}:
             runs = [run for run in matching_runs(store, study, overrides) if store.checkpoints(run.id)]
         else:
             runs = [store.run(study)]
         if not runs:
-            raise MissingData(f"no run of {study} has kept weights yet; `seedbed run {study}` trains them")
-        points: dict[Settings, list[StoredRun]] = {}
+            raise MissingData(f"no run of {study} has a checkpoint yet; `seedbed run {study}` trains them")
+        configs: dict[Settings, list[StoredRun]] = {}
         for run in runs:
-            points.setdefault(run.settings, []).append(run)
+            configs.setdefault(run.settings, []).append(run)
         differing = differing_settings(runs)
-        named = {run.settings: _format_settings(run, differing) for run in runs}
+        labels = {run.settings: _format_settings(run, differing) for run in runs}
         return [
             tuple(
-                replace(analyze_run(store, run, n_inputs, ablation, parse_step(step)), config_label=named[settings])
-                for run in some
+                replace(analyze_run(store, run, n_inputs, ablation, parse_step(step)), config_label=labels[settings])
+                for run in seed_runs
             )
-            for settings, some in points.items()
+            for settings, seed_runs in configs.items()
         ]
 
 
 def _format_settings(run: StoredRun, names: Sequence[str]) -> str:
-    """The run's values of these dials."""
-    dials = run.settings.flat()
-    return ", ".join(f"{name}={dials[name]}" for name in names if name in dials)
+    """The run's values of these settings: `model.kind=gpt, train.lr=0.001`."""
+    values = run.settings.flat()
+    return ", ".join(f"{name}={values[name]}" for name in names if name in values)
 
 
 def analyze_run(
     store: Store, run: StoredRun, n_inputs: int, ablation: bool, step: int | Literal["last", "best"] = "last"
 ) -> RunAnalysis:
-    """The numbers of one run at a kept step, and its circles at all of them."""
+    """The analysis of one run at a checkpoint, and its Fourier analysis at all checkpoints."""
     from seedbed.interp.ablation import ablate
 
     loaded, _ = load_checkpoint(store, run, step)
-    found, inputs = analyze_model(loaded, n_inputs)
+    analysis, inputs = analyze_model(loaded, n_inputs)
     if ablation and run.settings.model.kind != "lstm":
-        found = replace(found, ablation=ablate(loaded, inputs))
-    return replace(found, fourier=_fourier_over_checkpoints(store, run))
+        analysis = replace(analysis, ablation=ablate(loaded, inputs))
+    return replace(analysis, fourier=_fourier_over_checkpoints(store, run))
 
 
 def load_checkpoint(
     store: Store, run: StoredRun, step: int | Literal["last", "best"] = "last"
 ) -> tuple[LoadedRun, Arrays]:
-    """A run's model at a kept step, and its weights as they lie in the store."""
+    """A run's model at a checkpoint, and the stored weights."""
     from seedbed.sampling.loaded_run import LoadedRun
 
-    kept = store.find_checkpoint(run.id, step)
-    weights = store.load_weights(run.id, kept.step)
-    return LoadedRun(run, kept.step, weights), weights
+    checkpoint = store.find_checkpoint(run.id, step)
+    weights = store.load_weights(run.id, checkpoint.step)
+    return LoadedRun(run, checkpoint.step, weights), weights
 
 
 def analyze_model(loaded: LoadedRun, n_inputs: int) -> tuple[RunAnalysis, AnalysisInputs]:
-    """What a model does on a sample of its held-out inputs, and that sample."""
+    """The analysis of a model on a sample of held-out inputs, and that sample."""
     from seedbed.interp.analysis_inputs import sample_inputs
     from seedbed.interp.heads import compute_gate_statistics
 
     inputs = sample_inputs(loaded, n_inputs)
     is_lstm = loaded.run.settings.model.kind == "lstm"
-    told: dict[str, Any] = (
+    statistics: dict[str, Any] = (
         {"gates": tuple(compute_gate_statistics(loaded, inputs))} if is_lstm else _head_statistics(loaded, inputs)
     )
-    return RunAnalysis(loaded.run, loaded.step, inputs.split, inputs.n_inputs, **told), inputs
+    return RunAnalysis(loaded.run, loaded.step, inputs.split, inputs.n_inputs, **statistics), inputs
 
 
 def _head_statistics(loaded: LoadedRun, inputs: AnalysisInputs) -> dict[str, Any]:
     from seedbed.interp.heads import map_attention
 
-    def measured(weights: Floats, which: slice) -> dict[tuple[str, Any], Floats]:
-        seen, words = inputs.non_padding[which], None if inputs.word_indices is None else inputs.word_indices[which]
-        kinds = {name: where[which] for name, where in inputs.token_kinds.items()}
-        numbers, shares = (
-            head_statistics(weights, inputs.tokens[which], seen, words),
-            attention_by_token_kind(weights, kinds, seen),
-        )
-        found: dict[tuple[str, Any], Floats] = {("numbers", name): values for name, values in numbers.items()}
-        found |= {("shares", pair): values for pair, values in shares.items()}
-        return found | {
-            ("", "received"): attention_received(weights, seen),
-            ("", "layer_distances"): layer_distances(weights, seen),
+    def compute(weights: Floats, batch: slice) -> dict[tuple[str, Any], Floats]:
+        mask, words = inputs.non_padding[batch], None if inputs.word_indices is None else inputs.word_indices[batch]
+        kinds = {name: is_kind[batch] for name, is_kind in inputs.token_kinds.items()}
+        numbers = head_statistics(weights, inputs.tokens[batch], mask, words)
+        shares = attention_by_token_kind(weights, kinds, mask)
+        statistics: dict[tuple[str, Any], Floats] = {("numbers", name): values for name, values in numbers.items()}
+        statistics |= {("shares", pair): values for pair, values in shares.items()}
+        return statistics | {
+            ("", "received"): attention_received(weights, mask),
+            ("", "layer_distances"): layer_distances(weights, mask),
         }
 
     causal = loaded.run.settings.model.kind == "gpt"
-    found = map_attention(loaded, inputs, measured)
-    even = measured(uniform_attention(inputs.non_padding, causal), slice(None))
-    return {
-        "numbers": _select_kind("numbers", found), "shares": _select_kind("shares", found),
-        "uniform_numbers": _select_kind("numbers", even), "uniform_shares": _select_kind("shares", even), **_select_kind("", found),
+    computed = map_attention(loaded, inputs, compute)
+    uniform = compute(uniform_attention(inputs.non_padding, causal), slice(None))
+    return {  # the fields of RunAnalysis by name
+        "numbers": _select_kind("numbers", computed), "shares": _select_kind("shares", computed),
+        "uniform_numbers": _select_kind("numbers", uniform), "uniform_shares": _select_kind("shares", uniform),
+        **_select_kind("", computed),
     }  # fmt: skip
 
 
 def _select_kind(kind: str, statistics: Mapping[tuple[str, Any], Floats]) -> dict[Any, Floats]:
-    return {name: values for (one, name), values in statistics.items() if one == kind}
+    return {name: values for (own_kind, name), values in statistics.items() if own_kind == kind}
 
 
 def _fourier_over_checkpoints(store: Store, run: StoredRun) -> tuple[FourierProgress, ...]:
-    """The progress of the circles over all kept steps; none but for modular arithmetic."""
+    """The Fourier analysis of every checkpoint; empty unless the task is modular arithmetic."""
     task = run.settings.task
     if not isinstance(task, ArithmeticSettings):
         return ()
-    key = find_key_frequencies(store.load_weights(run.id), task.p)
-    kept = [load_checkpoint(store, run, one.step) for one in store.checkpoints(run.id)]
-    return tuple(analyze_fourier(loaded, weights, task.p, key) for loaded, weights in kept)
+    frequencies = find_key_frequencies(store.load_weights(run.id), task.p)
+    checkpoints = [load_checkpoint(store, run, checkpoint.step) for checkpoint in store.checkpoints(run.id)]
+    return tuple(analyze_fourier(loaded, weights, task.p, frequencies) for loaded, weights in checkpoints)
 
 
 def mean_over_inputs(values: Floats) -> Floats:
-    """The mean over the first axis; NaN where no input has a value."""
-    known = np.isfinite(values)
-    n = known.sum(0)
-    total = np.where(known, values, 0).sum(0)
+    """The mean over the first axis; NaN where no input has a finite value."""
+    finite = np.isfinite(values)
+    n = finite.sum(0)
+    total = np.where(finite, values, 0).sum(0)
     return np.divide(total, n, out=np.full(total.shape, np.nan), where=n > 0)  # type: ignore[no-any-return]
 
 
 def std_over_inputs(values: Floats) -> float:
-    """The population std of one number over the inputs that have it."""
-    known = values[np.isfinite(values)]
-    return float(np.std(known)) if len(known) else float("nan")
+    """The population std over the inputs that have a finite value."""
+    finite = values[np.isfinite(values)]
+    return float(np.std(finite)) if len(finite) else float("nan")

@@ -1,6 +1,6 @@
-"""What a report consists of, as plain values: question, answers, figures, tables, how to make it again.
+"""The sections of a report as plain values: question, answers, figures, tables, and commands to reproduce them.
 
-One section a study, and one over all of them where several are reported together. The page and other writers share it.
+One section per study, and one over all studies if several are reported together.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from seedbed.study.declarations import Declarations, parse_declarations
 from seedbed.study.study_files import parse_toml
 
 STATUS_ORDER: tuple[RunStatus, ...] = ("finished", "running", "stopped", "planned", "diverged", "failed")
-MAX_BEST_CONFIGS = 6  # points in the figure of the best of several studies
+MAX_BEST_CONFIGS = 6  # in the figure of the best configs of several studies
 
 
 @dataclass(frozen=True)
 class ReportSection:
-    """One study, ready to be written."""
+    """One study's part of the report."""
 
     name: str
     question: str
@@ -45,13 +45,13 @@ class ReportSection:
     answers: tuple[Answer, ...]
     figures: tuple[RenderedFigure, ...]
     tables: tuple[Table, ...]
-    commands: tuple[str, ...]  # commands, to be given in the report's folder
-    study_text: str  # the study as it was run, every setting written out; none for several studies together
+    commands: tuple[str, ...]  # to reproduce it, from the report's folder
+    study_text: str  # the study as it was run, with every setting; empty for several studies together
     environment_tables: tuple[Table, ...]  # versions, hardware, data, settings
 
 
 def build_study_section(store: Store, name: str, overrides: Sequence[str]) -> ReportSection:
-    """Everything that a report says of one study, over the runs that the words ask for."""
+    """The section of one study, over the runs that the overrides select."""
     study, runs = store.study(name), load_run_curves(store, name, overrides)
     declared = parse_declarations(study.text)
     return ReportSection(
@@ -74,75 +74,74 @@ def build_study_section(store: Store, name: str, overrides: Sequence[str]) -> Re
 
 
 def study_question(study: StoredStudy) -> str:
-    """What the study asks, in its own words."""
-    found = parse_toml(study.text, study.name).get("question", "")
-    return str(found)
+    """The question that the study file states."""
+    return str(parse_toml(study.text, study.name).get("question", ""))
 
 
 def study_figures(declared: Declarations, runs: Sequence[RunCurves]) -> tuple[FigureSpec, ...]:
-    """The study's own figures, or what suits its runs."""
+    """The study's own figures, or default ones for its runs."""
     if declared.figures:
         return figures_with_stopping(declared)
     return figures_with_stopping(replace(declared, figures=default_figures(runs)))
 
 
-# ---- how it stands ----
+# ---- status ----
 
 
 def status_summary(runs: Sequence[RunCurves]) -> str:
     """`36 runs: 30 finished, 6 running.`"""
     counts = Counter(run.run.status for run in runs)
-    said = ", ".join(f"{counts[status]} {status}" for status in STATUS_ORDER if counts[status])
-    return f"{len(runs)} run{'s' * (len(runs) != 1)}: {said}."
+    by_status = ", ".join(f"{counts[status]} {status}" for status in STATUS_ORDER if counts[status])
+    return f"{len(runs)} run{'s' * (len(runs) != 1)}: {by_status}."
 
 
 def study_warnings(runs: Sequence[RunCurves]) -> Iterator[str]:
-    """What keeps a reader from trusting the numbers too much."""
+    """Reasons to trust the numbers less: unfinished runs, single seeds, failures."""
     if not any(run.run.status == "finished" for run in runs):
-        yield "No run has finished yet: everything below is what is recorded so far."
+        yield "No run has finished yet: everything below covers only what is recorded so far."
     if not any(run.is_included for run in runs):
-        yield "No run has a record that counts."
+        yield "No run has a usable evaluation."
     seeds = Counter(run.run.settings for run in runs)
     if seeds and max(seeds.values()) == 1:
-        yield "There is one seed a point: nothing below has a spread, and differences may be chance."
+        yield "There is one seed per config: nothing below has a spread, and differences may be chance."
     for status in ("diverged", "failed"):
-        causes = Counter(run.run.cause or "no cause is known" for run in runs if run.run.status == status)
+        causes = Counter(run.run.cause or "cause unknown" for run in runs if run.run.status == status)
         for cause, n in sorted(causes.items()):
             yield f"{n} run{'s' * (n != 1)} {status}: {cause}."
 
 
-# ---- how to make it again ----
+# ---- reproduction ----
 
 
 def reproduction_commands(names: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
-    """What to type to train and report the same again."""
-    run = [shlex.join(["seedbed", "run", study_file_name(name), *overrides]) for name in names]
-    return (*run, shlex.join(["seedbed", "report", *names, *overrides]))
+    """The commands that train and report the same studies again."""
+    run_commands = [shlex.join(["seedbed", "run", study_file_name(name), *overrides]) for name in names]
+    return (*run_commands, shlex.join(["seedbed", "report", *names, *overrides]))
 
 
 def study_file_name(name: str) -> str:
-    """Where the study lies beside the page: words of the command line may have changed it since it was shipped."""
+    """The path of the study beside the page: a copy, since overrides may have changed the shipped one."""
     return f"studies/{name.replace('/', '-')}.toml"
 
 
 def environment_tables(store: Store, names: Sequence[str], runs: Sequence[RunCurves]) -> tuple[Table, ...]:
-    """What the numbers depend on: versions and hardware, data, every setting."""
+    """What the results depend on: versions and hardware, data, every setting."""
     return (_environment_table(store, names), _data_table(runs), _settings_table(runs))
 
 
 def _environment_table(store: Store, names: Sequence[str]) -> Table:
-    """What the runs were computed with, each different machine or version once."""
+    """The environment of the runs, one column per distinct machine and set of versions."""
     packs = {pack.id: pack for name in names for pack in store.study_packs(name)}
-    found: dict[tuple[tuple[str, str], ...], int] = {}
+    n_runs: dict[tuple[tuple[str, str], ...], int] = {}
     for pack in packs.values():
         for environment in pack.environment:
-            facts = tuple(sorted((name, str(value)) for name, value in environment.items() if name != "step"))
-            found[facts] = found.get(facts, 0) + len(pack.runs)
-    names_of = sorted({name for facts in found for name, _ in facts})
-    columns = [dict(facts) for facts in found]
-    rows = tuple((name, *(column.get(name, "–") for column in columns)) for name in names_of)
-    heads = tuple(f"{n} run{'s' * (n != 1)}" for n in found.values())
-    return Table("Versions and hardware", ("what", *heads), rows, () if rows else ("No run has begun.",))
+            items = tuple(sorted((name, str(value)) for name, value in environment.items() if name != "step"))
+            n_runs[items] = n_runs.get(items, 0) + len(pack.runs)
+    keys = sorted({name for items in n_runs for name, _ in items})
+    columns = [dict(items) for items in n_runs]
+    rows = tuple((name, *(column.get(name, "–") for column in columns)) for name in keys)
+    headings = tuple(f"{n} run{'s' * (n != 1)}" for n in n_runs.values())
+    return Table("Versions and hardware", ("what", *headings), rows, () if rows else ("No run has started.",))
 
 
 def _data_table(runs: Sequence[RunCurves]) -> Table:
@@ -161,24 +160,26 @@ def _data_digest(task: TaskSettings) -> str:
 
 
 def _settings_table(runs: Sequence[RunCurves]) -> Table:
-    """Every dial: its one value, or all values that it takes."""
-    dials = [run.run.settings.flat() for run in runs]
-    names = dict.fromkeys(name for one in dials for name in one)
-    rows = [(name, _format_values([one[name] for one in dials if name in one])) for name in names]
+    """Every setting with its value, or with all values that it takes."""
+    flat_settings = [run.run.settings.flat() for run in runs]
+    names = dict.fromkeys(name for settings in flat_settings for name in settings)
+    rows = [
+        (name, _format_values([settings[name] for settings in flat_settings if name in settings])) for name in names
+    ]
     seeds = ", ".join(map(str, sorted({run.run.seed for run in runs})))
-    return Table("Settings", ("dial", "value"), (*rows, ("seeds", seeds)), ("Several values: the dial varies.",))
+    return Table("Settings", ("setting", "value"), (*rows, ("seeds", seeds)), ("Several values: the setting varies.",))
 
 
 def _format_values(values: Sequence[Value]) -> str:
-    shown = list(dict.fromkeys("unset" if value is None else str(value) for value in values))
-    return ", ".join(shown[:40]) + (f" and {len(shown) - 40} more" if len(shown) > 40 else "")
+    distinct = list(dict.fromkeys("unset" if value is None else str(value) for value in values))
+    return ", ".join(distinct[:40]) + (f" and {len(distinct) - 40} more" if len(distinct) > 40 else "")
 
 
 # ---- several studies together ----
 
 
 def build_joint_section(store: Store, names: Sequence[str], overrides: Sequence[str]) -> ReportSection:
-    """All runs of several studies as one: their best points, and one table in several orders (report C)."""
+    """All runs of several studies together: their best configs, and one table in several orders."""
     runs = _unique_runs([run for name in names for run in load_run_curves(store, name, overrides)])
     summaries = summarise(runs)
     metric = _ranking_metric(summaries)
@@ -198,71 +199,72 @@ def build_joint_section(store: Store, names: Sequence[str], overrides: Sequence[
 
 
 def _unique_runs(runs: Sequence[RunCurves]) -> list[RunCurves]:
-    """Each run once, its point made of the fewest dials that tell all points apart."""
-    once = list({run.run.id: run for run in runs}.values())
-    varied = varying_settings([once])
-    dials = [run.run.settings.flat() for run in once]
+    """Each run once, its config reduced to the fewest settings that distinguish all configs."""
+    unique = list({run.run.id: run for run in runs}.values())
+    varied = varying_settings([unique])
+    flat_settings = [run.run.settings.flat() for run in unique]
     return [
-        replace(run, config={name: own[name] for name in varied if name in own})
-        for run, own in zip(once, dials, strict=True)
+        replace(run, config={name: settings[name] for name in varied if name in settings})
+        for run, settings in zip(unique, flat_settings, strict=True)
     ]
 
 
 def _ranking_metric(summaries: Sequence[ConfigSummary]) -> str | None:
-    """What points are ranked by: validation perplexity, loss or accuracy, the first that is there."""
-    known = {name for summary in summaries for name in summary.metrics}
-    wanted = ("val/perplexity", "val/loss", "val/accuracy")
+    """The metric that ranks configs: validation perplexity, loss or accuracy, the first that exists."""
+    available = {name for summary in summaries for name in summary.metrics}
+    preferred = ("val/perplexity", "val/loss", "val/accuracy")
     return next(
-        (name for name in wanted if name in known), min((n for n in known if metric_direction(n)), default=None)
+        (name for name in preferred if name in available),
+        min((n for n in available if metric_direction(n)), default=None),
     )
 
 
 def _ranking_key(summary: ConfigSummary, metric: str | None) -> tuple[bool, float]:
-    found = summary.metrics.get(metric or "")
-    mean = found.value.mean if found else nan
-    worse = metric_direction(metric or "") == "max"
-    return isnan(mean), -mean if worse else mean
+    metric_summary = summary.metrics.get(metric or "")
+    mean = metric_summary.value.mean if metric_summary else nan
+    maximise = metric_direction(metric or "") == "max"
+    return isnan(mean), -mean if maximise else mean
 
 
 def _tables_by_order(
     ranked: Sequence[ConfigSummary], as_planned: Sequence[ConfigSummary], metric: str | None
 ) -> Iterator[Table]:
-    """From best to worst, as planned, and by the settings themselves; steps are not told three times."""
+    """Tables from best to worst, in plan order, and by settings; the table of steps only once."""
     if metric:
         yield from (replace(table, title=f"{table.title}, by {metric}") for table in config_tables(ranked))
-    yield from (replace(table, title=f"{table.title}, by point") for table in config_tables(as_planned)[:1])
+    yield from (replace(table, title=f"{table.title}, by config") for table in config_tables(as_planned)[:1])
     by_settings = sorted(as_planned, key=_settings_sort_key)
     yield from (replace(table, title=f"{table.title}, by settings") for table in config_tables(by_settings)[:1])
 
 
 def _settings_sort_key(summary: ConfigSummary) -> list[tuple[str, bool, float, str]]:
-    """The model's settings first; numbers by size, words by letter."""
-    dials = sorted(summary.config.items(), key=lambda dial: (not dial[0].startswith("model."), dial[0]))
-    numbers = [value if isinstance(value, int | float) else nan for _, value in dials]
+    """The model's settings first; numbers by size, strings alphabetically."""
+    items = sorted(summary.config.items(), key=lambda item: (not item[0].startswith("model."), item[0]))
+    numbers = [value if isinstance(value, int | float) else nan for _, value in items]
     return [
         (name, isnan(number), 0.0 if isnan(number) else float(number), str(value))
-        for (name, value), number in zip(dials, numbers, strict=True)
+        for (name, value), number in zip(items, numbers, strict=True)
     ]
 
 
 def _best_config_figures(
     runs: Sequence[RunCurves], best: Sequence[ConfigSummary], names: Sequence[str]
 ) -> tuple[RenderedFigure, ...]:
-    """The curves of the best points, each point under its own name."""
-    points = [dict(summary.config) for summary in best]
-    kept = [_with_config_label(run) for run in runs if dict(run.config) in points]
-    if not kept:
+    """The learning curves of the best configs, coloured by config."""
+    configs = [dict(summary.config) for summary in best]
+    best_runs = [_with_config_label(run) for run in runs if dict(run.config) in configs]
+    if not best_runs:
         return ()
-    title = f"The best {len(points)} points of {len(names)} studies"
-    figure = default_figures(kept)[0].model_copy(update={"colour": "point", "column": None})
-    clocks = {_shared_clock(kept): title, "time": f"{title}, against compute time"}
-    drawn = [figure.model_copy(update={"x": clock, "title": words}) for clock, words in clocks.items()]
-    shown = [render_figure(one, kept, names[0]) for one in drawn]
-    return tuple(replace(figure, command=shlex.join(["seedbed", "report", *names])) for figure in shown)
+    title = f"The best {len(configs)} configs of {len(names)} studies"
+    figure = default_figures(best_runs)[0].model_copy(update={"colour": "config", "column": None})
+    clocks = {_shared_clock(best_runs): title, "time": f"{title}, against compute time"}
+    figures = [figure.model_copy(update={"x": clock, "title": title}) for clock, title in clocks.items()]
+    rendered = [render_figure(figure, best_runs, names[0]) for figure in figures]
+    return tuple(replace(one, command=shlex.join(["seedbed", "report", *names])) for one in rendered)
 
 
 def _shared_clock(runs: Sequence[RunCurves]) -> str:
-    """Epochs, which runs of different studies share; steps where an epoch's length is not known here."""
+    """`epoch`, which is comparable across studies; `step` if the length of an epoch is unknown."""
     from seedbed.charts.run_selection import clock_units_per_step
 
     return "step" if any(isnan(clock_units_per_step("epoch", run.run)) for run in runs) else "epoch"
@@ -271,4 +273,4 @@ def _shared_clock(runs: Sequence[RunCurves]) -> str:
 def _with_config_label(run: RunCurves) -> RunCurves:
     from seedbed.charts.panel_layout import config_label
 
-    return replace(run, config={"point": config_label(run)})
+    return replace(run, config={"config": config_label(run)})

@@ -1,9 +1,10 @@
-"""Looks: what a study's figures and questions ask about the inside of its runs, made once from kept weights and kept.
+"""The analyses that a study's figures and questions need, computed once from checkpoints and stored.
 
-    keep_looks(home, "speeches/classifier")        # runs that were looked into; 0 and no torch where nothing is asked
+    update_analyses(home, "speeches/classifier")   # how many were computed; if none are needed, 0 without torch
 
-Where a figure follows such a number over training, every kept step is looked at, else the last one. A look names the
-weights and the questions it is of, so one that no longer fits is made again. Reading them is left to `seen`.
+If a figure follows an analysis metric over training, every checkpoint is analysed, else only the last. An analysis
+stores a fingerprint of its weights and its request, and is computed again when that changes. `analysis_curves` reads
+them.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun
 
 N_INPUTS = 64
-FORMAT_VERSION = 1  # raised when a look holds something else, so that older ones are made again
+FORMAT_VERSION = 1  # raised when the contents change, so that older analyses are computed again
 
 
 @dataclass(frozen=True)
 class AnalysisRequest:
-    """What a study asks about the inside of its runs."""
+    """The analyses that a study needs."""
 
     map_figures: tuple[FigureSpec, ...]
-    heads: bool  # numbers of attention
+    heads: bool  # statistics of attention heads
     fourier: bool
     over_training: bool
 
@@ -64,73 +65,75 @@ class AnalysisRequest:
         return self.heads or self.fourier
 
     def digest(self, checkpoint: Checkpoint, last: Checkpoint) -> str:
-        """What a look at these weights is of; the circles of a step are told by the frequencies of the last one."""
-        maps = [[one.text, list(one.layers), list(one.heads), one.by] for one in self.map_figures if checkpoint == last]
+        """The fingerprint of an analysis. It includes the last checkpoint, whose key frequencies every step uses."""
+        maps = [
+            [figure.text, list(figure.layers), list(figure.heads), figure.by]
+            for figure in self.map_figures
+            if checkpoint == last
+        ]
         return digest_json([FORMAT_VERSION, N_INPUTS, self.heads, self.fourier, checkpoint.digest, last.digest, maps])
 
 
 def analysis_request(declared: Declarations) -> AnalysisRequest:
-    """What these figures and questions ask."""
-    named, followed = (
-        declared_analysis_metrics(declared),
-        [name for figure in declared.figures for name in figure.metrics],
-    )
+    """The analyses that these figures and questions need."""
+    analysis_metrics = declared_analysis_metrics(declared)
+    plotted = [name for figure in declared.figures for name in figure.metrics]
     maps = tuple(figure for figure in declared.figures if figure.kind == "attention")
-    planes = any(figure.kind == "fourier" for figure in declared.figures)
+    has_planes = any(figure.kind == "fourier" for figure in declared.figures)
     return AnalysisRequest(
         map_figures=maps,
-        heads=bool(maps) or any(name.startswith(ATTENTION_METRIC_PREFIX) for name in named),
-        fourier=planes or any(name.startswith(CIRCLE_METRIC_PREFIX) for name in named),
-        over_training=planes or any(map(is_analysis_metric, followed)),
+        heads=bool(maps) or any(name.startswith(ATTENTION_METRIC_PREFIX) for name in analysis_metrics),
+        fourier=has_planes or any(name.startswith(CIRCLE_METRIC_PREFIX) for name in analysis_metrics),
+        over_training=has_planes or any(map(is_analysis_metric, plotted)),
     )
 
 
 def update_analyses(home: Path, study: str, overrides: Sequence[str] = ()) -> int:
-    """Look into the study's runs where it asks for it and it was not done; how many looks were made."""
+    """Computes and stores the missing analyses of a study; returns how many there were."""
     with Store.open_read_only(home) as store:
-        asked = analysis_request(parse_declarations(store.study(study).text))
-        if not asked.is_needed:
+        request = analysis_request(parse_declarations(store.study(study).text))
+        if not request.is_needed:
             return 0
-        missing = list(_missing_analyses(store, asked, matching_runs(store, study, overrides)))
-        for run, kept in missing:
-            look = _analyze_checkpoint(store, run, kept, asked)
-            save_analysis(store, run.id, kept.step, look.as_json())
+        missing = list(_missing_analyses(store, request, matching_runs(store, study, overrides)))
+        for run, checkpoint in missing:
+            analysis = _analyze_checkpoint(store, run, checkpoint, request)
+            save_analysis(store, run.id, checkpoint.step, analysis.as_json())
         return len(missing)
 
 
-# ---- making one ----
+# ---- one checkpoint ----
 
 
 def _missing_analyses(
     store: Store, request: AnalysisRequest, runs: Sequence[StoredRun]
 ) -> Iterator[tuple[StoredRun, Checkpoint]]:
     for run in runs:
-        every = store.checkpoints(run.id)
-        known = {document["step"]: document["fingerprint"] for document in load_analyses(store, run.id)}
-        for kept in every if request.over_training else every[-1:]:
-            if known.get(kept.step) != request.digest(kept, every[-1]):
-                yield run, kept
+        checkpoints = store.checkpoints(run.id)
+        stored = {document["step"]: document["fingerprint"] for document in load_analyses(store, run.id)}
+        for checkpoint in checkpoints if request.over_training else checkpoints[-1:]:
+            if stored.get(checkpoint.step) != request.digest(checkpoint, checkpoints[-1]):
+                yield run, checkpoint
 
 
 def _analyze_checkpoint(store: Store, run: StoredRun, checkpoint: Checkpoint, request: AnalysisRequest) -> Analysis:
     last = store.find_checkpoint(run.id)
     loaded, weights = load_checkpoint(store, run, checkpoint.step)
-    inside = analyze_model(loaded, N_INPUTS)[0] if request.heads else None
-    circles = _analyze_fourier(store, loaded, weights) if request.fourier else None
-    maps, refused = _compute_maps(loaded, request.map_figures) if checkpoint == last else ([], {})
-    readings = dict(_head_metrics(inside)) if inside else {}
-    readings |= fourier_metrics(circles) if circles else {}
-    readings |= dict(_received_metrics(maps))
+    head_analysis = analyze_model(loaded, N_INPUTS)[0] if request.heads else None
+    fourier = _analyze_fourier(store, loaded, weights) if request.fourier else None
+    maps, errors = _compute_maps(loaded, request.map_figures) if checkpoint == last else ([], {})
+    metrics = dict(_head_metrics(head_analysis)) if head_analysis else {}
+    metrics |= fourier_metrics(fourier) if fourier else {}
+    metrics |= dict(_received_metrics(maps))
     return Analysis(
         run=run.id,
         step=checkpoint.step,
         fingerprint=request.digest(checkpoint, last),
-        split=inside.split if inside else "",
-        n_inputs=inside.n_inputs if inside else 0,
-        metrics={name: seen for name, seen in readings.items() if np.isfinite(seen.mean)},
+        split=head_analysis.split if head_analysis else "",
+        n_inputs=head_analysis.n_inputs if head_analysis else 0,
+        metrics={name: value for name, value in metrics.items() if np.isfinite(value.mean)},
         attention=tuple(maps),
-        planes=circles.planes if circles else (),
-        attention_errors=refused,
+        planes=fourier.planes if fourier else (),
+        attention_errors=errors,
     )
 
 
@@ -142,19 +145,19 @@ def _analyze_fourier(store: Store, loaded: LoadedRun, weights: Arrays) -> Fourie
 
 
 def _head_metrics(analysis: RunAnalysis) -> Iterator[tuple[str, AnalysisValue]]:
-    """Every number by layer, by head, and as it would be if all were looked at alike."""
+    """Every head statistic by layer and by head, and its value under uniform attention."""
     for name, values in analysis.numbers.items():
         yield from _metrics_by_layer(f"attention_{name}", "", values, analysis.uniform_numbers[name])
     for (source, query), values in analysis.shares.items():
-        asked = "" if query == "all" else f"from={query}, "
-        even = analysis.uniform_shares[source, query]
-        yield from _metrics_by_layer(f"attention_on_{source.replace(' ', '_')}", asked, values, even)
+        group_prefix = "" if query == "all" else f"from={query}, "
+        uniform = analysis.uniform_shares[source, query]
+        yield from _metrics_by_layer(f"attention_on_{source.replace(' ', '_')}", group_prefix, values, uniform)
 
 
 def _metrics_by_layer(
     name: str, group_prefix: str, values: Floats, uniform: Floats
 ) -> Iterator[tuple[str, AnalysisValue]]:
-    """Of (B, L, H): a reading a head, one a layer over its heads, and one of the (B, 1, 1) that look evenly."""
+    """Metrics from (B, L, H) values: one per head, one per layer over its heads, and one of the (B, 1, 1) uniform."""
     yield f"{name}[{group_prefix}even]", _summarize_inputs(uniform[:, 0, 0])
     for layer in range(values.shape[1]):
         yield f"{name}[{group_prefix}layer={layer + 1}]", _summarize_inputs(mean_over_inputs(values[:, layer].T))
@@ -167,44 +170,48 @@ def _summarize_inputs(values: Floats) -> AnalysisValue:
     return AnalysisValue(float(mean_over_inputs(values)), std if np.isfinite(std) else None)
 
 
-# ---- maps ----
+# ---- attention maps ----
 
 
 def _compute_maps(loaded: LoadedRun, figures: Sequence[FigureSpec]) -> tuple[list[TextAttention], Mapping[str, str]]:
-    """The maps that figures ask for, each text once with all layers and heads asked for; and why some have none."""
+    """The attention maps that figures show, each text once with all requested layers and heads; and errors by text."""
     from seedbed.interp.attention_extraction import compute_attention
 
-    found, refused = [], {}
+    all_maps, errors = [], {}
     for text, by in dict.fromkeys((figure.text, figure.by) for figure in figures):
-        asking = [figure for figure in figures if (figure.text, figure.by) == (text, by)]
+        same_text = [figure for figure in figures if (figure.text, figure.by) == (text, by)]
         try:
             maps = compute_attention(loaded, text)
         except UsageError as error:
-            refused[text] = str(error)
+            errors[text] = str(error)
             continue
         maps = maps.select_available(
-            _union_or_all([one.layers for one in asking]), _union_or_all([one.heads for one in asking])
+            _union_or_all([figure.layers for figure in same_text]),
+            _union_or_all([figure.heads for figure in same_text]),
         )
-        found.append(maps.group_by_word() if by == "word" else maps)
-    return found, refused
+        all_maps.append(maps.group_by_word() if by == "word" else maps)
+    return all_maps, errors
 
 
 def _union_or_all(selections: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Everything asked for; nothing, which stands for all, where one asks for all."""
-    return tuple(sorted({place for one in selections for place in one})) if all(selections) else ()
+    """The union of the selections; empty, which means all, if one of them is empty."""
+    return tuple(sorted({index for selection in selections for index in selection})) if all(selections) else ()
 
 
 def _received_metrics(maps: Sequence[TextAttention]) -> Iterator[tuple[str, AnalysisValue]]:
-    """What each piece of a text gets in each layer, the mean over heads, and a piece on average; texts from 1."""
+    """The attention that each token or word receives per layer, mean over heads, and their mean; texts count from 1."""
     texts = list(dict.fromkeys(one.text for one in maps))
     for one in maps:
         number = texts.index(one.text) + 1
-        asked = f"text={number}, " if number > 1 else ""
-        own = [place for place, pad in enumerate(one.padding) if not pad]
-        for layer, got in zip(one.layers, one.mean_received.mean(1)[:, own], strict=True):
-            for name, value in zip(one.unique_labels, got, strict=True):
+        text_prefix = f"text={number}, " if number > 1 else ""
+        positions = [position for position, is_padding in enumerate(one.padding) if not is_padding]
+        for layer, received in zip(one.layers, one.mean_received.mean(1)[:, positions], strict=True):
+            for name, value in zip(one.unique_labels, received, strict=True):
                 yield (
-                    f"attention_received[{asked}{one.granularity}={name}, layer={layer + 1}]",
+                    f"attention_received[{text_prefix}{one.granularity}={name}, layer={layer + 1}]",
                     AnalysisValue(float(value)),
                 )
-            yield f"attention_received[{asked}{one.granularity}s, layer={layer + 1}]", AnalysisValue(float(got.mean()))
+            yield (
+                f"attention_received[{text_prefix}{one.granularity}s, layer={layer + 1}]",
+                AnalysisValue(float(received.mean())),
+            )

@@ -1,4 +1,4 @@
-"""A stored study's questions with their answers, and groups of runs named on the command line, ready to be compared."""
+"""Answers to the questions of a stored study, and groups of runs named on the command line for comparison."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from seedbed.study.toml_format import did_you_mean
 
 
 def answer_study(store: Store, study: str, overrides: Sequence[str] = ()) -> list[Answer]:
-    """Every question of a study's file, in its order, answered from the runs that the words ask for."""
+    """The answers to every question of a study, in order, from the runs that the overrides select."""
     questions = parse_declarations(store.study(study).text).questions
     runs = load_run_curves(store, study, overrides)
     return [answer_question(question, runs) for question in questions]
@@ -34,14 +34,14 @@ def answers_as_json(study: str, answers: Sequence[Answer]) -> dict[str, Any]:
         "study": study,
         "answers": [
             {
-                "question": format_question(found.question),
-                "asked": found.question.model_dump(exclude_defaults=True),
-                "sentence": found.sentence,
-                "warning": found.warning,
-                "n": found.n,
-                "numbers": found.numbers,
+                "question": format_question(answer.question),
+                "asked": answer.question.model_dump(exclude_defaults=True),
+                "sentence": answer.sentence,
+                "warning": answer.warning,
+                "n": answer.n,
+                "numbers": answer.numbers,
             }
-            for found in answers
+            for answer in answers
         ],
     }
 
@@ -52,7 +52,7 @@ def comparison_as_json(groups: Mapping[str, Sequence[RunCurves]], comparison: Fi
 
 
 def parse_subject(metric: str, value: str) -> MetricStatistic:
-    """What `--metric` and `--value` name."""
+    """The metric and statistic that `--metric` and `--value` name."""
     known = get_args(StatisticName)
     if value not in known:
         raise UsageError(f"--value {value}: expected one of {', '.join(known)}{did_you_mean(value, known)}")
@@ -63,10 +63,10 @@ def parse_subject(metric: str, value: str) -> MetricStatistic:
 
 
 def load_groups(store: Store, arguments: Sequence[str]) -> dict[str, list[RunCurves]]:
-    """What the arguments of `compare` name: studies, runs, words or a dial of the study before them.
+    """The groups that the arguments of `compare` name: studies, runs, overrides, or a setting of the study before them.
 
     `STUDY model.kind=gpt model.kind=lstm`, `STUDY model.kind`, `STUDY "model.kind=gpt train.lr=1e-3" …`, `STUDY STUDY`
-    and `RUN RUN` all make groups; a study that nothing follows is a group itself.
+    and `RUN RUN` all make groups; a study that nothing follows is itself a group.
     """
     studies = {study.name for study in store.studies()}
     groups: dict[str, list[RunCurves]] = {}
@@ -84,7 +84,8 @@ def load_groups(store: Store, arguments: Sequence[str]) -> dict[str, list[RunCur
     groups |= {} if is_used or study is None else {study: load_run_curves(store, study)}
     if len(groups) < 2:
         raise UsageError(
-            f"{' '.join(arguments)}: names one group; expected two or more, such as STUDY model.kind=gpt model.kind=lstm"
+            f"{' '.join(arguments)}: names one group; expected two or more, such as "
+            "STUDY model.kind=gpt model.kind=lstm"
         )
     return groups
 
@@ -93,7 +94,7 @@ def _groups_within_study(
     store: Store, study: str | None, argument: str, show_study: bool
 ) -> dict[str, list[RunCurves]]:
     if study is None:
-        raise UsageError(f"{argument}: name a stored study before the words that choose among its runs")
+        raise UsageError(f"{argument}: name a stored study before the overrides that select its runs")
     label = f"{study} " if show_study else ""
     if "=" in argument:
         return {f"{label}{argument}": load_run_curves(store, study, argument.split())}

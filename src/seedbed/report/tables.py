@@ -1,7 +1,7 @@
-"""Tables as values, their Markdown, CSV, LaTeX and terminal forms, and report D's table 1 for any study.
+"""Tables as values, formatted as Markdown, CSV, LaTeX or terminal text; and the table of best values of any study.
 
-The numbers come from `measures.summary`; this module only words them. `point_tables` lays up to four points side by
-side with metrics as rows, and more points as rows under each other.
+The numbers come from `stats.summary`; this module only formats them. `config_tables` shows up to four configs as
+columns with metrics as rows, and more configs as rows.
 
 >>> print(to_markdown(Table("", ("metric", "gpt"), (("L_val", "1.51e-04 ± 1.01e-05"),), best=frozenset({(0, 1)}))))
 | metric | gpt |
@@ -31,13 +31,13 @@ from seedbed.stats.summary import ConfigSummary
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-MAX_CONFIG_COLUMNS = 4  # points; more of them stand under each other
-_COLUMN_GAP_CHARS = 2  # blanks between two columns of text
+MAX_CONFIG_COLUMNS = 4  # with more configs, they are rows
+_COLUMN_GAP_CHARS = 2  # between columns in a terminal
 
 
 @dataclass(frozen=True)
 class Table:
-    """Words in rows and columns; the first `n_labels` columns name the row, `best` holds (row, column) to stand out."""
+    """A table of strings; the first `n_labels` columns label the row, `best` holds the (row, column) to highlight."""
 
     title: str
     columns: tuple[str, ...]
@@ -48,7 +48,7 @@ class Table:
 
 
 def _escape_rows(table: Table, escape: Callable[[str], str], best_template: str) -> tuple[tuple[str, ...], ...]:
-    """The rows with every cell escaped, and the best cells put in the frame `best`."""
+    """The rows with every cell escaped, and the best cells formatted by `best_template`."""
     rows = [[escape(cell) for cell in cells] for cells in table.rows]
     for row, column in table.best:
         rows[row][column] = best_template.format(rows[row][column])
@@ -56,36 +56,36 @@ def _escape_rows(table: Table, escape: Callable[[str], str], best_template: str)
 
 
 def _printable_line(text: str) -> str:
-    """Line breaks and terminal control signs, which could come in by a name in a study, become spaces."""
-    return "".join(sign if sign.isprintable() else " " for sign in text)
+    """The text with line breaks and control characters, which a name in a study may contain, replaced by spaces."""
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 # ---- Markdown ----
 
 
 def to_markdown(table: Table) -> str:
-    """The table as GitHub's Markdown, best cells bold, notes as paragraphs below."""
-    sides = [":---" if column < table.n_labels else "---:" for column in range(len(table.columns))]
+    """The table as GitHub-flavoured Markdown, best cells bold, notes as paragraphs below."""
+    alignment = [":---" if column < table.n_labels else "---:" for column in range(len(table.columns))]
     body = _escape_rows(table, _escape_markdown, "**{}**")
-    lines = [f"| {' | '.join(cells)} |" for cells in (map(_escape_markdown, table.columns), sides, *body)]
+    lines = [f"| {' | '.join(cells)} |" for cells in (map(_escape_markdown, table.columns), alignment, *body)]
     title = [f"**{_escape_markdown(table.title)}**", ""] if table.title else []
     notes = [line for note in table.notes for line in ("", _escape_markdown(note))]
     return "\n".join([*title, *lines, *notes])
 
 
 def _escape_markdown(text: str) -> str:
-    # An underscore inside a word is no mark-up on GitHub: L_train stays readable in the source.
+    # GitHub does not treat an underscore inside a word as markup, so L_train stays readable in the source.
     return re.sub(r"([\\|*`<]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", _printable_line(text))
 
 
 # ---- CSV ----
 
 _PLAIN_NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?( ± [\d.]+(e[-+]?\d+)?)?")
-_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠].")  # a sign alone, such as the operator +, computes nothing
+_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠].")  # a lone sign, such as the operator +, is harmless
 
 
 def to_csv(table: Table) -> str:
-    """Columns and rows as comma-separated values; title and notes stay out so that any reader takes it."""
+    """Columns and rows as comma-separated values; without title and notes, so that any CSV reader accepts them."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([_escape_csv(cell) for cell in cells] for cells in (table.columns, *table.rows))
@@ -93,14 +93,14 @@ def to_csv(table: Table) -> str:
 
 
 def _escape_csv(text: str) -> str:
-    """A cell that a spreadsheet will not run as a formula (CWE-1236); numbers stay numbers."""
+    """The cell, quoted if a spreadsheet would run it as a formula (CWE-1236); numbers stay numbers."""
     cell = _printable_line(text)
     return f"'{cell}" if _FORMULA.match(cell) and not _PLAIN_NUMBER.fullmatch(cell) else cell
 
 
 # ---- LaTeX ----
 
-_LATEX_ESCAPES = {sign: f"\\{sign}" for sign in "{}$&#%_"}
+_LATEX_ESCAPES = {char: f"\\{char}" for char in "{}$&#%_"}
 _LATEX_ESCAPES |= {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -109,29 +109,29 @@ _LATEX_ESCAPES |= {
     ">": "$>$",
 }
 _LATEX_ESCAPES |= {"±": r"$\pm$", "Δ": r"$\Delta$", "−": "$-$", "–": "--", "‖": r"$\|$", "θ": r"$\theta$", "₂": "$_2$"}
-_LATEX_ESCAPES |= {"[": "{[}"}  # after \\ a bracket would be read as a length
+_LATEX_ESCAPES |= {"[": "{[}"}  # after \\ a bracket would be parsed as a length
 
 
 def to_latex(table: Table) -> str:
-    """The table as a LaTeX float that needs no package; notes stand small under it."""
-    sides = "l" * table.n_labels + "r" * (len(table.columns) - table.n_labels)
+    """The table as a LaTeX float that needs no package, with the notes in small print below."""
+    alignment = "l" * table.n_labels + "r" * (len(table.columns) - table.n_labels)
     body = _escape_rows(table, _escape_latex, r"\textbf{{{}}}")
     head, *lines = [f"{' & '.join(cells)} \\\\" for cells in (map(_escape_latex, table.columns), *body)]
     caption = [f"\\caption{{{_escape_latex(table.title)}}}"] if table.title else []
-    inner = [f"\\begin{{tabular}}{{{sides}}}", r"\hline", head, r"\hline", *lines, r"\hline", r"\end{tabular}"]
+    inner = [f"\\begin{{tabular}}{{{alignment}}}", r"\hline", head, r"\hline", *lines, r"\hline", r"\end{tabular}"]
     notes = [f"\\par{{\\footnotesize {_escape_latex(note)}}}" for note in table.notes]
     return "\n".join([r"\begin{table}", r"\centering", *caption, *inner, *notes, r"\end{table}"])
 
 
 def _escape_latex(text: str) -> str:
-    return "".join(_LATEX_ESCAPES.get(sign, sign) for sign in _printable_line(text))
+    return "".join(_LATEX_ESCAPES.get(char, char) for char in _printable_line(text))
 
 
 # ---- terminal ----
 
 
 def to_rich(table: Table) -> RenderableType:
-    """The table for rich's `console.print`: best cells bold in a terminal, starred where there is no bold.
+    """The table for rich's `console.print`: best cells bold in a terminal, starred elsewhere.
 
     A table wider than the console is continued below, with its labels repeated, rather than cut or wrapped.
     """
@@ -148,8 +148,8 @@ class _RichTable:
         table = self.table if options.is_terminal else replace(self.table, rows=_escape_rows(self.table, str, "*{}"))
         if table.title:
             yield Text(_printable_line(table.title), "bold")
-        for place, part in enumerate(_split_to_width(table, options.max_width)):
-            yield from [""] * (place > 0)
+        for index, part in enumerate(_split_to_width(table, options.max_width)):
+            yield from [""] * (index > 0)
             yield _rich_grid(part)
         yield from (Text(_printable_line(note), "dim") for note in table.notes)
 
@@ -169,16 +169,16 @@ def _rich_grid(table: Table) -> RenderableType:
 
 
 def _split_to_width(table: Table, width: int) -> Iterator[Table]:
-    """The table, or its parts with the same labels and as many columns each as the width takes."""
+    """The table, split into parts that fit the width, each with the label columns."""
     widths = [max(map(len, cells)) + _COLUMN_GAP_CHARS for cells in zip(table.columns, *table.rows, strict=True)]
     labels = list(range(table.n_labels))
-    part = labels.copy()
+    selected = labels.copy()
     for column in range(table.n_labels, len(widths)):
-        if len(part) > len(labels) and sum(widths[kept] for kept in [*part, column]) - _COLUMN_GAP_CHARS > width:
-            yield _select_columns(table, part)
-            part = labels.copy()
-        part.append(column)
-    yield _select_columns(table, part)
+        if len(selected) > len(labels) and sum(widths[i] for i in [*selected, column]) - _COLUMN_GAP_CHARS > width:
+            yield _select_columns(table, selected)
+            selected = labels.copy()
+        selected.append(column)
+    yield _select_columns(table, selected)
 
 
 def _select_columns(table: Table, selected: Sequence[int]) -> Table:
@@ -194,7 +194,7 @@ def _select_columns(table: Table, selected: Sequence[int]) -> Table:
 
 
 def format_mean_std(spread: SeedSummary) -> str:
-    """`mean ± std` with up to 4 significant digits; scientific below 1e-2 and from 1e5, as 1.51e-04."""
+    """`mean ± std` with up to 4 significant digits; scientific below 1e-2 and from 1e5: 1.51e-04."""
     size = abs(spread.mean)
     if not 1e-2 <= size < 1e5:
         return _format_spread(spread, lambda number: f"{number:.2e}" if number else "0")
@@ -208,12 +208,12 @@ def format_accuracy(spread: SeedSummary) -> str:
 
 
 def format_steps(spread: SeedSummary) -> str:
-    """`mean ± std` of steps: whole numbers, with one decimal when fractional, as 9900.5."""
+    """`mean ± std` of steps: integers, or one decimal if fractional: 9900.5."""
     return _format_spread(spread, lambda number: f"{number:.0f}" if number == round(number) else f"{number:.1f}")
 
 
 def _format_spread(spread: SeedSummary, format_number: Callable[[float], str]) -> str:
-    """One seed has no spread to show; no seed has nothing."""
+    """`mean ± std`; only the mean for one seed, and a dash for none."""
     if spread.n == 0:
         return "–"
     if not isfinite(spread.mean):
@@ -223,12 +223,12 @@ def _format_spread(spread: SeedSummary, format_number: Callable[[float], str]) -
     )
 
 
-# ---- report D's table 1 ----
+# ---- the table of best values ----
 
 
 @dataclass(frozen=True)
 class _StatisticRow:
-    """One measured number over all points: a row where points stand side by side, else a column."""
+    """One statistic over all configs: a row if configs are columns, else a column."""
 
     label: str
     legend: str
@@ -240,20 +240,22 @@ class _StatisticRow:
         return [self.format_spread(spread) if spread else "–" for spread in self.spreads]
 
     def best_config(self) -> int | None:
-        """The point whose mean beats all others by a difference that can be seen; None when there is none."""
-        means = [(spread.mean, point) for point, spread in enumerate(self.spreads) if spread and not isnan(spread.mean)]
+        """The config with the best mean; None if the second best looks the same after rounding."""
+        means = [
+            (spread.mean, config) for config, spread in enumerate(self.spreads) if spread and not isnan(spread.mean)
+        ]
         if self.direction is None or len(means) < 2:
             return None
         first, second = sorted(means, reverse=self.direction == "max")[:2]
-        seen = {self.format_spread(summarise_seeds({0: mean})) for mean, _ in (first, second)}
-        return first[1] if len(seen) == 2 else None
+        texts = {self.format_spread(summarise_seeds({0: mean})) for mean, _ in (first, second)}
+        return first[1] if len(texts) == 2 else None
 
 
 _Summaries: TypeAlias = Sequence[ConfigSummary]
 
 
 def config_tables(summaries: _Summaries, t_max: float | None = None) -> list[Table]:
-    """Best values, t_f and Δt of every point: one table, or one of values and one of steps when points are many."""
+    """Best values, t_f and Δt of every config: one table, or for many configs one of values and one of steps."""
     if not summaries:
         return []
     if len(summaries) <= MAX_CONFIG_COLUMNS:
@@ -267,16 +269,16 @@ def config_tables(summaries: _Summaries, t_max: float | None = None) -> list[Tab
 
 def _configs_as_columns(summaries: _Summaries, t_max: float | None) -> Table:
     plain, grouped = _metric_names(summaries)
-    lines = _value_rows(summaries, plain) + _at_best_rows(summaries) + _step_rows(summaries, plain)
-    lines += _delta_rows(summaries)
-    lines += _value_rows(summaries, grouped) + _step_rows(summaries, grouped)
-    winners = [(row, line.best_config()) for row, line in enumerate(lines)]
-    best = frozenset((row, 1 + point) for row, point in winners if point is not None)
+    statistics = _value_rows(summaries, plain) + _at_best_rows(summaries) + _step_rows(summaries, plain)
+    statistics += _delta_rows(summaries)
+    statistics += _value_rows(summaries, grouped) + _step_rows(summaries, grouped)
+    winners = [(row, statistic.best_config()) for row, statistic in enumerate(statistics)]
+    best = frozenset((row, 1 + config) for row, config in winners if config is not None)
     return Table(
         title="Best values and the steps that first attain them",
         columns=("metric", *_headings(summaries)),
-        rows=tuple((line.label, *line.cells()) for line in lines),
-        notes=_notes(summaries, lines, t_max, "row" if best else None),
+        rows=tuple((statistic.label, *statistic.cells()) for statistic in statistics),
+        notes=_notes(summaries, statistics, t_max, "row" if best else None),
         best=best,
     )
 
@@ -286,10 +288,10 @@ def _configs_as_rows(
 ) -> Table:
     names = _short_names(summaries)
     counts = [] if _same_seeds(summaries) else [("n", [_format_run_count(summary) for summary in summaries])]
-    dials = [(short, [_format_setting(summary, name) for summary in summaries]) for name, short in names.items()]
-    labels = dials + counts
-    columns = labels + [(line.label, line.cells()) for line in statistics]
-    winners = [(line.best_config(), column) for column, line in enumerate(statistics, len(labels))]
+    settings = [(short, [_format_setting(summary, name) for summary in summaries]) for name, short in names.items()]
+    labels = settings + counts
+    columns = labels + [(statistic.label, statistic.cells()) for statistic in statistics]
+    winners = [(statistic.best_config(), column) for column, statistic in enumerate(statistics, len(labels))]
     best = frozenset((row, column) for row, column in winners if row is not None)
     return Table(
         title=title,
@@ -301,14 +303,14 @@ def _configs_as_rows(
     )
 
 
-# ---- its lines ----
+# ---- its statistics ----
 
 
 def _metric_names(summaries: _Summaries) -> tuple[list[str], list[str]]:
     """Metrics that have a best value: those over all samples, and those of a group."""
-    found = {name for summary in summaries for name in summary.metrics if metric_direction(name)}
-    grouped = [name for name in sorted(found, key=metric_sort_key) if MetricName.parse(name).group]
-    return sorted(found.difference(grouped), key=metric_sort_key), grouped
+    names = {name for summary in summaries for name in summary.metrics if metric_direction(name)}
+    grouped = [name for name in sorted(names, key=metric_sort_key) if MetricName.parse(name).group]
+    return sorted(names.difference(grouped), key=metric_sort_key), grouped
 
 
 def _value_rows(summaries: _Summaries, names: Sequence[str]) -> list[_StatisticRow]:
@@ -321,25 +323,27 @@ def _value_row(summaries: _Summaries, name: str) -> _StatisticRow:
     legend = f"{entry.symbol}: {entry.name} ({entry.unit}), {which} recorded"
     metrics = [summary.metrics.get(name) for summary in summaries]
     spreads = tuple(metric.value if metric else None for metric in metrics)
-    in_words = format_accuracy if entry.unit == "share" else format_mean_std
-    return _StatisticRow(metric_label(name), legend, spreads, in_words, entry.direction)
+    format_spread = format_accuracy if entry.unit == "share" else format_mean_std
+    return _StatisticRow(metric_label(name), legend, spreads, format_spread, entry.direction)
 
 
 def _at_best_rows(summaries: _Summaries) -> list[_StatisticRow]:
-    """Report C's second column: the training value at the step where validation is best."""
+    """The training value at the step where validation is best."""
     quantities = [name for name in QUANTITIES if any(name in summary.at_best for summary in summaries)]
     legend = "PPL_train at best: training perplexity at the step where the validation perplexity is best"
     spreads = {name: tuple(summary.at_best.get(name) for summary in summaries) for name in quantities}
-    heads = {name: f"{metric_label(f'train/{name}')} at best" for name in quantities}
-    return [_StatisticRow(heads[name], legend, found, format_mean_std) for name, found in spreads.items()]
+    labels = {name: f"{metric_label(f'train/{name}')} at best" for name in quantities}
+    return [_StatisticRow(labels[name], legend, by_config, format_mean_std) for name, by_config in spreads.items()]
 
 
 def _step_rows(summaries: _Summaries, names: Sequence[str]) -> list[_StatisticRow]:
     metrics = {name: [summary.metrics.get(name) for summary in summaries] for name in names}
-    spreads = {name: tuple(metric.t_f if metric else None for metric in found) for name, found in metrics.items()}
+    spreads = {
+        name: tuple(metric.t_f if metric else None for metric in by_config) for name, by_config in metrics.items()
+    }
     return [
-        _StatisticRow(f"t_f({metric_label(name)})", _legend("t_f"), found, format_steps)
-        for name, found in spreads.items()
+        _StatisticRow(f"t_f({metric_label(name)})", _legend("t_f"), by_config, format_steps)
+        for name, by_config in spreads.items()
     ]
 
 
@@ -347,8 +351,8 @@ def _delta_rows(summaries: _Summaries) -> list[_StatisticRow]:
     quantities = [name for name in QUANTITIES if any(name in summary.delta_t for summary in summaries)]
     spreads = {name: tuple(summary.delta_t.get(name) for summary in summaries) for name in quantities}
     return [
-        _StatisticRow(f"Δt({metric_label(name)})", _legend("delta_t"), found, format_steps)
-        for name, found in spreads.items()
+        _StatisticRow(f"Δt({metric_label(name)})", _legend("delta_t"), by_config, format_steps)
+        for name, by_config in spreads.items()
     ]
 
 
@@ -360,21 +364,22 @@ def _legend(statistic: str) -> str:
 
 
 def _headings(summaries: _Summaries) -> list[str]:
-    """One heading per point, from its varied dials: `gpt`, `layers=2 dim=64`; with n where points differ in it."""
+    """One heading per config, from its varied settings: `gpt`, `layers=2 dim=64`; with n if it differs."""
     names = _short_names(summaries)
-    alike = _same_seeds(summaries)
+    same_seeds = _same_seeds(summaries)
     return [
-        _heading(summary, names) + ("" if alike else f" (n = {_format_run_count(summary)})") for summary in summaries
+        _heading(summary, names) + ("" if same_seeds else f" (n = {_format_run_count(summary)})")
+        for summary in summaries
     ]
 
 
 def _heading(summary: ConfigSummary, names: Mapping[str, str]) -> str:
-    words = {name: _format_setting(summary, name) for name in names if name in summary.config}
-    return " ".join(word if name == "model.kind" else f"{names[name]}={word}" for name, word in words.items()) or "all"
+    values = {name: _format_setting(summary, name) for name in names if name in summary.config}
+    return " ".join(text if name == "model.kind" else f"{names[name]}={text}" for name, text in values.items()) or "all"
 
 
 def _short_names(summaries: _Summaries) -> dict[str, str]:
-    """Each varied dial with the last part of its name, or all of it where two dials end alike."""
+    """Each varied setting with the last part of its name, or all of it if two would be equal."""
     names = list(dict.fromkeys(name for summary in summaries for name in summary.config))
     ends = [name.rpartition(".")[2] for name in names]
     return {name: end if ends.count(end) == 1 else name for name, end in zip(names, ends, strict=True)}
@@ -385,7 +390,7 @@ def _format_setting(summary: ConfigSummary, name: str) -> str:
 
 
 def _format_value(value: Value) -> str:
-    """A dial's value as one would type it: `0.001`, `1`, `true`, `[2,3]`."""
+    """A setting's value as on the command line: `0.001`, `1`, `true`, `[2,3]`."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_format_value, value))}]"
     if isinstance(value, bool):
@@ -394,7 +399,7 @@ def _format_value(value: Value) -> str:
 
 
 def _same_seeds(summaries: _Summaries) -> bool:
-    """Whether all points have the same seeds and all their runs are in the means."""
+    """Whether all configs have the same seeds and all their runs are in the means."""
     return all(summary.n_included == summary.n_runs and summary.seeds == summaries[0].seeds for summary in summaries)
 
 
@@ -405,38 +410,38 @@ def _format_run_count(summary: ConfigSummary) -> str:
 def _notes(
     summaries: _Summaries, statistics: Sequence[_StatisticRow], t_max: float | None, best_axis: str | None
 ) -> tuple[str, ...]:
-    several = any(spread and spread.n > 1 for line in statistics for spread in line.spreads)
+    several = any(spread and spread.n > 1 for statistic in statistics for spread in statistic.spreads)
     notes = [
         _seeds_note(summaries),
         _status_note(summaries),
         "± is the population std over seeds (ddof 0)." if several else "",
-        "; ".join(dict.fromkeys(line.legend for line in statistics)) + "."
+        "; ".join(dict.fromkeys(statistic.legend for statistic in statistics)) + "."
         if statistics
         else "Nothing is recorded yet.",
-        "" if t_max is None else f"Only records up to step {_format_value(t_max)} count.",
-        f"The best mean of a {best_axis} is marked." if best_axis else "",
+        "" if t_max is None else f"Only evaluations up to step {_format_value(t_max)} count.",
+        f"The best mean of each {best_axis} is highlighted." if best_axis else "",
     ]
     return tuple(note for note in notes if note)
 
 
 def _seeds_note(summaries: _Summaries) -> str:
     if not _same_seeds(summaries):
-        return "n: runs in the means; 1/2 where one of two diverged, failed or has no record."
+        return "n: runs in the means; 1/2 if one of two diverged, failed or has no evaluation."
     seeds = summaries[0].seeds
     return f"n = {len(seeds)} seed{'s' * (len(seeds) != 1)}: {_format_seed_ranges(seeds)}."
 
 
 def _status_note(summaries: _Summaries) -> str:
-    """How many runs are in which state, unless all are finished."""
+    """The number of runs by status; empty if all are finished."""
     status = sum((Counter(summary.status_counts) for summary in summaries), Counter[RunStatus]())
     counts = ", ".join(f"{count} {name}" for name, count in sorted(status.items()))
     return "" if set(status) == {"finished"} else f"Runs: {counts}."
 
 
 def _format_seed_ranges(seeds: Sequence[int]) -> str:
-    """`0–9, 42`: three or more neighbours as one range."""
-    words: list[str] = []
-    for _, group in groupby(enumerate(seeds), key=lambda place: place[1] - place[0]):
-        run = [seed for _, seed in group]
-        words += [f"{run[0]}–{run[-1]}"] if len(run) > 2 else map(str, run)
-    return ", ".join(words)
+    """`0–9, 42`: three or more consecutive seeds as a range."""
+    texts: list[str] = []
+    for _, group in groupby(enumerate(seeds), key=lambda item: item[1] - item[0]):
+        consecutive = [seed for _, seed in group]
+        texts += [f"{consecutive[0]}–{consecutive[-1]}"] if len(consecutive) > 2 else map(str, consecutive)
+    return ", ".join(texts)
