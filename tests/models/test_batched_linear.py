@@ -1,4 +1,4 @@
-"""Maps of several runs, and models in 16 bits, are the same functions; here on a CPU, in `test_kernels.py` on a GPU."""
+"""Batched linear layers, and models in 16 bits, compute the same functions; `test_kernels.py` tests them on a GPU."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ ENCODER = {"task.kind": "labels", "model.kind": "encoder", "model.positions": "l
 
 
 @pytest.mark.parametrize(("n_runs", "n"), [(1, 7), (3, 7), (2, 4096)])
-def test_a_map_of_several_runs_is_their_products(n_runs, n):
-    """Of two runs with many rows, the gradients of weights are summed in parts."""
-    given = [torch.randn(shape, dtype=torch.float64) for shape in ((n_runs, n, 5), (n_runs, 6, 5), (n_runs, n, 6))]
-    ours, theirs = ([one.clone().requires_grad_() for one in given[:2]] for _ in range(2))
-    mapped, expected = batched_linear(*ours), theirs[0] @ theirs[1].mT
-    mapped.backward(given[2])
-    expected.backward(given[2])
-    torch.testing.assert_close(mapped, expected)
-    for mine, exact in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine.grad, exact.grad)
+def test_batched_linear_equals_a_matmul_per_run(n_runs, n):
+    """With two runs and many rows, weight gradients are summed in several splits."""
+    tensors = [torch.randn(shape, dtype=torch.float64) for shape in ((n_runs, n, 5), (n_runs, 6, 5), (n_runs, n, 6))]
+    ours, theirs = ([one.clone().requires_grad_() for one in tensors[:2]] for _ in range(2))
+    out, expected = batched_linear(*ours), theirs[0] @ theirs[1].mT
+    out.backward(tensors[2])
+    expected.backward(tensors[2])
+    torch.testing.assert_close(out, expected)
+    for our_input, their_input in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our_input.grad, their_input.grad)
     assert ours[1].grad.is_contiguous()
 
 
-def test_a_map_of_several_runs_has_gradients_of_its_gradients():
-    given = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 4, 3), (2, 5, 3)))
-    assert torch.autograd.gradgradcheck(batched_linear, tuple(given))
+def test_batched_linear_is_twice_differentiable():
+    tensors = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 4, 3), (2, 5, 3)))
+    assert torch.autograd.gradgradcheck(batched_linear, tuple(tensors))
 
 
 @pytest.mark.parametrize("n_runs", [1, 3])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("overrides", [GPT, ENCODER], ids=["gpt", "encoder"])
-def test_in_16_bits_the_stream_is_too(overrides, norm, n_runs):
+def test_under_autocast_the_residual_stream_is_in_16_bits(overrides, norm, n_runs):
     dataset_info = DatasetInfo(
         vocab_size=19, context_length=7, n_train=50, padding_id=0, n_classes=3 if overrides is ENCODER else None
     )
@@ -55,9 +55,9 @@ def test_in_16_bits_the_stream_is_too(overrides, norm, n_runs):
 
     assert {value.dtype for value in hooks.activations.values()} == {torch.bfloat16}
     assert gradients.dtype == torch.float32
-    assert off(logits, exact) < 2e-2  # the unit of bfloat16 is 2⁻⁸
-    assert off(gradients, exact_gradients) < 5e-2
+    assert relative_error(logits, exact) < 2e-2  # bfloat16's machine epsilon is 2⁻⁸
+    assert relative_error(gradients, exact_gradients) < 5e-2
 
 
-def off(ours: torch.Tensor, exact: torch.Tensor) -> float:
+def relative_error(ours: torch.Tensor, exact: torch.Tensor) -> float:
     return float((ours.detach().double() - exact.detach()).norm() / exact.detach().norm())

@@ -1,4 +1,4 @@
-"""What is kept once for a GPU is what would be made anew there."""
+"""Cached constants equal freshly computed ones."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("n_past", [0, 2])
-@pytest.mark.parametrize("at", [None, slice(-2, None), slice(1, 4, 2)], ids=str)
-def test_what_is_seen(at, n_past, monkeypatch):
-    expected = causal_mask(at, 5, CPU, n_past)
+@pytest.mark.parametrize("positions", [None, slice(-2, None), slice(1, 4, 2)], ids=str)
+def test_cached_causal_mask_equals_a_fresh_one_and_is_reused(positions, n_past, monkeypatch):
+    expected = causal_mask(positions, 5, CPU, n_past)
     monkeypatch.setattr(layers, "should_cache", lambda _: True)
-    kept = causal_mask(at, 5, CPU, n_past)
-    assert torch.equal(kept, expected)
-    assert causal_mask(at, 5, CPU, n_past) is kept
+    cached = causal_mask(positions, 5, CPU, n_past)
+    assert torch.equal(cached, expected)
+    assert causal_mask(positions, 5, CPU, n_past) is cached
 
 
-def test_what_a_text_asked_for_first_serves_training_too(monkeypatch):
+def test_masks_cached_in_inference_mode_can_be_used_in_training(monkeypatch):
     monkeypatch.setattr(layers, "should_cache", lambda _: True)
     with torch.inference_mode():
-        seen = causal_mask(slice(2, 7), 11, CPU)
-    assert not seen.is_inference()
+        mask = causal_mask(slice(2, 7), 11, CPU)
+    assert not mask.is_inference()
 
 
-def test_what_is_picked(monkeypatch):
+def test_one_hot_from_the_cached_identity_equals_a_fresh_one(monkeypatch):
     index = torch.tensor([[3, 0], [1, 1]])
     expected = one_hot(index, 5, torch.float64)
     monkeypatch.setattr(layers, "should_cache", lambda _: True)

@@ -106,7 +106,7 @@ def test_short_attention_is_attention_with_its_gradients(shape, precision):
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("programs", [1, 512], ids=["a large batch", "a small one"])
 def test_biased_gelu_is_gelu_with_its_gradients(shape, programs, with_bias, precision, monkeypatch):
-    monkeypatch.setattr("seedbed.models.kernels.bias_gelu.PROGRAMS", programs)
+    monkeypatch.setattr("seedbed.models.kernels.bias_gelu.MIN_PROGRAMS", programs)
     n_runs, _, width = shape
     x, bias = drawn(*shape, dtype=dtype_of(precision)), row_of_weights(n_runs, width) if with_bias else None
     grad = drawn(*shape, dtype=x.dtype).detach()

@@ -1,4 +1,4 @@
-"""Closed forms against the modular-arithmetic report's own formulas and its table of 18 models."""
+"""Closed-form parameter counts against the reports' formulas and tables, and against the modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from seedbed.models.model_size import (
 from seedbed.records import ParameterCounts
 from seedbed.settings import DatasetInfo, GPTSettings, LSTMSettings, Settings
 
-# (layers, dim): GPT body, P, all; LSTM body, P, all; P counts the output layer, not the token table
+# (layers, dim): GPT body, P, total; LSTM body, P, total; P includes the output layer, not the token embedding
 TABLE = {
     (1, 64): (49_664, 52_004, 54_308, 33_024, 35_364, 37_668),
     (1, 128): (197_632, 202_276, 206_884, 131_584, 136_228, 140_836),
@@ -82,14 +82,14 @@ def test_the_report_s_lstm_formula_holds_for_any_number_of_biases(layers: int, h
         ({"model.heads": 8, "model.norm": "pre", "model.dropout": 0.5}, 0, 0),
     ],
 )
-def test_each_flag_changes_the_counts_by_its_own_vectors(
+def test_each_setting_changes_the_counts_by_its_own_parameters(
     overrides: dict[str, Any], total: int, non_embedding: int
 ) -> None:
     plain, changed = count_parameters(Settings()), count_parameters(Settings.from_flat(overrides))
     assert (changed.total - plain.total, changed.non_embedding - plain.non_embedding) == (total, non_embedding)
 
 
-def test_a_tied_output_counts_as_table_but_its_bias_does_not() -> None:
+def test_a_tied_output_counts_as_embedding_but_its_bias_does_not() -> None:
     tied = {"model.kind": "lstm", "model.tied": True}
     assert count_parameters(Settings.from_flat(tied)) == ParameterCounts(
         total=263_168 + 36 * 128 + 36, non_embedding=263_168 + 36
@@ -103,23 +103,23 @@ def test_a_tied_output_counts_as_table_but_its_bias_does_not() -> None:
     "larger",
     [{"model.layers": 3}, {"model.dim": 256}, {"task.p": 61}, {"task.orders": [3]}, {"task.train_fraction": 0.9}],
 )
-def test_predicted_memory_grows_with_every_size(kind: str, larger: dict[str, Any]) -> None:
+def test_estimated_memory_grows_with_every_size(kind: str, larger: dict[str, Any]) -> None:
     assert estimate_training_bytes(Settings.from_flat({"model.kind": kind} | larger)) > estimate_training_bytes(
         Settings.from_flat({"model.kind": kind})
     )
 
 
-def test_predicted_memory_holds_weights_gradients_and_moments() -> None:
-    needs = {
+def test_estimated_memory_includes_weights_gradients_and_moments() -> None:
+    estimates = {
         name: estimate_training_bytes(Settings.from_flat({"train.optimizer": name}))
         for name in ("sgd", "momentum", "adam", "adamw")
     }
-    assert needs["momentum"] - needs["sgd"] == needs["adam"] - needs["momentum"] == 4 * 404_516
-    assert needs["adam"] == needs["adamw"]
-    assert needs["sgd"] > 2 * 4 * 404_516
+    assert estimates["momentum"] - estimates["sgd"] == estimates["adam"] - estimates["momentum"] == 4 * 404_516
+    assert estimates["adam"] == estimates["adamw"]
+    assert estimates["sgd"] > 2 * 4 * 404_516
 
 
-def test_predicted_memory_knows_that_a_batch_is_capped() -> None:
+def test_estimated_memory_caps_the_batch_at_the_training_set() -> None:
     assert estimate_training_bytes(Settings.from_flat({"train.batch_size": 480})) == estimate_training_bytes(
         Settings.from_flat({"train.batch_size": 10**9})
     )
@@ -198,7 +198,7 @@ def test_attention_and_block_of_gpt_1_have_the_report_s_counts() -> None:
     assert (count_attention_parameters(gpt), count_block_parameters(gpt)) == (2_362_368, 7_087_872)
 
 
-def test_predicted_memory_grows_with_vocabulary_labels_and_a_mean_of_weights() -> None:
+def test_estimated_memory_grows_with_the_vocabulary_and_with_ema() -> None:
     settings, small, large = Settings.from_flat(DECODER), DatasetInfo(100, 32, 50), DatasetInfo(200, 32, 50)
     assert estimate_training_bytes(settings, small) < estimate_training_bytes(settings, large)
     averaged = Settings.from_flat(DECODER | {"train.ema": 0.99})

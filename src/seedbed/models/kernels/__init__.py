@@ -1,9 +1,10 @@
-"""Kernels of our own for a GPU, where the library's move more bytes than they need; imported only where there is one.
+"""Triton kernels, where torch's own move more memory than needed; imported only on a GPU.
 
-    mixed = short_attention(qkv, bias, slopes, heads, causal)     # attention.py
-    hidden = biased_gelu(x, bias)                                 # gelu.py
-    total, normed, *_ = add_norm(x, y, bias, weight, shift)       # norm.py
+    heads_out = short_attention(qkv, bias, slopes, heads, causal)
+    heads_out = tiny_attention(q, k, v, mask)
+    hidden = bias_gelu(x, bias)
+    total, normed, *_ = add_layer_norm(x, y, bias, weight, shift, keep_x_dtype)
 
-All add the bias of the map before them and give its gradient from the same pass. They are the functions of
-`layers.attend`, `F.gelu` and `F.layer_norm` (tests/models/test_kernels.py).
+All but `tiny_attention` also add the bias of the preceding linear layer and compute its gradient in the same pass. They
+equal `layers.attention`, `F.gelu` and `F.layer_norm` (tests/models/test_kernels.py).
 """
