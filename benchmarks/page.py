@@ -72,7 +72,7 @@ async def view(host: str, port: int, token: str, study: str, counts: dict[str, i
         f"/study/{study}",
         "/static/page.js",
         "/static/study.js",
-        *(f"/api/{part}/{study}" for part in ("study", "answers", "points", "tables", "figure")),
+        *(f"/api/{part}/{study}" for part in ("study", "answers", "configs", "tables", "figure")),
     ):
         await ask(host, port, place, head, counts)
     while True:
@@ -186,11 +186,11 @@ def measure_big(rounds: int) -> dict[str, object]:
     from playwright.sync_api import sync_playwright
 
     sys.path.insert(0, str(ROOT))
-    from tests.web.made import fill_big
+    from tests.web.factories import fill_large
 
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        fill_big(Path(folder))
+        fill_large(Path(folder))
         chromium = shutil.which("chromium") or os.environ["CHROMIUM"]
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for _ in range(rounds):
@@ -219,7 +219,7 @@ def _clicks(page: Any, address: str) -> Iterator[tuple[str, float]]:
     page.wait_for_timeout(1000)
     column = page.locator("th[data-key='val/loss'] button")
     yield "sort", _took(page, column.click, "document.querySelector('th[data-key=\"val/loss\"][aria-sort]')")
-    opening = page.locator("tr.point button").first
+    opening = page.locator("tr.config button").first
     yield "open a point", _took(page, opening.click, "document.querySelectorAll('tr.run').length === 10")
     search = page.locator("#find")
     yield (
@@ -233,7 +233,7 @@ def _clicks(page: Any, address: str) -> Iterator[tuple[str, float]]:
     button = page.locator("#figure-1 .series button").first
     yield "hide a series", _took(page, button.click, "window.hid === 1")
     page.evaluate(mark)
-    yield "colour by a dial", _took(page, lambda: page.select_option("[name=colour]", "train.lr"), redrawn)
+    yield "colour by a setting", _took(page, lambda: page.select_option("[name=colour]", "train.lr"), redrawn)
 
 
 def _took(page: Any, act: Callable[[], object], done: str) -> float:

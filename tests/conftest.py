@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread, so that numbers repeat bit for bit; and homes for the page, made once a session."""
+"""Shared by all tests: one thread, so that results are bit-reproducible; and homes for the page, built once a session."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.web.kinds import Kinds
+    from tests.web.model_zoo import ModelZoo
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def own_rates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Times measured by tests stay among them, and no test is planned by times of before."""
+def isolated_rates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Timings measured by tests go to a file of their own, and earlier timings influence no test."""
     file = tmp_path_factory.mktemp("rates") / "rates.json"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEEDBED_RATES", str(file))
@@ -25,9 +25,9 @@ def own_rates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with runs that were really trained, tiny ones; made once for all tests of the page, which only read it."""
-    from tests.web.made import fill_trained
+def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with tiny trained runs, built once for all tests of the page, which only read it."""
+    from tests.web.factories import fill_trained
 
     home = tmp_path_factory.mktemp("trained")
     fill_trained(home)
@@ -35,18 +35,18 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with a study of 1,000 runs × 200 records."""
-    from tests.web.made import fill_big
+def large_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a study of 1,000 runs × 200 evaluations."""
+    from tests.web.factories import fill_large
 
     home = tmp_path_factory.mktemp("big")
-    fill_big(home)
+    fill_large(home)
     return home
 
 
 @pytest.fixture(scope="session")
-def kinds(tmp_path_factory: pytest.TempPathFactory) -> Kinds:
-    """A home with a trained run of every kind of model, and their ids by name."""
-    from tests.web.kinds import train_all
+def model_zoo(tmp_path_factory: pytest.TempPathFactory) -> ModelZoo:
+    """A home with a trained run of every kind of model."""
+    from tests.web.model_zoo import train_zoo
 
-    return train_all(tmp_path_factory.mktemp("kinds"))
+    return train_zoo(tmp_path_factory.mktemp("model_zoo"))

@@ -1,4 +1,4 @@
-"""The report in a browser: opened from a file, every chart drawn, nothing asked from outside, nothing jumping."""
+"""The report in a browser: opened from a file, every chart drawn, no external requests, no layout shift."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..charts.factories import pixels
 from ..report.factories import fill
 from .chromium import Chromium
 
-SHOWN = """
+FIGURES = """
 [[figures]]
 metrics = ["train/loss", "val/loss"]
 colour = "train.weight_decay"
@@ -42,7 +42,7 @@ TO_ALL = """(async () => {
     await new Promise((done) => setTimeout(done, 50));
   }
 })()"""
-# Colours of a canvas that are not its corner's: a chart that was drawn has lines, a failed one its title at most.
+# The fraction of each canvas that differs from its corner: a drawn chart has lines, a failed one at most a title.
 INKED = """[...document.querySelectorAll(".live canvas")].map((canvas) => {
   const { width, height } = canvas, pixels = canvas.getContext("2d").getImageData(0, 0, width, height).data;
   let n = 0;
@@ -61,12 +61,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
-    fill(home, shown=SHOWN)
+    fill(home, shown=FIGURES)
     return write_report(home, ["toy"], [])
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_chart_draws_from_a_file_and_asks_for_nothing_else(browser: Chromium, report: Path, dark: bool) -> None:
+def test_every_chart_draws_from_a_file_without_other_requests(browser: Chromium, report: Path, dark: bool) -> None:
     browser.open(report, dark=dark)
     before = browser.value("document.documentElement.scrollHeight")
     browser.value(TO_ALL)
@@ -77,7 +77,7 @@ def test_every_chart_draws_from_a_file_and_asks_for_nothing_else(browser: Chromi
     assert browser.errors == []
     assert browser.addresses == [report.as_uri()]
     after = browser.value("document.documentElement.scrollHeight")
-    assert abs(after - before) <= 2 * N_FIGURES  # a chart takes its picture's place, but for rounding
+    assert abs(after - before) <= 2 * N_FIGURES  # a chart replaces its static image, up to rounding
     dim = browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 28)"
     assert dim == dark
 
@@ -90,10 +90,10 @@ def test_charts_follow_the_theme_while_the_page_is_open(browser: Chromium, repor
     assert browser.value(corner) == [255, 255, 255]
     browser.appear("dark")
     browser.wait_for(f"{corner}.join() === '22,24,28'")
-    assert [error for error in browser.errors if "getImageData" not in error] == []  # that one is ours
+    assert [error for error in browser.errors if "getImageData" not in error] == []  # caused by this test
 
 
-def test_print_shows_the_pictures_and_not_the_canvases(browser: Chromium, report: Path) -> None:
+def test_print_shows_the_images_and_not_the_canvases(browser: Chromium, report: Path) -> None:
     seen = "[...document.querySelectorAll('{}')].filter((one) => one.getClientRects().length).length"
     browser.open(report, dark=True)
     browser.value(TO_ALL)
@@ -104,15 +104,15 @@ def test_print_shows_the_pictures_and_not_the_canvases(browser: Chromium, report
     assert browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
-def test_without_scripts_the_pictures_are_there(browser: Chromium, report: Path) -> None:
+def test_without_scripts_the_images_are_shown(browser: Chromium, report: Path) -> None:
     browser.open(report, script=False)
-    picture = pixels(browser.picture())[..., :3].astype(int)
-    blue = (abs(picture - [0, 114, 178]).sum(axis=-1) < 12).mean()  # the first colour of lines, #0072B2
+    screenshot = pixels(browser.picture())[..., :3].astype(int)
+    blue = (abs(screenshot - [0, 114, 178]).sum(axis=-1) < 12).mean()  # the first line colour, #0072B2
     assert blue > 1e-4
     assert browser.errors == []
 
 
-def test_a_narrow_window_scrolls_charts_and_not_the_page(browser: Chromium, report: Path) -> None:
+def test_a_narrow_window_scrolls_only_charts(browser: Chromium, report: Path) -> None:
     browser.open(report, width=400)
     browser.value(TO_ALL)
     browser.wait_for(ALL_DRAWN)

@@ -1,4 +1,4 @@
-"""Studies, a study and a run in a real browser: opened, acted on, and seen to answer."""
+"""The pages of all studies, one study and one run in a real browser."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from seedbed.settings import Settings
 from seedbed.store.store import Store
 
 from ..report.factories import fill
-from ..web.made import POEM
-from ..web.server import served
+from ..web.factories import POEM
+from ..web.server import run_server
 from .conftest import ready, until
 
 Visit = Callable[..., Page]
 DRAWN = "#figure-1 .chart.drawn canvas"
-# The share of a canvas that is not its corner's colour: a chart that was drawn has lines, an empty one has none.
+# The fraction of a canvas that differs from its corner's colour: a drawn chart has lines, an empty one has none.
 INK = """(() => {
   const canvas = document.querySelector("#figure-1 canvas"), { width, height } = canvas;
   const pixels = canvas.getContext("2d", { willReadFrequently: true }).getImageData(0, 0, width, height).data;
@@ -31,7 +31,7 @@ INK = """(() => {
   for (let i = 0; i < pixels.length; i += 4) n += differs(i);
   return n / (width * height);
 })()"""
-NAMELESS = """() => [...document.querySelectorAll("button, a, input, select, [role=img], [role=progressbar]")]
+UNLABELLED = """() => [...document.querySelectorAll("button, a, input, select, [role=img], [role=progressbar]")]
   .filter((one) => !(one.textContent.trim() || one.getAttribute("aria-label") || one.labels?.length || one.title))
   .map((one) => one.outerHTML)"""
 SHIFT = """() => { window.shift = 0; new PerformanceObserver((list) => {
@@ -42,8 +42,8 @@ SHIFT = """() => { window.shift = 0; new PerformanceObserver((list) => {
 # ---- studies ----
 
 
-def test_studies_are_listed_with_progress_and_headline_and_found_by_name(visit: Visit, trained: Path) -> None:
-    page = ready(visit(trained))
+def test_studies_are_listed_with_progress_and_answer_and_found_by_name(visit: Visit, trained_home: Path) -> None:
+    page = ready(visit(trained_home))
     card = page.locator("[data-name='tiny/rule']")
     expect(card.locator(".headline")).to_contain_text("weight_decay")
     expect(card.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "100")
@@ -62,8 +62,8 @@ def test_studies_are_listed_with_progress_and_headline_and_found_by_name(visit: 
     page.wait_for_url("**/study/tiny/rule")
 
 
-def test_an_empty_home_says_how_to_begin_and_shows_the_first_study_by_itself(visit: Visit, tmp_path: Path) -> None:
-    with served(tmp_path) as server:
+def test_an_empty_home_shows_how_to_start_and_then_the_first_study(visit: Visit, tmp_path: Path) -> None:
+    with run_server(tmp_path) as server:
         page = ready(visit(server))
         expect(page.locator("#none")).to_contain_text("seedbed run quickstart")
         fill(tmp_path, "first")
@@ -76,23 +76,23 @@ def test_an_empty_home_says_how_to_begin_and_shows_the_first_study_by_itself(vis
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_study_shows_its_answers_figures_points_and_tables(visit: Visit, trained: Path, dark: bool) -> None:
-    page = ready(visit(trained, "/study/tiny/rule", dark=dark))
+def test_a_study_shows_its_answers_figures_configs_and_tables(visit: Visit, trained_home: Path, dark: bool) -> None:
+    page = ready(visit(trained_home, "/study/tiny/rule", dark=dark))
     page.wait_for_selector(DRAWN)
-    expect(page.locator(".answers .said").first).to_contain_text("equal on val/accuracy")
+    expect(page.locator(".answers .sentence").first).to_contain_text("equal on val/accuracy")
     expect(page.locator("#state")).to_have_text("4 runs: 4 finished.")
-    assert page.locator("tr.point").count() == 2
+    assert page.locator("tr.config").count() == 2
     expect(page.locator("#figure-1 figcaption")).to_contain_text("n = 2 seeds a line")
     expect(page.locator("#tables table").first).to_be_visible()
     assert page.evaluate(INK) > 0.004
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (
         "rgb(22, 24, 28)" if dark else "rgb(255, 255, 255)"
     )
-    page.troubles[:] = [one for one in page.troubles if "getImageData" not in one]  # type: ignore[attr-defined]
+    page.problems[:] = [one for one in page.problems if "getImageData" not in one]  # type: ignore[attr-defined]
 
 
-def test_the_theme_switch_redraws_charts_and_is_remembered(visit: Visit, trained: Path) -> None:
-    page = ready(visit(trained, "/study/tiny/rule"))
+def test_the_theme_switch_redraws_charts_and_is_remembered(visit: Visit, trained_home: Path) -> None:
+    page = ready(visit(trained_home, "/study/tiny/rule"))
     page.wait_for_selector(DRAWN)
     pixel = "document.querySelector('#figure-1 canvas').getContext('2d').getImageData(2, 2, 1, 1).data"
     corner = f"[...{pixel}].slice(0, 3).join()"
@@ -102,18 +102,18 @@ def test_the_theme_switch_redraws_charts_and_is_remembered(visit: Visit, trained
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.get_by_label("Theme").select_option("system")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
-    page.troubles[:] = [one for one in page.troubles if "getImageData" not in one]  # type: ignore[attr-defined]
+    page.problems[:] = [one for one in page.problems if "getImageData" not in one]  # type: ignore[attr-defined]
 
 
-def test_the_address_holds_the_view(visit: Visit, trained: Path) -> None:
-    page = ready(visit(trained, "/study/tiny/rule"))
+def test_the_url_holds_the_view(visit: Visit, trained_home: Path) -> None:
+    page = ready(visit(trained_home, "/study/tiny/rule"))
     page.get_by_label("Colour").select_option("none")
     page.get_by_label("Columns").select_option("train.weight_decay")
     page.get_by_label("Only runs with").select_option("seeds=0")
     expect(page.locator("#state")).to_have_text("2 runs: 2 finished.")
     shared = page.url.partition("/study/")[2]
     assert shared == "tiny/rule?colour=none&column=train.weight_decay&only=seeds%3D%5B0%5D"
-    again = ready(visit(trained, f"/study/{shared}"))
+    again = ready(visit(trained_home, f"/study/{shared}"))
     expect(again.locator("#state")).to_have_text("2 runs: 2 finished.")
     expect(again.get_by_label("Columns")).to_have_value("train.weight_decay")
     expect(again.locator("#figure-1 .series")).to_be_visible()
@@ -126,8 +126,8 @@ def test_the_address_holds_the_view(visit: Visit, trained: Path) -> None:
     assert page.url.endswith("/study/tiny/rule")
 
 
-def test_a_series_is_hidden_and_shown_again_without_moving_the_axes(visit: Visit, trained: Path) -> None:
-    page = ready(visit(trained, "/study/tiny/rule"))
+def test_a_series_is_hidden_and_shown_again_without_moving_the_axes(visit: Visit, trained_home: Path) -> None:
+    page = ready(visit(trained_home, "/study/tiny/rule"))
     page.wait_for_selector(DRAWN)
     before = page.evaluate(INK), page.evaluate("document.querySelector('#figure-1 canvas').width")
     button = page.locator("#figure-1 .series button").first
@@ -138,13 +138,13 @@ def test_a_series_is_hidden_and_shown_again_without_moving_the_axes(visit: Visit
     assert page.evaluate("document.querySelector('#figure-1 canvas').width") == before[1]
     button.click()
     until(page, f"Math.abs({INK} - {before[0]}) < 1e-4")
-    page.troubles[:] = [one for one in page.troubles if "getImageData" not in one]  # type: ignore[attr-defined]
+    page.problems[:] = [one for one in page.problems if "getImageData" not in one]  # type: ignore[attr-defined]
 
 
-def test_points_are_sorted_searched_and_open_into_their_runs(visit: Visit, trained: Path) -> None:
-    page = ready(visit(trained, "/study/tiny/rule"))
-    table = page.locator(".points")
-    first = table.locator("tr.point td").nth(1)
+def test_configs_are_sorted_searched_and_expanded_into_their_runs(visit: Visit, trained_home: Path) -> None:
+    page = ready(visit(trained_home, "/study/tiny/rule"))
+    table = page.locator(".configs")
+    first = table.locator("tr.config td").nth(1)
     page.get_by_role("button", name="weight decay").click()
     page.get_by_role("button", name="weight decay").click()
     expect(first).to_have_text("1")
@@ -152,16 +152,16 @@ def test_points_are_sorted_searched_and_open_into_their_runs(visit: Visit, train
     page.get_by_role("button", name="runs of train.weight_decay=0.1").click()
     assert table.locator("tr.run").count() == 2
     page.get_by_label("Find in the table").fill("weight_decay=0.1")
-    expect(page.locator("#count")).to_have_text("1 of 2 points")
+    expect(page.locator("#count")).to_have_text("1 of 2 configs")
     page.reload()
     ready(page)
-    assert table.locator("tr.run").count() == 2, "what was open is open again"
+    assert table.locator("tr.run").count() == 2, "expanded rows stay expanded"
     table.locator("tr.run a").first.click()
     page.wait_for_url("**/run/*")
 
 
-def test_hovering_a_line_tells_its_point_as_text(visit: Visit, trained: Path) -> None:
-    page = ready(visit(trained, "/study/tiny/rule"))
+def test_hovering_a_line_shows_its_config(visit: Visit, trained_home: Path) -> None:
+    page = ready(visit(trained_home, "/study/tiny/rule"))
     page.wait_for_selector(DRAWN)
     canvas = page.locator("#figure-1 canvas")
     canvas.scroll_into_view_if_needed()
@@ -179,8 +179,8 @@ def test_hovering_a_line_tells_its_point_as_text(visit: Visit, trained: Path) ->
     expect(page.locator("#tip")).to_contain_text("n 2")
 
 
-def test_everything_can_be_reached_and_used_by_keys(visit: Visit, trained: Path) -> None:
-    page = ready(visit(trained, "/study/tiny/rule"))
+def test_everything_is_usable_by_keyboard(visit: Visit, trained_home: Path) -> None:
+    page = ready(visit(trained_home, "/study/tiny/rule"))
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
@@ -192,27 +192,27 @@ def test_everything_can_be_reached_and_used_by_keys(visit: Visit, trained: Path)
     )
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
-    nameless = page.evaluate(NAMELESS)
-    assert nameless == []
+    unlabelled = page.evaluate(UNLABELLED)
+    assert unlabelled == []
 
 
-@pytest.mark.parametrize("place", ["/", "/study/tiny/rule", "run"])
-def test_nothing_jumps_and_a_small_screen_scrolls_charts_and_not_the_page(
-    visit: Visit, trained: Path, place: str
+@pytest.mark.parametrize("path", ["/", "/study/tiny/rule", "run"])
+def test_there_is_no_layout_shift_and_a_small_screen_scrolls_only_charts(
+    visit: Visit, trained_home: Path, path: str
 ) -> None:
-    with Store.open_read_only(trained) as store:
+    with Store.open_read_only(trained_home) as store:
         run = store.runs("tiny/hebrew")[0].id
     for width in (1200, 390):
-        page = visit(trained, f"/run/{run}" if place == "run" else place, width=width)
+        page = visit(trained_home, f"/run/{run}" if path == "run" else path, width=width)
         page.evaluate(SHIFT)
         ready(page)
         page.wait_for_timeout(400)
-        assert page.evaluate("window.shift") < 0.1, "Chromium's measure of what moved; up to 0.1 is good"
+        assert page.evaluate("window.shift") < 0.1, "cumulative layout shift; up to 0.1 is good"
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_print_is_light_and_without_controls(visit: Visit, trained: Path) -> None:
-    page = ready(visit(trained, "/study/tiny/rule", dark=True))
+def test_print_is_light_and_without_controls(visit: Visit, trained_home: Path) -> None:
+    page = ready(visit(trained_home, "/study/tiny/rule", dark=True))
     page.wait_for_selector(DRAWN)
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -220,10 +220,10 @@ def test_print_is_light_and_without_controls(visit: Visit, trained: Path) -> Non
     assert page.locator("#figure-1 canvas").is_visible()
 
 
-# ---- while it trains ----
+# ---- live updates ----
 
 
-def _begin(home: Path) -> tuple[list[Run], str]:
+def _start_study(home: Path) -> tuple[list[Run], str]:
     runs = [
         Run(f"{seed}aa{seed}", seed, {}, Settings.from_flat({"train.steps": 400}), ParameterCounts(20, 10))
         for seed in (0, 1)
@@ -235,8 +235,8 @@ def _begin(home: Path) -> tuple[list[Run], str]:
     return runs, pack.id
 
 
-def test_curves_grow_while_a_study_trains_at_most_two_seconds_behind(visit: Visit, tmp_path: Path) -> None:
-    _, pack = _begin(tmp_path)
+def test_curves_are_updated_during_training_at_most_two_seconds_late(visit: Visit, tmp_path: Path) -> None:
+    _, pack = _start_study(tmp_path)
     ended, written = threading.Event(), {}
 
     def train() -> None:
@@ -250,50 +250,50 @@ def test_curves_grow_while_a_study_trains_at_most_two_seconds_behind(visit: Visi
                 if ended.wait(0.25):
                     break
 
-    with served(tmp_path) as server:
+    with run_server(tmp_path) as server:
         trainer = threading.Thread(target=train)
         trainer.start()
         page = ready(visit(server, "/study/grows"))
         last = "Math.max(...document.querySelector('#figure-1').figure.spec?.datasets.rows.map((row) => row.x) ?? [-1])"
-        seen, behind = -1, []
+        latest, delays = -1, []
         end = time.monotonic() + 9
         while time.monotonic() < end:
-            if (now := page.evaluate(f"(() => {{ try {{ return {last}; }} catch {{ return -1; }} }})()")) > seen:
-                seen = now
+            if (now := page.evaluate(f"(() => {{ try {{ return {last}; }} catch {{ return -1; }} }})()")) > latest:
+                latest = now
                 newer = [at for step, at in written.items() if step > now]
-                behind.append(time.monotonic() - min(newer) if newer else 0.0)
+                delays.append(time.monotonic() - min(newer) if newer else 0.0)
             time.sleep(0.05)
         expect(page.locator("#left")).to_contain_text("left")
         ended.set()
         trainer.join()
         page.close()
-    assert len(behind) >= 4, "the curves grew"
-    assert sorted(behind)[len(behind) // 2] <= 2.0, behind
+    assert len(delays) >= 4, "the curves were updated"
+    assert sorted(delays)[len(delays) // 2] <= 2.0, delays
 
 
-def test_a_killed_server_a_removed_study_and_a_finished_one_are_told(visit: Visit, tmp_path: Path) -> None:
+def test_a_removed_study_and_a_stopped_server_are_reported(visit: Visit, tmp_path: Path) -> None:
     fill(tmp_path, "going")
-    with served(tmp_path) as server:
+    with run_server(tmp_path) as server:
         page = ready(visit(server, "/study/going"))
         with Store.open(tmp_path) as store:
             store.remove("going", [run.id for run in store.runs("going")])
-        expect(page.locator("#said")).to_contain_text("not in the store any more")
-    expect(page.locator("#said")).to_contain_text("connection is lost")
-    page.troubles.clear()  # type: ignore[attr-defined] – the browser notes the lost connection in its console
+        expect(page.locator("#status")).to_contain_text("was removed from the store")
+    expect(page.locator("#status")).to_contain_text("connection lost")
+    page.problems.clear()  # type: ignore[attr-defined] – the browser logs the lost connection
 
 
 # ---- a run ----
 
 
-def test_a_run_shows_curves_settings_time_checkpoints_and_what_it_wrote(visit: Visit, trained: Path) -> None:
-    with Store.open_read_only(trained) as store:
+def test_a_run_shows_curves_settings_time_checkpoints_and_samples(visit: Visit, trained_home: Path) -> None:
+    with Store.open_read_only(trained_home) as store:
         run = store.runs("tiny/hebrew")[0].id
-    page = ready(visit(trained, f"/run/{run}"))
+    page = ready(visit(trained_home, f"/run/{run}"))
     page.wait_for_selector(DRAWN)
     expect(page.locator("#state")).to_contain_text("finished at step 60 of 60")
     expect(page.locator("#settings")).to_contain_text("train.sample_every")
     expect(page.locator("#time")).to_contain_text("1 run trained side by side on cpu")
-    assert page.locator("#kept tbody tr").count() == 2
+    assert page.locator("#checkpoints tbody tr").count() == 2
     expect(page.get_by_role("link", name="Look inside", exact=True)).to_have_attribute("href", f"/inside?run={run}")
     slider = page.get_by_label("Training step")
     last = page.locator(".written").inner_text()
@@ -304,11 +304,11 @@ def test_a_run_shows_curves_settings_time_checkpoints_and_what_it_wrote(visit: V
     assert "step=20" in page.url
 
 
-def test_copied_spans_are_marked_in_what_a_run_wrote(visit: Visit, tmp_path: Path) -> None:
+def test_copied_spans_are_marked_in_samples(visit: Visit, tmp_path: Path) -> None:
     corpus = tmp_path / "poem.txt"
     corpus.write_text(POEM, encoding="utf-8")
-    dials = {"task.kind": "text", "task.corpus": str(corpus), "task.length": 24, "train.sample_every": 10}
-    run = Run("writes", 0, {}, Settings.from_flat(dials), ParameterCounts(20, 10))
+    settings = {"task.kind": "text", "task.corpus": str(corpus), "task.length": 24, "train.sample_every": 10}
+    run = Run("writes", 0, {}, Settings.from_flat(settings), ParameterCounts(20, 10))
     with Store.open(tmp_path) as store:
         store.register(Plan("writes", 'name = "writes"\n', (), (run,)))
         (pack,) = store.claim([Pack("made", (run,), 1)], lambda _: Placement())
@@ -328,7 +328,7 @@ def test_copied_spans_are_marked_in_what_a_run_wrote(visit: Visit, tmp_path: Pat
 EVIL = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>&quot;'\"`${window.pwned=1}"
 
 
-def test_hostile_names_and_texts_are_shown_and_never_run(visit: Visit, tmp_path: Path) -> None:
+def test_hostile_names_and_texts_are_shown_and_never_executed(visit: Visit, tmp_path: Path) -> None:
     fill(
         tmp_path,
         EVIL,
@@ -344,7 +344,7 @@ def test_hostile_names_and_texts_are_shown_and_never_run(visit: Visit, tmp_path:
     ready(page)
     page.wait_for_selector(DRAWN)
     expect(page.locator("h1")).to_have_text(EVIL)
-    page.locator("tr.point button").first.click()
+    page.locator("tr.config button").first.click()
     page.locator("tr.run a").first.click()
     ready(page)
     expect(page.locator("h1")).to_contain_text(run)

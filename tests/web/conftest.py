@@ -1,4 +1,4 @@
-"""Clients of the page without a browser: one that is let in, over homes made once a session (tests/conftest.py)."""
+"""HTTP clients of the page without a browser, over homes built once a session (tests/conftest.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PORT = 8765
 
 
 def client_of(home: Path) -> TestClient:
-    """A client that the guard lets in; `client.app.guard` knows the token."""
+    """A client with the token; `client.app.guard` holds it."""
     guard = Guard.create("127.0.0.1", PORT)
     headers = {"x-seedbed-token": guard.token, "origin": f"http://127.0.0.1:{PORT}"}
     return TestClient(
@@ -26,7 +26,7 @@ def client_of(home: Path) -> TestClient:
 
 
 @pytest.fixture(scope="session")
-def client(trained: Path) -> Iterator[TestClient]:
+def client(trained_home: Path) -> Iterator[TestClient]:
     """A client of the home with trained runs."""
-    with client_of(trained) as opened:
+    with client_of(trained_home) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""Every route of the page with every method it has, taken from the router itself: a new one is covered by default."""
+"""Every route of the page with each of its methods, taken from the routers: a new route is covered automatically."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(r
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")
 
 
-def place(route: APIRoute, values: dict[str, str] | None = None) -> str:
-    """The path of a route with these values, or with others that are as good."""
-    return _PARAMETER.sub(lambda found: (values or {}).get(found[1], "1"), route.path)
+def path_of(route: APIRoute, values: dict[str, str] | None = None) -> str:
+    """The path of a route with these parameter values; missing ones are 1."""
+    return _PARAMETER.sub(lambda match: (values or {}).get(match[1], "1"), route.path)
 
 
 def parameters(route: APIRoute) -> list[str]:
     return [name for name, _ in _PARAMETER.findall(route.path)]
 
 
-def places() -> Iterator[tuple[str, str]]:
-    """(method, path) of everything that can be asked for."""
+def all_requests() -> Iterator[tuple[str, str]]:
+    """(method, path) of every route."""
     for route in ROUTES:
         for method in sorted(route.methods):
-            yield method, place(route)
+            yield method, path_of(route)

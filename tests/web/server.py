@@ -1,4 +1,4 @@
-"""The page's real server in a thread of the test, at a free port."""
+"""The page's real server in a thread of the test, on a free port."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from seedbed.web.store_cache import StoreCache
 
 
 @dataclass(frozen=True)
-class Served:
-    """Where a server listens; `door` is the address that lets a browser in."""
+class RunningServer:
+    """The address of a server; `login_url` gives a browser access."""
 
     base: str
     token: str
 
     @property
-    def door(self) -> str:
+    def login_url(self) -> str:
         return f"{self.base}/?token={self.token}"
 
 
 @contextmanager
-def served(home: Path) -> Iterator[Served]:
-    """The page of this home, for as long as the block lasts."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
+def run_server(home: Path) -> Iterator[RunningServer]:
+    """Serves the page of this home for the duration of the block."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         guard = Guard.create("127.0.0.1", port)
         server = Server(make_app(StoreCache(home), guard))
-        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         end = time.monotonic() + 20
         while not server.started:
@@ -43,7 +43,7 @@ def served(home: Path) -> Iterator[Served]:
             assert time.monotonic() < end, "the server took too long"
             time.sleep(0.01)
         try:
-            yield Served(f"http://127.0.0.1:{port}", guard.token)
+            yield RunningServer(f"http://127.0.0.1:{port}", guard.token)
         finally:
             server.stop()
             thread.join(20)

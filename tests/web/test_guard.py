@@ -1,4 +1,4 @@
-"""Who is let in: every route of the router × every method, against strangers' hosts, origins, tokens and bodies."""
+"""Access control: every route × every method against foreign hosts, origins, tokens and bodies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seedbed.web.app import make_app
 from seedbed.web.guard import MAX_BODY_BYTES, SECURITY_HEADERS, Guard
 from seedbed.web.store_cache import StoreCache
 
-from .routes import ROUTES, places
+from .routes import ROUTES, all_requests
 
 PORT = 8765
 HERE = f"127.0.0.1:{PORT}"
@@ -32,13 +32,13 @@ BAD_ORIGINS = (
 
 
 def _drive(coroutine: Any) -> None:
-    """Runs what never waits, without a loop of events: there are thousands of requests here."""
+    """Runs a coroutine that never waits, without an event loop: there are thousands of requests here."""
     with pytest.raises(StopIteration):
         coroutine.send(None)
 
 
-class Door:
-    """A guard with an application behind it that only notes what reached it."""
+class GuardedApp:
+    """A guard with an application behind it that only records what reached it."""
 
     def __init__(self) -> None:
         self.guard = Guard.create("127.0.0.1", PORT)
@@ -82,7 +82,7 @@ class Door:
         _drive(self._app(scope, receive, send))
         assert sum(message["type"] == "http.response.start" for message in sent) == 1
         headers_out = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        assert SECURITY_HEADERS.items() <= headers_out.items(), "every answer carries the policy, whatever it is"
+        assert SECURITY_HEADERS.items() <= headers_out.items(), "every response carries the security headers"
         return sent[0]["status"], headers_out
 
 
@@ -91,68 +91,68 @@ OURS = ("origin", f"http://{HERE}")
 
 
 @pytest.fixture
-def door() -> Door:
-    return Door()
+def app() -> GuardedApp:
+    return GuardedApp()
 
 
-EVERY = sorted(set(places()))
+ALL_REQUESTS = sorted(set(all_requests()))
 
 
-def test_every_route_lets_its_owner_in_and_nobody_else(door: Door) -> None:
-    for method, path in EVERY:
+def test_every_route_needs_the_token(app: GuardedApp) -> None:
+    for method, path in ALL_REQUESTS:
         body = [JSON, OURS] if method == "POST" else []
-        assert door.ask(method, path, *body)[0] == 200
-        before = len(door.reached)
+        assert app.ask(method, path, *body)[0] == 200
+        before = len(app.reached)
         for token in (
             None,
             "",
             "x",
-            door.guard.token[:-1],
-            door.guard.token + "x",
+            app.guard.token[:-1],
+            app.guard.token + "x",
             Guard.create("127.0.0.1", PORT).token,
         ):
-            assert door.ask(method, path, *body, token=token)[0] == 403
-        assert len(door.reached) == before
+            assert app.ask(method, path, *body, token=token)[0] == 403
+        assert len(app.reached) == before
 
 
-def test_every_route_is_refused_under_another_host(door: Door) -> None:
-    for method, path in EVERY:
+def test_every_route_is_rejected_under_another_host(app: GuardedApp) -> None:
+    for method, path in ALL_REQUESTS:
         for host in (*BAD_HOSTS, None):
-            assert door.ask(method, path, JSON, OURS, host=host)[0] == 421, (path, host)
-        assert door.ask(method, path, ("host", "evil.test"))[0] == 421, "two hosts"
-    assert door.reached == []
+            assert app.ask(method, path, JSON, OURS, host=host)[0] == 421, (path, host)
+        assert app.ask(method, path, ("host", "evil.test"))[0] == 421, "two hosts"
+    assert app.reached == []
 
 
 @pytest.mark.parametrize("host", [HERE, f"localhost:{PORT}", f"[::1]:{PORT}"])
-def test_the_names_of_this_machine_are_let_in(door: Door, host: str) -> None:
-    assert door.ask("GET", "/", host=host)[0] == 200
+def test_loopback_host_names_are_accepted(app: GuardedApp, host: str) -> None:
+    assert app.ask("GET", "/", host=host)[0] == 200
 
 
-def test_no_method_of_any_route_is_open_to_another_origin(door: Door) -> None:
-    for _, path in EVERY:
+def test_no_method_of_any_route_is_open_to_another_origin(app: GuardedApp) -> None:
+    for _, path in ALL_REQUESTS:
         for method in METHODS:
             for origin in BAD_ORIGINS:
                 for kind in (JSON, ("content-type", "text/plain")):
-                    assert door.ask(method, path, ("origin", origin), kind)[0] in (403, 405), (method, path, origin)
-            assert door.ask(method, path, OURS, ("origin", "http://evil.test"), JSON)[0] in (403, 405), "two origins"
-    assert door.reached == []
+                    assert app.ask(method, path, ("origin", origin), kind)[0] in (403, 405), (method, path, origin)
+            assert app.ask(method, path, OURS, ("origin", "http://evil.test"), JSON)[0] in (403, 405), "two origins"
+    assert app.reached == []
 
 
-def test_methods_that_the_page_does_not_have_are_refused_on_every_route(door: Door) -> None:
-    for _, path in EVERY:
+def test_other_methods_are_rejected_on_every_route(app: GuardedApp) -> None:
+    for _, path in ALL_REQUESTS:
         for method in set(METHODS) - {"GET", "HEAD", "POST"}:
-            status, headers = door.ask(method, path, OURS, JSON)
+            status, headers = app.ask(method, path, OURS, JSON)
             assert (status, headers["allow"]) == (405, "GET, HEAD, POST")
-    assert door.reached == []
+    assert app.reached == []
 
 
-def test_changing_requests_need_an_origin_and_json(door: Door) -> None:
+def test_post_requests_need_an_origin_and_json(app: GuardedApp) -> None:
     form = ("content-type", "application/x-www-form-urlencoded")
-    for _, path in EVERY:
-        assert door.ask("POST", path, JSON)[0] == 403
+    for _, path in ALL_REQUESTS:
+        assert app.ask("POST", path, JSON)[0] == 403
         for kind in (form, ("content-type", "text/plain"), ("content-type", "application/json-evil"), ("x-other", "1")):
-            assert door.ask("POST", path, OURS, kind)[0] == 415
-    assert door.reached == []
+            assert app.ask("POST", path, OURS, kind)[0] == 415
+    assert app.reached == []
 
 
 @pytest.mark.parametrize(("site", "mode", "status"), [
@@ -160,94 +160,92 @@ def test_changing_requests_need_an_origin_and_json(door: Door) -> None:
     ("same-site", "websocket", 403), ("same-origin", "cors", 200), ("none", "navigate", 200),
     ("cross-site", "navigate", 200),
 ])  # fmt: skip
-def test_what_a_browser_says_of_its_own_request_is_held_against_a_list(
-    door: Door, site: str, mode: str, status: int
-) -> None:
-    """A page at another port of this machine is same-site, so that our cookie goes along: it is refused here."""
-    assert door.ask("GET", "/api/studies", ("sec-fetch-site", site), ("sec-fetch-mode", mode))[0] == status
+def test_sec_fetch_headers_are_checked_against_a_list(app: GuardedApp, site: str, mode: str, status: int) -> None:
+    """A page on another port of this machine is same-site and sends our cookie, so it must be rejected here."""
+    assert app.ask("GET", "/api/studies", ("sec-fetch-site", site), ("sec-fetch-mode", mode))[0] == status
 
 
-def test_nothing_is_inferred_from_the_name_of_a_browser(door: Door) -> None:
+def test_nothing_is_inferred_from_the_user_agent(app: GuardedApp) -> None:
     for agent in ("Mozilla/5.0", "curl/8", ""):
-        assert door.ask("DELETE", "/", ("user-agent", agent))[0] == 405
-        assert door.ask("GET", "/", ("user-agent", agent), host="evil.test")[0] == 421
+        assert app.ask("DELETE", "/", ("user-agent", agent))[0] == 405
+        assert app.ask("GET", "/", ("user-agent", agent), host="evil.test")[0] == 421
 
 
-def test_web_sockets_are_closed(door: Door) -> None:
+def test_web_sockets_are_closed(app: GuardedApp) -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    _drive(door.guard.wrap(door._inner)({"type": "websocket", "path": "/", "headers": []}, None, send))  # type: ignore[arg-type]
+    _drive(app.guard.wrap(app._inner)({"type": "websocket", "path": "/", "headers": []}, None, send))  # type: ignore[arg-type]
     assert [message["type"] for message in sent] == ["websocket.close"]
 
 
 # ---- bodies ----
 
 
-def test_a_body_is_bounded_by_what_it_is_and_not_by_what_it_says(door: Door) -> None:
-    assert door.ask("POST", "/api/x", OURS, JSON, ("content-length", str(MAX_BODY_BYTES + 1)))[0] == 413
-    assert door.reached == []
+def test_a_body_is_bounded_by_its_size_and_not_by_its_content_length(app: GuardedApp) -> None:
+    assert app.ask("POST", "/api/x", OURS, JSON, ("content-length", str(MAX_BODY_BYTES + 1)))[0] == 413
+    assert app.reached == []
     parts = [b"x" * 300_000] * 4
-    assert door.ask("POST", "/api/x", OURS, JSON, ("content-length", "5"), body=parts)[0] == 413
-    assert door.read < MAX_BODY_BYTES
-    assert door.ask("POST", "/api/x", OURS, JSON, body=[b"x" * 1000])[0] == 200
+    assert app.ask("POST", "/api/x", OURS, JSON, ("content-length", "5"), body=parts)[0] == 413
+    assert app.read < MAX_BODY_BYTES
+    assert app.ask("POST", "/api/x", OURS, JSON, body=[b"x" * 1000])[0] == 200
 
 
-def test_an_endless_address_is_refused(door: Door) -> None:
-    assert door.ask("GET", "/", query="x" * 20_000)[0] == 414
+def test_an_overlong_query_is_rejected(app: GuardedApp) -> None:
+    assert app.ask("GET", "/", query="x" * 20_000)[0] == 414
 
 
 # ---- the token ----
 
 
-def test_the_address_with_the_token_sets_a_cookie_and_loses_the_token(door: Door) -> None:
-    status, headers = door.ask(
-        "GET", "/study/a b", token=None, query=f"colour=train.lr&token={door.guard.token}&only=a%3D1"
+def test_the_login_url_sets_a_cookie_and_drops_the_token(app: GuardedApp) -> None:
+    status, headers = app.ask(
+        "GET", "/study/a b", token=None, query=f"colour=train.lr&token={app.guard.token}&only=a%3D1"
     )
     assert (status, headers["location"]) == (303, "/study/a%20b?colour=train.lr&only=a%3D1")
     name, _, rest = headers["set-cookie"].partition("=")
-    assert (name, rest) == (f"seedbed-{PORT}", f"{door.guard.token}; Path=/; HttpOnly; SameSite=Strict")
-    assert door.ask("GET", "/", ("cookie", f"other=1; {name}={door.guard.token}"), token=None)[0] == 200
-    assert door.ask("GET", "/", ("cookie", f"{name}={door.guard.token}x"), token=None)[0] == 403
+    assert (name, rest) == (f"seedbed-{PORT}", f"{app.guard.token}; Path=/; HttpOnly; SameSite=Strict")
+    assert app.ask("GET", "/", ("cookie", f"other=1; {name}={app.guard.token}"), token=None)[0] == 200
+    assert app.ask("GET", "/", ("cookie", f"{name}={app.guard.token}x"), token=None)[0] == 403
 
 
 @pytest.mark.parametrize("path", ["//evil.test/", "/\\evil.test", "//evil.test//x", "///evil.test"])
-def test_the_way_in_never_leads_to_another_host(door: Door, path: str) -> None:
-    _, headers = door.ask("GET", path, token=None, query=f"token={door.guard.token}")
+def test_the_login_redirect_never_leads_to_another_host(app: GuardedApp, path: str) -> None:
+    _, headers = app.ask("GET", path, token=None, query=f"token={app.guard.token}")
     assert not headers["location"].startswith(("//", "/\\"))
     assert headers["location"].startswith("/evil.test")
 
 
-def test_a_wrong_or_doubled_token_in_the_address_is_refused(door: Door) -> None:
-    for query in ("token=x", "token=", f"token={door.guard.token}&token=x"):
-        assert door.ask("GET", "/", token=None, query=query)[0] == 403
-    assert door.reached == []
+def test_a_wrong_or_repeated_token_in_the_url_is_rejected(app: GuardedApp) -> None:
+    for query in ("token=x", "token=", f"token={app.guard.token}&token=x"):
+        assert app.ask("GET", "/", token=None, query=query)[0] == 403
+    assert app.reached == []
 
 
-def test_tokens_are_new_with_every_start_and_not_shown_by_accident() -> None:
+def test_tokens_are_unique_and_not_in_the_repr() -> None:
     guards = [Guard.create("127.0.0.1", PORT) for _ in range(20)]
     assert len({guard.token for guard in guards}) == 20
     assert all(len(guard.token) >= 32 and guard.token not in repr(guard) for guard in guards)
 
 
-def test_a_server_for_others_answers_to_its_own_name_only() -> None:
+def test_a_public_server_answers_only_to_its_own_name() -> None:
     guard = Guard.create("192.168.1.5", 80)
     assert guard.hosts == {"192.168.1.5:80", "192.168.1.5"}
     assert guard.origins == {"http://192.168.1.5:80", "http://192.168.1.5"}
 
 
-# ---- the same through the application itself ----
+# ---- the same through the real application ----
 
 
-def test_the_application_stands_behind_the_guard_on_every_route(tmp_path: Path) -> None:
-    """Through the real stack: no route, static file or error page answers a stranger."""
+def test_the_application_is_guarded_on_every_route(tmp_path: Path) -> None:
+    """Through the real stack: no route, static file or error page answers without the token."""
     app = make_app(StoreCache(tmp_path), Guard.create("127.0.0.1", PORT))
     assert len(ROUTES) >= 12
     with TestClient(app, base_url=f"http://{HERE}", follow_redirects=False, raise_server_exceptions=False) as stranger:
         for method, path in [
-            *EVERY,
+            *ALL_REQUESTS,
             ("GET", "/nothing"),
             ("GET", "/static/page.js"),
             ("GET", "/docs"),

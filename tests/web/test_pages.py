@@ -1,4 +1,4 @@
-"""What the page says: errors as sentences, strings as text, nothing from outside the store, nothing asked elsewhere."""
+"""Responses of the page: errors as one sentence, strings as text, no files outside the store, no outgoing connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seedbed.store.store import Store
 
 from ..report.factories import fill
 from .conftest import client_of
-from .routes import ROUTES, parameters, place
+from .routes import ROUTES, parameters, path_of
 
 WEB = Path(seedbed.web.__file__).parent
 SECRET = "what lies outside"
@@ -28,13 +28,13 @@ CORPUS = (
     "file:///etc/passwd", "tiny%00/rule", "../home-secret/secret.txt", "x" * 4096, ".hidden", "....//secret.txt",
     "store.db", "../home/store.db", "<script>alert(1)</script>", "{{7*7}}", "%s%n", "\u202etxt.exe",
 )  # fmt: skip
-# Routes that hand a question to the process with the models; its own tests hold them against bad names.
-BY_MODELS = ("/api/heads/",)
+# Routes answered by the model worker; its own tests cover bad names.
+MODEL_ROUTES = ("/api/heads/",)
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, Path]]:
-    """A home with a secret beside it, one folder with a name that begins alike, and a link that leads out."""
+    """A home with a secret beside it, a folder whose name has the same prefix, and a symlink that leads out."""
     top = tmp_path_factory.mktemp("top")
     home = top / "home"
     fill(home, "tiny/rule")
@@ -54,11 +54,11 @@ def test_no_parameter_of_any_route_reaches_a_file(guarded: tuple[TestClient, Pat
             "GET" not in route.methods
             or not parameters(route)
             or "/live/" in route.path
-            or route.path.startswith(BY_MODELS)
+            or route.path.startswith(MODEL_ROUTES)
         ):
             continue
         for value in CORPUS:
-            answer = client.get(place(route, dict.fromkeys(parameters(route), value)))
+            answer = client.get(path_of(route, dict.fromkeys(parameters(route), value)))
             assert answer.status_code in (400, 403, 404, 405, 422), (route.path, value, answer.status_code)
             assert SECRET not in answer.text
             assert "SQLite format" not in answer.text
@@ -67,7 +67,7 @@ def test_no_parameter_of_any_route_reaches_a_file(guarded: tuple[TestClient, Pat
     assert asked >= 7 * len(CORPUS)
 
 
-def test_a_hostile_query_is_an_error_in_a_sentence(guarded: tuple[TestClient, Path]) -> None:
+def test_a_hostile_query_gets_a_one_line_error(guarded: tuple[TestClient, Path]) -> None:
     client, _ = guarded
     for query in (
         "only=__class__%3D1",
@@ -80,17 +80,17 @@ def test_a_hostile_query_is_an_error_in_a_sentence(guarded: tuple[TestClient, Pa
         "number=x",
         "only=train.lr%3D",
     ):
-        for path in ("/api/figure/tiny/rule", "/api/points/tiny/rule"):
+        for path in ("/api/figure/tiny/rule", "/api/configs/tiny/rule"):
             answer = client.get(f"{path}?{query}")
             assert answer.status_code in (200, 400, 404), (path, query, answer.text)
             if answer.status_code != 200:
                 assert len(answer.json()["error"].splitlines()) == 1
                 assert "Traceback" not in answer.text
-    words = "&".join("only=train.lr%3D1" for _ in range(41))
-    assert "at most 40" in client.get(f"/api/points/tiny/rule?{words}").json()["error"]
+    filters = "&".join("only=train.lr%3D1" for _ in range(41))
+    assert "at most 40" in client.get(f"/api/configs/tiny/rule?{filters}").json()["error"]
 
 
-# ---- what is shown as text ----
+# ---- escaping ----
 
 EVIL = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>{{7*7}}\'"&\u202e'
 
@@ -109,7 +109,7 @@ def test_names_and_questions_are_escaped_in_every_page(tmp_path: Path) -> None:
     for page in pages:
         assert "<img src=x" not in page.text
         assert "<script>window" not in page.text
-        assert "49" not in page.text, "nothing in a name is run as a template"
+        assert "49" not in page.text, "a name is never evaluated as a template"
 
 
 def _quoted(text: str) -> str:
@@ -119,7 +119,7 @@ def _quoted(text: str) -> str:
 
 
 def test_no_script_sets_markup_and_no_template_holds_a_script_or_style() -> None:
-    """Text is set as text everywhere; what the policy would block is not there to begin with."""
+    """Text is set as text everywhere, and nothing relies on what the content security policy blocks."""
     forbidden = re.compile(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
         r"|setAttribute\(\s*.style|srcdoc|javascript:"
@@ -133,26 +133,26 @@ def test_no_script_sets_markup_and_no_template_holds_a_script_or_style() -> None
         ), path.name
     addresses = re.compile(r"https?://(?!www\.w3\.org/)")
     for path in [*(WEB / "static").iterdir(), *(WEB / "templates").iterdir()]:
-        assert not addresses.search(path.read_text(encoding="utf-8")), f"{path.name} names an address outside"
+        assert not addresses.search(path.read_text(encoding="utf-8")), f"{path.name} names an external URL"
 
 
-def test_numbers_that_json_has_no_word_for_leave_as_words(tmp_path: Path) -> None:
+def test_nan_and_infinity_are_sent_as_strings(tmp_path: Path) -> None:
     fill(tmp_path, "toy", special={0: float("nan"), 1: float("inf")})
     with client_of(tmp_path) as client:
-        for part in ("study", "figure", "points", "tables", "answers"):
+        for part in ("study", "figure", "configs", "tables", "answers"):
             answer = client.get(f"/api/{part}/toy")
             assert answer.status_code == 200
             json.loads(answer.text, parse_constant=pytest.fail)
 
 
-# ---- nothing leaves ----
+# ---- no outgoing connections ----
 
 
-def test_no_page_or_question_opens_a_connection(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(socket.socket, "connect", lambda _, address: asked.append(address))
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments: asked.append(arguments))
-    run = client.get("/api/points/tiny/rule").json()["points"][0]["runs"][0]["id"]
+def test_no_page_or_api_request_opens_a_connection(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    connections: list[Any] = []
+    monkeypatch.setattr(socket.socket, "connect", lambda _, address: connections.append(address))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments: connections.append(arguments))
+    run = client.get("/api/configs/tiny/rule").json()["configs"][0]["runs"][0]["id"]
     places = [
         "/",
         "/study/tiny/rule",
@@ -163,39 +163,39 @@ def test_no_page_or_question_opens_a_connection(client: TestClient, monkeypatch:
         f"/api/run/{run}/figure",
         f"/api/run/{run}/samples",
         "/static/vega.js",
-        "/static/looks.js",
+        "/static/themes.js",
     ]
     places += [
         f"/api/{part}/tiny/{study}"
-        for part in ("study", "figure", "points", "tables", "answers")
+        for part in ("study", "figure", "configs", "tables", "answers")
         for study in ("rule", "hebrew")
     ]
     for one in places:
         assert client.get(one).status_code == 200, one
-    assert asked == []
+    assert connections == []
 
 
-# ---- what happened, in a sentence ----
+# ---- error messages ----
 
 
-def test_an_empty_home_says_how_to_begin(tmp_path: Path) -> None:
+def test_an_empty_home_shows_how_to_start(tmp_path: Path) -> None:
     with client_of(tmp_path) as client:
         assert "seedbed run quickstart" in client.get("/").text
         assert client.get("/api/studies").json() == {"studies": []}
         missing = client.get("/study/quickstart")
         assert missing.status_code == 404
         assert "there is no store" in missing.text
-        assert 'aria-label="Views"' in missing.text, "the way on is on the page"
+        assert 'aria-label="Views"' in missing.text, "the error page has the navigation"
 
 
-def test_a_study_or_run_that_is_not_there_is_named_with_those_that_are(client: TestClient) -> None:
+def test_a_missing_study_is_reported_with_the_stored_ones(client: TestClient) -> None:
     study, run = client.get("/study/nope"), client.get("/api/run/nope")
     assert (study.status_code, run.status_code) == (404, 404)
     assert all(name in study.text for name in ("tiny/rule", "tiny/hebrew"))
     assert run.json()["error"].startswith("there is no run 'nope'")
 
 
-def test_a_damaged_store_is_said_and_not_traced(tmp_path: Path) -> None:
+def test_a_damaged_store_is_reported_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_bytes(b"not a database at all" * 20)
     with client_of(tmp_path) as client:
         answer = client.get("/api/studies")
@@ -206,18 +206,18 @@ def test_a_damaged_store_is_said_and_not_traced(tmp_path: Path) -> None:
         assert "is not a database" in page.text
 
 
-def test_a_bug_is_said_without_its_insides(
+def test_an_internal_error_hides_its_details_from_the_browser(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("seedbed.web.views.studies_page._as_json", lambda _: 1 / 0)
-    client.app.state.lab._kept.clear()  # type: ignore[attr-defined]
+    monkeypatch.setattr("seedbed.web.views.studies_page._study_as_json", lambda _: 1 / 0)
+    client.app.state.store_cache._entries.clear()  # type: ignore[attr-defined]
     answer = client.get("/api/studies")
     assert answer.status_code == 500
     assert "ZeroDivision" not in answer.text
-    assert "ZeroDivisionError" in capsys.readouterr().err, "the terminal has the trace"
+    assert "ZeroDivisionError" in capsys.readouterr().err, "the terminal shows the traceback"
 
 
-def test_static_files_are_checked_by_digest_and_the_chart_program_is_kept(client: TestClient) -> None:
+def test_static_files_are_revalidated_by_etag_and_vega_is_cached(client: TestClient) -> None:
     first = client.get("/static/page.js")
     assert first.headers["content-type"].startswith("text/javascript")
     again = client.get("/static/page.js", headers={"if-none-match": first.headers["etag"]})
@@ -226,4 +226,4 @@ def test_static_files_are_checked_by_digest_and_the_chart_program_is_kept(client
     assert "immutable" in vega.headers["cache-control"]
     assert len(vega.content) > 500_000
     ranged = client.get("/static/vega.js", headers={"range": "bytes=" + ",".join(f"{i}-" for i in range(5000))})
-    assert ranged.status_code == 200, "ranges are not computed at all"
+    assert ranged.status_code == 200, "range requests are not supported"

@@ -1,1 +1,1 @@
-"""The page of `seedbed serve`: what the store holds, watched, compared and looked into from a browser."""
+"""The web page of `seedbed serve`: monitor studies, compare runs and inspect models of one store from a browser."""

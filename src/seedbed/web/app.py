@@ -1,6 +1,6 @@
-"""The page as an ASGI application: all routers behind one guard, and errors as sentences.
+"""The page as an ASGI application: all routers behind one guard, and error handlers that answer with one sentence.
 
-make_app(Lab(Path("lab")), Guard.fresh("127.0.0.1", 8765))
+make_app(StoreCache(Path("lab")), Guard.create("127.0.0.1", 8765))
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from seedbed.web.store_cache import StoreCache
 from seedbed.web.views import compare_page, interp_page, playground_page, run_page, start_page, studies_page, study_page
 
 ROUTERS: Final[tuple[APIRouter, ...]] = (
-    assets.router, live.router, studies_page.router, study_page.router, run_page.router, model_routes.router, interp_page.router,
-    playground_page.router, compare_page.router, start_page.router, downloads.router,
+    assets.router, live.router, studies_page.router, study_page.router, run_page.router, model_routes.router,
+    interp_page.router, playground_page.router, compare_page.router, start_page.router, downloads.router,
 )  # fmt: skip
 
 
 class SeedbedApp(FastAPI):
-    """The application; its guard stands before everything else, error handling included."""
+    """The application; its guard is the outermost middleware, outside even the error handlers."""
 
     guard: Guard
 
@@ -43,12 +43,12 @@ class SeedbedApp(FastAPI):
         return self.guard.wrap(super().build_middleware_stack())
 
 
-def make_app(lab: StoreCache, guard: Guard) -> SeedbedApp:
-    """The page over this home; no documentation routes, since those ask other addresses for their scripts."""
+def make_app(cache: StoreCache, guard: Guard) -> SeedbedApp:
+    """Builds the application for a home; without the documentation routes, which load scripts from other hosts."""
     app = SeedbedApp(openapi_url=None, docs_url=None, redoc_url=None, lifespan=_lifespan, redirect_slashes=False)
     app.guard = guard
-    app.state.lab, app.state.live, app.state.models = lab, LiveProgress(lab), ModelClient(lab.home)
-    app.state.control, app.state.aside = JobManager(lab.home), ProcessPool()
+    app.state.store_cache, app.state.live, app.state.model_client = cache, LiveProgress(cache), ModelClient(cache.home)
+    app.state.job_manager, app.state.process_pool = JobManager(cache.home), ProcessPool()
     for router in ROUTERS:
         app.include_router(router)
     app.exception_handler(SeedbedError)(_handle_seedbed_error)
@@ -62,8 +62,8 @@ def make_app(lab: StoreCache, guard: Guard) -> SeedbedApp:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.live.close()
-    app.state.models.close()
-    app.state.aside.close()
+    app.state.model_client.close()
+    app.state.process_pool.close()
 
 
 def _handle_seedbed_error(request: Request, error: SeedbedError) -> Response:
@@ -71,17 +71,19 @@ def _handle_seedbed_error(request: Request, error: SeedbedError) -> Response:
 
 
 def _handle_http_error(request: Request, error: HTTPException) -> Response:
-    sentence = f"there is nothing at {request.url.path}" if error.detail == "Not Found" else str(error.detail)
-    response = error_response(request, sentence, error.status_code)
+    message = f"there is nothing at {request.url.path}" if error.detail == "Not Found" else str(error.detail)
+    response = error_response(request, message, error.status_code)
     response.headers.update(error.headers or {})
     return response
 
 
 def _handle_validation_error(request: Request, error: RequestValidationError) -> Response:
-    found = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg'].lower()}" for one in error.errors()[:5]]
-    return error_response(request, "; ".join(found), 400)
+    messages = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg'].lower()}" for one in error.errors()[:5]]
+    return error_response(request, "; ".join(messages), 400)
 
 
 def _handle_internal_error(request: Request, error: Exception) -> Response:
     traceback.print_exception(error, file=sys.stderr)
-    return error_response(request, "something in seedbed broke; the terminal of `seedbed serve` shows where", 500)
+    return error_response(
+        request, "internal error in seedbed; see the traceback in the terminal of `seedbed serve`", 500
+    )

@@ -1,8 +1,7 @@
-"""Files that pages are made of: our own scripts and styles by name, and the program that draws charts.
+"""Static files: our own scripts and styles by name, and the Vega bundle that draws charts.
 
-Nothing is asked from another address. A name is looked up among the files that are there, so that no path can leave
-the folder. Files are checked again by their digest; the chart program changes only with its version, which is in its
-address.
+Nothing is loaded from another host. Names are looked up in a directory listing, so no path can leave the folder. Files
+are revalidated by ETag; the Vega bundle is cached for good, with its version in the URL.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ router = APIRouter(prefix="/static")
 
 @router.get("/vega.js")
 def serve_vega() -> Response:
-    """Vega, Vega-Lite and Vega-Embed as vl-convert carries them; kept by the browser for good."""
+    """Vega, Vega-Lite and Vega-Embed as bundled with vl-convert; cached by the browser for good."""
     return Response(
         _load_vega(), media_type="text/javascript", headers={"cache-control": "private, max-age=31536000, immutable"}
     )
@@ -40,27 +39,27 @@ def _load_vega() -> bytes:
     return vega_javascript().encode()
 
 
-@router.get("/looks.js")
+@router.get("/themes.js")
 def serve_themes(request: Request) -> Response:
-    """Both themes of charts, and where their program lies, as a module."""
+    """Both chart themes and the URL of the Vega bundle, as a JavaScript module."""
     themes = {look.name: vega_config(look) for look in THEMES.values()}
-    text = f"export const looks = {json.dumps(themes)};\nexport const vega = {json.dumps(VEGA_URL)};\n"
+    text = f"export const themes = {json.dumps(themes)};\nexport const vega = {json.dumps(VEGA_URL)};\n"
     return _etag_response(request, text.encode(), "text/javascript")
 
 
 @router.get("/{name}")
 def serve_static(request: Request, name: str) -> Response:
-    """A file of ours."""
-    found = {path.name: path for path in _STATIC_DIR.iterdir() if path.suffix in _MEDIA_TYPES}.get(name)
-    if found is None:
+    """One of our own files."""
+    path = {path.name: path for path in _STATIC_DIR.iterdir() if path.suffix in _MEDIA_TYPES}.get(name)
+    if path is None:
         raise HTTPException(404, f"there is no file {name!r}")
-    return _etag_response(request, found.read_bytes(), _MEDIA_TYPES[found.suffix])
+    return _etag_response(request, path.read_bytes(), _MEDIA_TYPES[path.suffix])
 
 
-def _etag_response(request: Request, content: bytes, kind: str) -> Response:
-    """The content, or word that the browser's copy is still good."""
+def _etag_response(request: Request, content: bytes, media_type: str) -> Response:
+    """The content with its ETag, or 304 if the browser's copy is current."""
     tag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
     headers = {"etag": tag, "cache-control": "private, no-cache"}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
-    return Response(content, media_type=kind, headers=headers)
+    return Response(content, media_type=media_type, headers=headers)

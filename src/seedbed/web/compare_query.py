@@ -1,9 +1,9 @@
-"""What the Compare view's address asks for: groups of runs by name, what is compared of them, and what can be chosen.
+"""The query of the Compare page: named groups of runs, the metric and statistic compared, and the available choices.
 
     /compare?a=arithmetic/sanity model.kind=gpt&b=arithmetic/sanity model.kind=lstm&metric=val/loss&value=best
     /compare?a=arithmetic/sanity&by=model.kind
 
-A group is a stored study, a study with words after it, or a run's id; `by` splits one study into the values of a dial.
+A group is a stored study, a study followed by filters, or a run's id; `by` splits one study by the values of a setting.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from seedbed.study.overrides import matches_overrides, parse_overrides
 from seedbed.web.store_cache import StoreCache
 from seedbed.web.study_form import format_override_value
 
-GROUP_KEYS: Final = "abcdefghijkl"  # one a group
-MAX_LISTED_CONFIGS: Final = 200  # that are listed to choose from
+GROUP_KEYS: Final = "abcdefghijkl"  # query parameter of each group
+MAX_LISTED_CONFIGS: Final = 200
 MAX_COMPARED_RUNS: Final = 2_000  # in all groups together
-N_RUNS_FOR_METRIC_NAMES: Final = 20  # runs whose readings tell what can be compared
+N_RUNS_FOR_METRIC_NAMES: Final = 20  # metric names are taken from this many runs
 
 
 @dataclass(frozen=True)
 class CompareQuery:
-    """One address of the view."""
+    """The parsed query of the Compare page."""
 
     groups: tuple[str, ...]
     by: str
@@ -52,111 +52,112 @@ class CompareQuery:
 
 @dataclass(frozen=True)
 class CompareGroups:
-    """The groups of an address with their runs, and the arguments of `seedbed compare` that name them."""
+    """The runs of each group, and the arguments of `seedbed compare` that select them."""
 
     arguments: tuple[str, ...]
     groups: Mapping[str, Sequence[RunCurves]]
 
 
-def compute_comparison(lab: StoreCache, asked: CompareQuery) -> GroupComparison:
-    """The comparison that an address asks for; another reading of the same groups reads nothing again."""
-    if not asked.groups:
-        raise UsageError("nothing is chosen yet: choose two groups, or a study and a dial to split it by")
-    found = lab.get_or_compute(("groups", asked.groups, asked.by), lambda store: _gather_compare_groups(store, asked))
-    return lab.get_or_derive(("compared", asked), found, lambda: _compare_gathered(found, asked))
+def compute_comparison(cache: StoreCache, query: CompareQuery) -> GroupComparison:
+    """The requested comparison; another metric of the same groups reuses the loaded runs."""
+    if not query.groups:
+        raise UsageError("nothing is chosen yet: choose two groups, or a study and a setting to split it by")
+    gathered = cache.get_or_compute(
+        ("groups", query.groups, query.by), lambda store: _gather_compare_groups(store, query)
+    )
+    return cache.get_or_derive(("compared", query), gathered, lambda: _compare_gathered(gathered, query))
 
 
-def _gather_compare_groups(store: Store, asked: CompareQuery) -> CompareGroups:
-    names = _command_arguments(asked, {study.name for study in store.studies()})
-    groups = load_groups(store, names)
+def _gather_compare_groups(store: Store, query: CompareQuery) -> CompareGroups:
+    arguments = _command_arguments(query, {study.name for study in store.studies()})
+    groups = load_groups(store, arguments)
     _check_size(groups)
-    return CompareGroups(tuple(names), groups)
+    return CompareGroups(tuple(arguments), groups)
 
 
-def _compare_gathered(found: CompareGroups, asked: CompareQuery) -> GroupComparison:
-    return compare_named_groups(found.groups, choose_subject(asked, found.groups), found.arguments)
+def _compare_gathered(gathered: CompareGroups, query: CompareQuery) -> GroupComparison:
+    return compare_named_groups(gathered.groups, choose_subject(query, gathered.groups), gathered.arguments)
 
 
-def choose_subject(asked: CompareQuery, groups: Mapping[str, Sequence[RunCurves]]) -> MetricStatistic:
-    """What is asked for, or the first reading that these runs have and that is better one way."""
-    known = list_metrics([run for runs in groups.values() for run in runs])
-    return parse_subject(asked.metric or next(iter(known), "val/accuracy"), asked.value)
+def choose_subject(query: CompareQuery, groups: Mapping[str, Sequence[RunCurves]]) -> MetricStatistic:
+    """The requested metric and statistic; by default the first metric that has a better direction."""
+    metrics = list_metrics([run for runs in groups.values() for run in runs])
+    return parse_subject(query.metric or next(iter(metrics), "val/accuracy"), query.value)
 
 
 def list_metrics(runs: Sequence[RunCurves]) -> list[str]:
-    """The readings of these runs: held-out accuracy and loss first, then as tables have them."""
+    """Metric names of these runs: validation accuracy, loss and perplexity first, then in table order."""
     names = {name for run in runs for name in run.curves}
     first = ("val/accuracy", "val/loss", "val/perplexity")
     ranked = sorted(names, key=lambda name: (metric_direction(name) is None, metric_sort_key(name)))
     return [*(name for name in first if name in names), *(name for name in ranked if name not in first)]
 
 
-def _command_arguments(asked: CompareQuery, studies: set[str]) -> list[str]:
-    """The same as arguments of `seedbed compare`: a study, the words of each of its groups, the next study."""
-    if asked.by:
-        if len(asked.groups) > 1:
-            raise UsageError(f"by={asked.by} splits one study, and {len(asked.groups)} groups are named; take one out")
-        return [asked.groups[0], asked.by]
-    found: list[str] = []
+def _command_arguments(query: CompareQuery, studies: set[str]) -> list[str]:
+    """The equivalent arguments of `seedbed compare`: a study, the filters of each of its groups, the next study."""
+    if query.by:
+        if len(query.groups) > 1:
+            raise UsageError(f"by={query.by} splits one study, but {len(query.groups)} groups are given; keep one")
+        return [query.groups[0], query.by]
+    arguments: list[str] = []
     last: str | None = None
-    for text in asked.groups:
+    for text in query.groups:
         study = max((name for name in studies if text == name or text.startswith(f"{name} ")), key=len, default=None)
         if study is None:
-            found.append(text)
+            arguments.append(text)
         else:
-            words = text.removeprefix(study).strip()
-            found += [] if study == last and words else [study]
-            found += [words] if words else []
-            last = study if words else None
-    return found
+            filters = text.removeprefix(study).strip()
+            arguments += [] if study == last and filters else [study]
+            arguments += [filters] if filters else []
+            last = study if filters else None
+    return arguments
 
 
 def _check_size(groups: Mapping[str, Sequence[RunCurves]]) -> None:
     if len(groups) > len(GROUP_KEYS):
-        raise UsageError(f"these are {len(groups)} groups; at most {len(GROUP_KEYS)} are compared at a time")
+        raise UsageError(f"{len(groups)} groups; at most {len(GROUP_KEYS)} are compared at a time")
     n = sum(map(len, groups.values()))
     if n > MAX_COMPARED_RUNS:
-        raise UsageError(
-            f"these are {n:,} runs; the page compares {MAX_COMPARED_RUNS:,} at most, `seedbed compare` any number"
-        )
+        raise UsageError(f"{n:,} runs; the page compares at most {MAX_COMPARED_RUNS:,}, `seedbed compare` any number")
 
 
-# ---- what can be chosen ----
+# ---- choices ----
 
 
 def list_choices(store: Store, study: str) -> dict[str, Any]:
-    """A study's dials that vary, its points as words that name them, and its readings."""
+    """A study's varying settings, its configs as filters that select them, its metrics and the statistics."""
     runs = store.runs(study)
-    points: dict[str, tuple[dict[str, Value], list[StoredRun]]] = {}
-    for run, point in zip(runs, run_configs(store, study, runs), strict=True):
-        words = _format_filters(point)
-        points.setdefault(words, (point, []))[1].append(run)
-    axes = list(dict.fromkeys(name for point, _ in points.values() for name in point))
+    configs: dict[str, tuple[dict[str, Value], list[StoredRun]]] = {}
+    for run, config in zip(runs, run_configs(store, study, runs), strict=True):
+        configs.setdefault(_format_filters(config), (config, []))[1].append(run)
+    axes = list(dict.fromkeys(name for config, _ in configs.values() for name in config))
     listed = [
-        {"words": words, "label": format_config(point) or "all runs", "runs": len(some)}
-        for words, (point, some) in points.items()
-        if words and _filters_select_exactly(words, len(words.split()) == len(axes), some, runs)
+        {"filters": filters, "label": format_config(config) or "all runs", "runs": len(members)}
+        for filters, (config, members) in configs.items()
+        if filters and _filters_select_exactly(filters, len(filters.split()) == len(axes), members, runs)
     ]
     curves = store.curves([run.id for run in runs[:N_RUNS_FOR_METRIC_NAMES]])
-    known = [RunCurves(run, {}, curves.get(run.id, {})) for run in runs[:N_RUNS_FOR_METRIC_NAMES]]
+    sampled = [RunCurves(run, {}, curves.get(run.id, {})) for run in runs[:N_RUNS_FOR_METRIC_NAMES]]
     return {
-        "study": study, "runs": len(runs), "axes": axes, "points": listed[:MAX_LISTED_CONFIGS], "n_points": len(points),
-        "metrics": list_metrics(known), "values": get_args(StatisticName),
+        "study": study, "runs": len(runs), "axes": axes, "configs": listed[:MAX_LISTED_CONFIGS],
+        "n_configs": len(configs), "metrics": list_metrics(sampled), "values": get_args(StatisticName),
     }  # fmt: skip
 
 
-def _format_filters(point: Mapping[str, Value]) -> str:
-    return " ".join(f"{name}={format_override_value(value)}" for name, value in point.items() if value is not None)
+def _format_filters(config: Mapping[str, Value]) -> str:
+    return " ".join(f"{name}={format_override_value(value)}" for name, value in config.items() if value is not None)
 
 
-def _filters_select_exactly(words: str, all_axes: bool, some: Sequence[StoredRun], runs: Sequence[StoredRun]) -> bool:
-    """Whether these words name these runs and no others: an unset dial or a text with blanks cannot be told so.
+def _filters_select_exactly(
+    filters: str, all_axes: bool, members: Sequence[StoredRun], runs: Sequence[StoredRun]
+) -> bool:
+    """Whether the filters select these members and no other run; unset values and text with spaces cannot be filtered.
 
-    Words that name every axis can only name one point; so one of its runs tells.
+    Filters that name every axis select at most one config, so checking one member is enough.
     """
     try:
-        wanted = parse_overrides(words.split())
+        overrides = parse_overrides(filters.split())
     except StudyError:
         return False
-    looked_at, expected = (some[:1], 1) if all_axes else (runs, len(some))
-    return sum(matches_overrides(run.settings, run.seed, wanted) for run in looked_at) == expected
+    checked, expected = (members[:1], 1) if all_axes else (runs, len(members))
+    return sum(matches_overrides(run.settings, run.seed, overrides) for run in checked) == expected

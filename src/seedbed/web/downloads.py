@@ -1,11 +1,11 @@
-"""Any chart of the page as SVG, PDF or PNG and any table as CSV, LaTeX or Markdown, as they are seen.
+"""Downloads of any chart as SVG, PDF or PNG and any table as CSV, LaTeX or Markdown, as shown on the page.
 
-    /download/study/arithmetic/sanity/figure/1.pdf?colour=train.lr&look=dark
+    /download/study/arithmetic/sanity/figure/1.pdf?colour=train.lr&theme=dark
     /download/study/arithmetic/sanity/table/2.csv?only=model.kind%3Dgpt
     /download/compare/pairs.tex?a=…&b=…
 
-The query is that of the view, so what is downloaded is what is on the screen; pictures and tables are those of
-`seedbed plot` and `seedbed show`.
+The query is that of the page, so a download is what is on the screen; charts and tables are those of `seedbed plot`
+and `seedbed show`.
 """
 
 from __future__ import annotations
@@ -42,72 +42,71 @@ MAX_FILENAME_CHARACTERS: Final = 120
 router = APIRouter(prefix="/download")
 
 
-@router.get("/study/{name:path}/figure/{number}.{form}")
+@router.get("/study/{name:path}/figure/{number}.{file_format}")
 def download_figure(
-    request: Request,
-    lab: StoreCacheDep,
-    aside: ProcessPoolDep,
-    name: str,
-    number: int,
-    form: ImageFormat,
-    look: ThemeName = "light",
+    request: Request, cache: StoreCacheDep, pool: ProcessPoolDep, name: str, number: int, file_format: ImageFormat,
+    theme: ThemeName = "light",
+) -> Response:  # fmt: skip
+    """A figure of a study with the view parameters of the query."""
+    figure = get_figure(cache, name, parse_view_params(request.query_params), number)
+    return _image_response(pool, figure, file_format, theme, f"{name} figure {number}")
+
+
+@router.get("/study/{name:path}/table/{number}.{file_format}")
+def download_table(
+    request: Request, cache: StoreCacheDep, name: str, number: int, file_format: TableFormat
 ) -> Response:
-    """A figure of a study, as the query has it."""
-    shown = get_figure(lab, name, parse_view_params(request.query_params), number)
-    return _image_response(aside, shown, form, look, f"{name} figure {number}")
+    """A table of a study with the view parameters of the query."""
+    tables = get_tables(cache, name, parse_view_params(request.query_params))
+    if not 1 <= number <= len(tables):
+        raise MissingData(f"study {name} has tables 1 to {len(tables)}, but no table {number}")
+    return _table_response(tables[number - 1], file_format, f"{name} table {number}")
 
 
-@router.get("/study/{name:path}/table/{number}.{form}")
-def download_table(request: Request, lab: StoreCacheDep, name: str, number: int, form: TableFormat) -> Response:
-    """A table of a study, as the query has it."""
-    known = get_tables(lab, name, parse_view_params(request.query_params))
-    if not 1 <= number <= len(known):
-        raise MissingData(f"study {name} has tables 1 to {len(known)}, and no table {number}")
-    return _table_response(known[number - 1], form, f"{name} table {number}")
-
-
-@router.get("/compare/{what}.{form}")
+@router.get("/compare/{part}.{file_format}")
 def download_comparison(
-    request: Request, lab: StoreCacheDep, aside: ProcessPoolDep, what: ComparisonPart, form: ImageFormat | TableFormat, look: ThemeName = "light"
+    request: Request, cache: StoreCacheDep, pool: ProcessPoolDep, part: ComparisonPart,
+    file_format: ImageFormat | TableFormat, theme: ThemeName = "light",
 ) -> Response:  # fmt: skip
     """A chart or a table of a comparison."""
-    found = compute_comparison(lab, CompareQuery.from_query(request.query_params))
-    name = f"{' against '.join(found.groups)} {what}"
-    if form in TABLE_WRITERS and what in ("means", "pairs"):
-        named = dict(zip(("means", "pairs"), found.tables(), strict=False))
-        if what not in named:
-            raise MissingData(found.result.sentence)
-        return _table_response(named[what], form, name)
-    if form in TABLE_WRITERS or what in ("means", "pairs"):
-        raise MissingData(f"{what} cannot be had as {form}; charts are svg, pdf or png, tables csv, tex or md")
-    return _image_response(aside, found.figures()[what], form, look, name)
+    comparison = compute_comparison(cache, CompareQuery.from_query(request.query_params))
+    name = f"{' against '.join(comparison.groups)} {part}"
+    if file_format in TABLE_WRITERS and part in ("means", "pairs"):
+        tables = dict(zip(("means", "pairs"), comparison.tables(), strict=False))
+        if part not in tables:
+            raise MissingData(comparison.result.sentence)
+        return _table_response(tables[part], file_format, name)
+    if file_format in TABLE_WRITERS or part in ("means", "pairs"):
+        raise MissingData(
+            f"{part} is not available as {file_format}; charts are svg, pdf or png, tables csv, tex or md"
+        )
+    return _image_response(pool, comparison.figures()[part], file_format, theme, name)
 
 
-def _image_response(aside: ProcessPool, shown: RenderedFigure, form: str, look: str, name: str) -> Response:
-    if shown.spec is None:
-        raise MissingData(" ".join(shown.notes))
-    spec: dict[str, Any] = shown.static_spec | {"config": vega_config(THEMES[look])}
-    return _file_response(aside.run(render, spec, form), form, name)
+def _image_response(pool: ProcessPool, figure: RenderedFigure, file_format: str, theme: str, name: str) -> Response:
+    if figure.spec is None:
+        raise MissingData(" ".join(figure.notes))
+    spec: dict[str, Any] = figure.static_spec | {"config": vega_config(THEMES[theme])}
+    return _file_response(pool.run(render, spec, file_format), file_format, name)
 
 
-def _table_response(table: Table, form: str, name: str) -> Response:
-    return _file_response(TABLE_WRITERS[form](table).encode(), form, name)
+def _table_response(table: Table, file_format: str, name: str) -> Response:
+    return _file_response(TABLE_WRITERS[file_format](table).encode(), file_format, name)
 
 
-def _file_response(content: bytes, form: str, name: str) -> Response:
-    """The content as a file to be kept, never to be opened in the page's place."""
-    return Response(
-        content, media_type=MEDIA_TYPES[form], headers={"content-disposition": content_disposition(name, form)}
-    )
+def _file_response(content: bytes, file_format: str, name: str) -> Response:
+    """The content as an attachment, which the browser saves instead of opening it in place of the page."""
+    headers = {"content-disposition": content_disposition(name, file_format)}
+    return Response(content, media_type=MEDIA_TYPES[file_format], headers=headers)
 
 
-def content_disposition(name: str, form: str) -> str:
-    r"""A name that is safe as a file's, in letters that every browser takes and in its own (RFC 6266).
+def content_disposition(name: str, file_format: str) -> str:
+    r"""The header value with a safe file name, in ASCII and in UTF-8 (RFC 6266).
 
-    >>> disposition('a/../b "c"', "csv")
+    >>> content_disposition('a/../b "c"', "csv")
     'attachment; filename="a-b-c.csv"; filename*=UTF-8\'\'a-b-c.csv'
     """
-    own = re.sub(r"[^\w.+=-]+", "-", name)
-    own = re.sub(r"-*\.*-+|\.{2,}", "-", own).strip("-._")[:MAX_FILENAME_CHARACTERS] or "seedbed"
-    plain = re.sub(r"[^A-Za-z0-9.+=_-]+", "-", own).strip("-._") or "seedbed"
-    return f"attachment; filename=\"{plain}.{form}\"; filename*=UTF-8''{quote(own)}.{form}"
+    safe_name = re.sub(r"[^\w.+=-]+", "-", name)
+    safe_name = re.sub(r"-*\.*-+|\.{2,}", "-", safe_name).strip("-._")[:MAX_FILENAME_CHARACTERS] or "seedbed"
+    ascii_name = re.sub(r"[^A-Za-z0-9.+=_-]+", "-", safe_name).strip("-._") or "seedbed"
+    return f"attachment; filename=\"{ascii_name}.{file_format}\"; filename*=UTF-8''{quote(safe_name)}.{file_format}"

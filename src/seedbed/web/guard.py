@@ -1,12 +1,12 @@
-"""Who may ask for what: every request passes here before any route sees it, whatever its path or method.
+"""Access control: every request passes the guard before any route, whatever its path or method.
 
-    guard = Guard.fresh("127.0.0.1", 8765)
-    guard.address                            http://127.0.0.1:8765/?token=…
+    guard = Guard.create("127.0.0.1", 8765)
+    guard.login_url                          http://127.0.0.1:8765/?token=…
 
-A page on loopback can be reached by every other page that its user opens, so each request is held against lists of
-what is allowed, by exact comparison: one known Host (against DNS rebinding), one known Origin where there is one, a
-token that is new with every start, three methods, JSON bodies of a bounded size. Nothing is inferred from a browser's
-name. What a request means is left to the views.
+Any website that the user opens can send requests to a server on loopback, so each request is checked against exact
+allow-lists: one known Host (against DNS rebinding), one known Origin where the header is present, a token that is new
+with every start, three methods, JSON bodies of bounded size. Nothing is inferred from the user agent. What a request
+means is left to the views.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 ALLOWED_METHODS: Final = ("GET", "HEAD", "POST")
-MAX_BODY_BYTES: Final = 1_000_000  # of a request's body
-MAX_QUERY_CHARACTERS: Final = 16_000  # signs of an address
+MAX_BODY_BYTES: Final = 1_000_000
+MAX_QUERY_CHARACTERS: Final = 16_000
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -39,12 +39,12 @@ SECURITY_HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
 }
 MISSING_TOKEN_MESSAGE: Final = (
-    "open the address that `seedbed serve` printed, with its token; it is new with every start"
+    "open the URL that `seedbed serve` printed, with its token; the token is new with every start"
 )
 
 
 class RequestError(Exception):
-    """A request that is turned away, with the status and the sentence it gets."""
+    """A rejected request, with the HTTP status and message to send."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class RequestError(Exception):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
+    """Whether only this machine can reach the host."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -61,7 +61,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Guard:
-    """What one start of the server accepts."""
+    """The hosts, origins and token that one run of the server accepts."""
 
     hosts: frozenset[str]
     origins: frozenset[str]
@@ -71,27 +71,27 @@ class Guard:
 
     @property
     def login_url(self) -> str:
-        """What to open: the token in it becomes a cookie."""
+        """The URL to open; its token is exchanged for a cookie."""
         return f"{self.base_url}/?token={self.token}"
 
     @classmethod
     def create(cls, host: str, port: int) -> Guard:
-        """A guard with a new token, for a server at this address."""
+        """A guard with a new token for a server at this host and port."""
         names = dict.fromkeys((_bracket_ipv6(host), *LOOPBACK_HOSTS) if is_loopback(host) else (_bracket_ipv6(host),))
         hosts = {f"{name}:{port}" for name in names} | {name for name in names if port == 80}
-        # Cookies are shared between the ports of a host: the name keeps two servers from taking each other's.
+        # Browsers share cookies between ports of a host; the port in the name keeps two servers apart.
         cookie, origins = f"seedbed-{port}", frozenset(f"http://{one}" for one in hosts)
         return cls(frozenset(hosts), origins, f"http://{_bracket_ipv6(host)}:{port}", cookie, _new_token())
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
-        """The application behind this guard."""
+        """The application behind this guard, as ASGI middleware."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "lifespan":
                 await app(scope, receive, send)
             elif scope["type"] == "http":
                 await self._handle(app, scope, receive, _add_security_headers(send))
-            else:  # a WebSocket: the page has none
+            else:  # WebSocket: the page uses none
                 await send({"type": "websocket.close", "code": 1008})
 
         return guarded
@@ -99,41 +99,43 @@ class Guard:
     async def _handle(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self._check_source(scope)
-            if (place := self._redirect_target(scope)) is not None:
-                await _send_redirect(send, place, f"{self.cookie_name}={self.token}; Path=/; HttpOnly; SameSite=Strict")
+            if (target := self._redirect_target(scope)) is not None:
+                await _send_redirect(
+                    send, target, f"{self.cookie_name}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+                )
                 return
             self._check_token(scope)
             _check_body(scope)
             await app(scope, _limit_body(receive), send)
-        except RequestError as refused:
-            await _send_error(send, refused)
+        except RequestError as error:
+            await _send_error(send, error)
 
     def _check_source(self, scope: Scope) -> None:
-        """From where: one Host and Origin that are ours, and a method that the page has."""
+        """Checks Host, Origin, Sec-Fetch-Site, method and query length."""
         hosts, origins = list(_header_values(scope, b"host")), list(_header_values(scope, b"origin"))
         if len(hosts) != 1 or hosts[0] not in self.hosts:
             raise RequestError(421, f"this server answers to {', '.join(sorted(self.hosts))} only")
         if scope["method"] not in ALLOWED_METHODS:
             raise RequestError(405, f"the page uses {', '.join(ALLOWED_METHODS)} only")
         if len(origins) > 1 or not self.origins.issuperset(origins):
-            raise RequestError(403, "requests from other origins are refused")
+            raise RequestError(403, "requests from other origins are rejected")
         if scope["method"] == "POST" and not origins:
-            raise RequestError(403, "a request that changes something must say its Origin")
+            raise RequestError(403, "a POST request must have an Origin header")
         if _first_header(scope, b"sec-fetch-site") not in ("", "none", "same-origin") and not _is_navigation(scope):
-            raise RequestError(403, "requests from other sites are refused")
+            raise RequestError(403, "requests from other sites are rejected")
         if len(scope["query_string"]) > MAX_QUERY_CHARACTERS:
-            raise RequestError(414, f"the address is longer than {MAX_QUERY_CHARACTERS:,} signs")
+            raise RequestError(414, f"the query is longer than {MAX_QUERY_CHARACTERS:,} characters")
 
     def _redirect_target(self, scope: Scope) -> str | None:
-        """Where to go when the address carries the token: the same place without it; None when it carries none."""
+        """For a URL with the token, the same URL without it; None for a URL without one."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == "token"]
         if not given or scope["method"] != "GET":
             return None
         if len(given) > 1 or not self._is_valid_token(given[0]):
-            raise RequestError(403, f"this token is not the one of this start: {MISSING_TOKEN_MESSAGE}")
+            raise RequestError(403, f"this token is not valid: {MISSING_TOKEN_MESSAGE}")
         rest = urlencode([(name, value) for name, value in query if name != "token"])
-        path = "/" + quote(scope["path"].lstrip("/\\"), safe="/")  # two slashes would lead to another host
+        path = "/" + quote(scope["path"].lstrip("/\\"), safe="/")  # `//` would redirect to another host
         return f"{path}?{rest}" if rest else path
 
     def _check_token(self, scope: Scope) -> None:
@@ -153,7 +155,7 @@ def _bracket_ipv6(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-# ---- what a request says ----
+# ---- reading a request ----
 
 
 def _header_values(scope: Scope, name: bytes) -> Iterator[str]:
@@ -165,7 +167,7 @@ def _first_header(scope: Scope, name: bytes) -> str:
 
 
 def _is_navigation(scope: Scope) -> bool:
-    """A link that a person followed; the cookie is not sent along, so that only the token opens the page."""
+    """Whether the user followed a link; the SameSite cookie is not sent then, so only the token gives access."""
     return scope["method"] == "GET" and _first_header(scope, b"sec-fetch-mode") == "navigate"
 
 
@@ -181,14 +183,14 @@ def _check_body(scope: Scope) -> None:
     if scope["method"] != "POST":
         return
     if _first_header(scope, b"content-type").partition(";")[0].strip().lower() != "application/json":
-        raise RequestError(415, "a request that changes something is JSON: content-type application/json")
+        raise RequestError(415, "the body must be JSON (content-type: application/json)")
     length = _first_header(scope, b"content-length")
     if length.isdigit() and int(length) > MAX_BODY_BYTES:
         raise _body_too_large()
 
 
 def _limit_body(receive: Receive) -> Receive:
-    """The same body, which ends in a refusal where it is longer than it may be, whatever its length was said to be."""
+    """Raises when the body exceeds the limit, whatever Content-Length claims."""
     n_bytes = 0
 
     async def bounded() -> Message:
@@ -203,36 +205,36 @@ def _limit_body(receive: Receive) -> Receive:
 
 
 def _body_too_large() -> RequestError:
-    return RequestError(413, f"the request is longer than {MAX_BODY_BYTES:,} bytes")
+    return RequestError(413, f"the request body is longer than {MAX_BODY_BYTES:,} bytes")
 
 
-# ---- what it gets ----
+# ---- sending a response ----
 
 
 def _add_security_headers(send: Send) -> Send:
-    """Every answer says that it is not to be framed, sniffed, kept, or read by others."""
+    """Adds headers that forbid framing, MIME sniffing, caching and cross-origin reads."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             given = {name.lower() for name, _ in message["headers"]}
             ours = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
-            kept = [] if b"cache-control" in given else [(b"cache-control", b"no-store")]
-            message = {**message, "headers": [*message["headers"], *ours, *kept]}
+            caching = [] if b"cache-control" in given else [(b"cache-control", b"no-store")]
+            message = {**message, "headers": [*message["headers"], *ours, *caching]}
         await send(message)
 
     return sending
 
 
-async def _send_error(send: Send, refused: RequestError) -> None:
-    body = f"seedbed: {refused.message}\n".encode()
+async def _send_error(send: Send, error: RequestError) -> None:
+    body = f"seedbed: {error.message}\n".encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    if refused.status == 405:
+    if error.status == 405:
         headers.append((b"allow", ", ".join(ALLOWED_METHODS).encode()))
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send_redirect(send: Send, place: str, cookie: str) -> None:
-    headers = [(b"location", place.encode()), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
+async def _send_redirect(send: Send, target: str, cookie: str) -> None:
+    headers = [(b"location", target.encode()), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
     await send({"type": "http.response.start", "status": 303, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

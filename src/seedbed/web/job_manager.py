@@ -1,12 +1,12 @@
-"""Start, pause, resume and stop studies: each is a `seedbed run` process of its own, which no closed page ends.
+"""Starts, pauses, resumes and stops studies; each is its own `seedbed run` process, which outlives the page.
 
-    control = Control(home)
-    job = control.start(planned)              # spawns `seedbed run`
-    control.pause(job.id)                     # SIGTERM: it finishes its step, saves and ends
-    control.resume(job.id)                    # the same command again goes on from there
+    manager = JobManager(home)
+    job = manager.start(preview.job_spec)     # spawns `seedbed run`
+    manager.pause(job.id)                     # SIGTERM: it finishes its step, saves and exits
+    manager.resume(job.id)                    # the same command continues from the checkpoint
 
-What is started comes from a plan (planning.py), so a name or word from outside is known to mean something before it
-reaches a command line; files and records are started.py's, signals processes.py's.
+A job spec comes from `plan_preview`, so names and overrides from a request are validated before they reach a command
+line. Files and records are left to `jobs`, signals to `processes`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from seedbed.web.job_status import Job, describe_state
 from seedbed.web.jobs import JobOutcome, JobRecord, JobStore, StopRequest, StudySource
 from seedbed.web.processes import ProcessIdentity, identify_process, is_alive, spawn, terminate
 
-MAX_RUNNING_JOBS: Final = 4  # processes that the page keeps going; a terminal may start more
+MAX_RUNNING_JOBS: Final = 4  # started from the page; the command line has no limit
 N_LOG_LINES: Final = 12
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What to start: a study by name, the words over it, the ids of its runs, and its text."""
+    """A planned study to start: its name, overrides, run ids and text."""
 
     study: str
     source: StudySource
@@ -48,150 +48,148 @@ class JobSpec:
 
 
 class JobManager:
-    """The processes of one home; servers of the same home share what they know through its files."""
+    """The jobs of one home; several servers of the same home share them through the job files."""
 
     def __init__(self, home: Path) -> None:
         self._home, self._store = home, JobStore(home)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._thread_lock = threading.Lock()
 
-    # ---- what a page asks for ----
+    # ---- requests from the page ----
 
-    def start(self, order: JobSpec) -> Job:
-        """Begin a study; `Busy` when these runs are going on already, or too much is."""
+    def start(self, spec: JobSpec) -> Job:
+        """Starts a study; raises `Busy` when its runs are already training or too many jobs run."""
         with self._locked():
-            known = [started for started in self._store.all() if self._is_running(started)]
-            self._check_capacity(known, order.runs)
+            running = [record for record in self._store.all() if self._is_running(record)]
+            self._check_capacity(running, spec.runs)
             id = secrets.token_hex(8)
-            started = JobRecord(id, order.study, order.source, order.overrides, order.runs, _now())
-            if order.source == "stored":
-                write_atomic(self._store.study_path(id), order.study_text.encode(), "everything")
-            self._launch(started)
+            record = JobRecord(id, spec.study, spec.source, spec.overrides, spec.runs, _now())
+            if spec.source == "stored":
+                write_atomic(self._store.study_path(id), spec.study_text.encode(), "everything")
+            self._launch(record)
         return self.job(id)
 
     def resume(self, id: str) -> Job:
-        """Run the same command again, which goes on where it was."""
+        """Runs the same command again, which continues from its checkpoints."""
         with self._locked():
-            started = self._store.read(id)
-            going = [other for other in self._store.all() if self._is_running(other)]
-            self._check_capacity(going, started.runs)
-            self._launch(replace(started, started_at=_now()))
+            record = self._store.read(id)
+            running = [other for other in self._store.all() if self._is_running(other)]
+            self._check_capacity(running, record.runs)
+            self._launch(replace(record, started_at=_now()))
         return self.job(id)
 
     def pause(self, id: str) -> Job:
-        """Ask it to save and end, to be resumed."""
+        """Asks it to save and exit, to be resumed later."""
         return self._request_stop(id, "pause")
 
     def stop(self, id: str) -> Job:
-        """Ask it to save and end."""
+        """Asks it to save and exit."""
         return self._request_stop(id, "stop")
 
     def forget(self, id: str) -> None:
-        """Take an ended study off the list; what it computed stays in the store."""
+        """Removes an ended job from the list; its runs stay in the store."""
         with self._locked():
             if self._is_running(self._store.read(id)):
-                raise Busy("it is running; stop it before it is taken off the list")
+                raise Busy("it is running; stop it before removing it from the list")
             self._store.delete(id)
 
     def jobs(self) -> list[Job]:
-        """Everything that was started, the latest first."""
-        return [self._make_job(self._refresh(started)) for started in self._store.all()]
+        """All jobs, most recent first."""
+        return [self._make_job(self._refresh(record)) for record in self._store.all()]
 
     def job(self, id: str) -> Job:
         return self._make_job(self._refresh(self._store.read(id)))
 
     def read_log(self, id: str) -> str:
-        """The end of what its processes said."""
+        """The end of its log."""
         return self._store.read_log_tail(id)
 
     # ---- processes ----
 
-    def _launch(self, started: JobRecord) -> None:
-        """The record first: what is not known to be started cannot be stopped."""
-        started = replace(started, process=None, stop_request="", outcome=None)
-        self._store.write(started)
-        child = spawn(self._build_command(started), self._store.log_path(started.id))
-        self._children[started.id] = child
-        self._store.write(
-            replace(started, process=identify_process(child.pid) or ProcessIdentity(child.pid, "ended at once"))
-        )
+    def _launch(self, record: JobRecord) -> None:
+        """Spawns the process; the record is written first, so that a crash cannot leave an unknown process."""
+        record = replace(record, process=None, stop_request="", outcome=None)
+        self._store.write(record)
+        child = spawn(self._build_command(record), self._store.log_path(record.id))
+        self._children[record.id] = child
+        process = identify_process(child.pid) or ProcessIdentity(child.pid, "exited at once")
+        self._store.write(replace(record, process=process))
 
-    def _build_command(self, started: JobRecord) -> list[str]:
-        """Options first, then `--`: whatever follows is a file that we chose and words that were planned."""
-        file = shipped_studies()[started.study] if started.source == "shipped" else self._store.study_path(started.id)
+    def _build_command(self, record: JobRecord) -> list[str]:
+        """Options come before `--`, so that no override can be parsed as one."""
+        file = shipped_studies()[record.study] if record.source == "shipped" else self._store.study_path(record.id)
         home = str(self._home.absolute())
-        return [sys.executable, "-m", "seedbed", "run", "--home", home, "--", str(file), *started.overrides]
+        return [sys.executable, "-m", "seedbed", "run", "--home", home, "--", str(file), *record.overrides]
 
-    def _request_stop(self, id: str, wish: StopRequest) -> Job:
+    def _request_stop(self, id: str, request: StopRequest) -> Job:
         with self._locked():
-            started = self._store.read(id)
-            signalled = started.process is not None and terminate(started.process)
-            if signalled or started.stop_request:  # to stop what is paused only changes the word
-                self._store.write(replace(started, stop_request=wish))
+            record = self._store.read(id)
+            signalled = record.process is not None and terminate(record.process)
+            if signalled or record.stop_request:  # a paused job only changes its state to stopped
+                self._store.write(replace(record, stop_request=request))
         return self.job(id)
 
-    def _is_running(self, started: JobRecord) -> bool:
-        self._reap(started.id)
-        return started.process is not None and is_alive(started.process)
+    def _is_running(self, record: JobRecord) -> bool:
+        self._reap(record.id)
+        return record.process is not None and is_alive(record.process)
 
     def _reap(self, id: str) -> int | None:
-        """The exit code of a child that has ended, which also takes its remains off the list of processes."""
+        """The exit code of an ended child; polling also reaps the zombie process."""
         child = self._children.get(id)
         return None if child is None else child.poll()
 
-    def _check_capacity(self, going: Sequence[JobRecord], runs: Sequence[str]) -> None:
-        for other in going:
+    def _check_capacity(self, running: Sequence[JobRecord], runs: Sequence[str]) -> None:
+        for other in running:
             if not set(runs).isdisjoint(other.runs):
-                raise Busy(
-                    f"{other.study} is training some of these runs already, since {other.started_at}; wait or stop it"
-                )
-        if len(going) >= MAX_RUNNING_JOBS:
-            names = ", ".join(one.study for one in going)
-            raise Busy(f"{len(going)} studies are running ({names}); wait for one, or pause it")
+                since = other.started_at
+                raise Busy(f"{other.study} is already training some of these runs, since {since}; wait, or stop it")
+        if len(running) >= MAX_RUNNING_JOBS:
+            names = ", ".join(one.study for one in running)
+            raise Busy(f"{len(running)} studies are running ({names}); wait for one, or pause it")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One change at a time, among threads and among servers of this home."""
+        """Serialises changes among threads and among servers of this home."""
         make_folder(self._store.folder)
         with (
             self._thread_lock,
-            file_lock(self._store.folder / "started.lock", "the list of what was started", wait=True),
+            file_lock(self._store.folder / "started.lock", "the list of jobs", wait=True),
         ):
             yield
 
-    # ---- how it stands ----
+    # ---- status ----
 
-    def _refresh(self, started: JobRecord) -> JobRecord:
-        """The record, with its ending where the process is found ended for the first time."""
-        if started.process is None or started.outcome is not None or self._is_running(started):
-            return started
-        ended = replace(started, outcome=JobOutcome(self._reap(started.id), self._count_statuses(started)))
+    def _refresh(self, record: JobRecord) -> JobRecord:
+        """The record, with its outcome added when the process is first found to have ended."""
+        if record.process is None or record.outcome is not None or self._is_running(record):
+            return record
+        ended = replace(record, outcome=JobOutcome(self._reap(record.id), self._count_statuses(record)))
         with self._locked():
-            now = self._store.read(started.id)  # another request may have resumed it meanwhile
-            if now != started:
-                return now
+            current = self._store.read(record.id)  # another request may have resumed it meanwhile
+            if current != record:
+                return current
             self._store.write(ended)
         return ended
 
-    def _count_statuses(self, started: JobRecord) -> dict[str, int]:
+    def _count_statuses(self, record: JobRecord) -> dict[str, int]:
         try:
             with Store.open_read_only(self._home) as store:
-                wanted = set(started.runs)
-                return dict(Counter(run.status for run in store.runs(started.study) if run.id in wanted))
-        except MissingData:  # it ended before it had put anything into the store
+                wanted = set(record.runs)
+                return dict(Counter(run.status for run in store.runs(record.study) if run.id in wanted))
+        except MissingData:  # it ended before writing anything to the store
             return {}
 
-    def _make_job(self, started: JobRecord) -> Job:
-        state, said = describe_state(started)
-        lines = tuple(self._store.read_log_tail(started.id).splitlines()[-N_LOG_LINES:])
+    def _make_job(self, record: JobRecord) -> Job:
+        state, message = describe_state(record)
+        lines = tuple(self._store.read_log_tail(record.id).splitlines()[-N_LOG_LINES:])
         return Job(
-            started.id, started.study, started.overrides, started.started_at, state, said, self._shell_command(started), lines,
-            len(started.runs),
+            record.id, record.study, record.overrides, record.started_at, state, message, self._shell_command(record),
+            lines, len(record.runs),
         )  # fmt: skip
 
-    def _shell_command(self, started: JobRecord) -> str:
-        study = started.study if started.source == "shipped" else str(self._store.study_path(started.id))
-        return shlex.join(["seedbed", "run", study, *started.overrides, "--home", str(self._home)])
+    def _shell_command(self, record: JobRecord) -> str:
+        study = record.study if record.source == "shipped" else str(self._store.study_path(record.id))
+        return shlex.join(["seedbed", "run", study, *record.overrides, "--home", str(self._home)])
 
 
 def _now() -> str:

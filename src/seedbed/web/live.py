@@ -1,10 +1,10 @@
-"""What changes while studies train, told to open pages as server-sent events, at most two seconds late.
+"""Live progress of studies and runs as server-sent events, at most two seconds late.
 
-    stream("/api/live/study/quickstart", { news, gone, trouble })      page.js
+    stream("/api/live/study/quickstart", { update, removed, failure })      page.js
 
-One task reads the store once a second for all viewers, and only while there is one; a stream sends what became
-different for its study or run: how far it has come, and the points by which the figures on the screen grow. All else
-is read by the views, less often.
+One task polls the store once a second for all viewers, and only while there are any. A stream sends what changed in its
+study or run: its progress, and new rows for the figures on the screen. Everything else is requested by the pages, less
+often.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ from seedbed.web.store_cache import ChangeStamp, StoreCache
 from seedbed.web.study_progress import StepRate, StudyProgress, compute_progress
 from seedbed.web.view_params import parse_view_params
 
-POLL_SECONDS: Final = 1.0  # seconds between two looks at the store
-HEARTBEAT_SECONDS: Final = (
-    15.0  # seconds after which a silent stream says that it is there, so that a gone viewer is noticed
-)
+POLL_SECONDS: Final = 1.0  # between two polls of the store
+HEARTBEAT_SECONDS: Final = 15.0  # a silent stream sends a comment after this long, which detects closed connections
 MAX_STREAMS: Final = 500
 
 ExtraEvents: TypeAlias = Callable[[Any], Awaitable[list[str]]]
@@ -42,7 +40,7 @@ router = APIRouter(prefix="/api/live")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that was there at one look, or why nothing could be seen."""
+    """The state of all studies and runs at one poll, or the error that prevented it."""
 
     studies: Mapping[str, StudyProgress] = field(default_factory=dict)
     runs: Mapping[str, RunProgress] = field(default_factory=dict)
@@ -50,10 +48,10 @@ class Snapshot:
 
 
 class LiveProgress:
-    """The latest progress of every study, read by one task for as long as somebody follows."""
+    """The latest progress of every study, polled by one task while any stream is open."""
 
-    def __init__(self, lab: StoreCache) -> None:
-        self._lab = lab
+    def __init__(self, cache: StoreCache) -> None:
+        self._cache = cache
         self._snapshot = Snapshot()
         self._stamp: ChangeStamp = ()
         self._rates: dict[str, StepRate] = {}
@@ -63,44 +61,42 @@ class LiveProgress:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self.n_streams = 0
-        self.figures = LiveFigures(lab)
+        self.figures = LiveFigures(cache)
 
     def close(self) -> None:
-        """Ends every stream within a tick."""
+        """Ends every stream within one poll."""
         self._closed = True
 
     async def stream_events(
         self, select: Callable[[Snapshot], Any], extra_events: ExtraEvents | None = None
     ) -> AsyncIterator[str]:
-        """Events with what `pick` finds, the first at once, then whenever it differs; after each, those of `more`."""
+        """Yields what `select` returns as an event, at once and whenever it changes, then `extra_events`."""
         self.n_streams += 1
         try:
             await self._poll()
             self._ensure_polling()
             last = ""
             while not self._closed:
-                found = select(self._snapshot)
-                event = _format_event(self._snapshot.error, found)
+                selected = select(self._snapshot)
+                event = _format_event(self._snapshot.error, selected)
                 if event != last:
                     yield event
-                    for other in await extra_events(found) if extra_events and found else ():
-                        yield other
+                    for extra in await extra_events(selected) if extra_events and selected else ():
+                        yield extra
                 last = event
                 if not await self._wait_for_change():
-                    yield ": still here\n\n"
+                    yield ": heartbeat\n\n"
         finally:
             self.n_streams -= 1
 
     async def _wait_for_change(self) -> bool:
-        """Whether the store was looked at, before it is time to give a sign of life, or to end."""
+        """Waits for a poll that found changes; False when a heartbeat is due, or on close."""
         for _ in range(round(HEARTBEAT_SECONDS / POLL_SECONDS)):
             if self._closed:
                 break
             with suppress(TimeoutError):
-                async with (
-                    asyncio.timeout(POLL_SECONDS),
-                    self._changed,
-                ):  # nobody may be left who tells that this is closed
+                # The timeout matters: on close the polling task may be gone, and nobody would notify.
+                async with asyncio.timeout(POLL_SECONDS), self._changed:
                     await self._changed.wait()
                 return True
         return False
@@ -117,9 +113,10 @@ class LiveProgress:
                     self._changed.notify_all()
 
     async def _poll(self) -> bool:
-        """Whether there may be something new; a study that runs may have been killed, which no file tells."""
-        async with self._poll_lock:  # who comes while another looks waits for what that one sees
-            stamp = self._lab.change_stamp()
+        """Reads a new snapshot if the store changed or a study is running; returns whether it did."""
+        async with self._poll_lock:  # concurrent callers share the snapshot of the first
+            stamp = self._cache.change_stamp()
+            # A running study is read even when no file changed: its process may have been killed.
             if stamp == self._stamp and not any(one.is_running for one in self._snapshot.studies.values()):
                 return False
             self._snapshot = await asyncio.to_thread(self._read_snapshot)
@@ -128,28 +125,28 @@ class LiveProgress:
 
     def _read_snapshot(self) -> Snapshot:
         try:
-            with self._lab.open_store() as store:
-                standings = store.progress()
-                self._load_target_steps(store, standings)
+            with self._cache.open_store() as store:
+                progress = store.progress()
+                self._load_target_steps(store, progress)
         except SeedbedError as error:
             return Snapshot(error=str(error))
         now = time.monotonic()
         studies = {
-            study: compute_progress(found, self._target_steps, self._rates.setdefault(study, StepRate()), now)
-            for study, found in standings.items()
+            study: compute_progress(runs, self._target_steps, self._rates.setdefault(study, StepRate()), now)
+            for study, runs in progress.items()
         }
-        return Snapshot(studies, {one.run: one for found in standings.values() for one in found})
+        return Snapshot(studies, {run.run: run for runs in progress.values() for run in runs})
 
-    def _load_target_steps(self, store: Store, standings: Mapping[str, Sequence[RunProgress]]) -> None:
-        """The steps asked of runs that were not there before; what a run is never changes."""
-        for study, found in standings.items():
-            if any(one.run not in self._target_steps for one in found):
+    def _load_target_steps(self, store: Store, progress: Mapping[str, Sequence[RunProgress]]) -> None:
+        """Looks up the planned steps of new runs; a stored run's settings never change."""
+        for study, runs in progress.items():
+            if any(run.run not in self._target_steps for run in runs):
                 self._target_steps |= {run.id: planned_steps(run) for run in store.runs(study)}
 
 
-def _format_event(trouble: str, found: Any) -> str:
-    kind = "trouble" if trouble else "gone" if found is None else "news"
-    return f"event: {kind}\ndata: {json.dumps(to_jsonable(trouble or found))}\n\n"
+def _format_event(error: str, value: Any) -> str:
+    kind = "failure" if error else "removed" if value is None else "update"
+    return f"event: {kind}\ndata: {json.dumps(to_jsonable(error or value))}\n\n"
 
 
 # ---- streams ----
@@ -158,31 +155,36 @@ def _format_event(trouble: str, found: Any) -> str:
 @router.get("/studies")
 async def stream_studies(request: Request) -> StreamingResponse:
     """Progress of all studies."""
-    return _stream_response(request, lambda seen: {name: asdict(one) for name, one in seen.studies.items()})
+    return _stream_response(request, lambda now: {name: asdict(one) for name, one in now.studies.items()})
 
 
 @router.get("/study/{name:path}")
 async def stream_study(request: Request, name: str, figures: str = "") -> StreamingResponse:
-    """Progress of one study, and the points of the figures on the screen; `gone` once it is removed."""
+    """Progress of one study and new rows of its visible figures; `removed` once it is no longer stored."""
     live: LiveProgress = request.app.state.live
-    chosen, numbers = parse_view_params(request.query_params), parse_figure_numbers(figures)
+    params, numbers = parse_view_params(request.query_params), parse_figure_numbers(figures)
 
-    async def grown(found: Any) -> list[str]:
-        return await live.figures.events(name, chosen, numbers, found["version"])
+    async def figure_rows(progress: Any) -> list[str]:
+        return await live.figures.events(name, params, numbers, progress["version"])
 
-    return _stream_response(request, lambda seen: asdict(seen.studies[name]) if name in seen.studies else None, grown)
+    def select(now: Snapshot) -> Any:
+        return asdict(now.studies[name]) if name in now.studies else None
+
+    return _stream_response(request, select, figure_rows)
 
 
 @router.get("/run/{run}")
 async def stream_run(request: Request, run: str) -> StreamingResponse:
-    """Status and step of one run; `gone` once it is removed."""
-    return _stream_response(request, lambda seen: asdict(seen.runs[run]) if run in seen.runs else None)
+    """Status and step of one run; `removed` once it is no longer stored."""
+    return _stream_response(request, lambda now: asdict(now.runs[run]) if run in now.runs else None)
 
 
 def _stream_response(
-    request: Request, pick: Callable[[Snapshot], Any], more: ExtraEvents | None = None
+    request: Request, select: Callable[[Snapshot], Any], extra_events: ExtraEvents | None = None
 ) -> StreamingResponse:
     live: LiveProgress = request.app.state.live
     if live.n_streams >= MAX_STREAMS:
-        raise HTTPException(503, f"{MAX_STREAMS} viewers follow already; reload the page to see what is new")
-    return StreamingResponse(live.stream_events(pick, more), media_type="text/event-stream")
+        raise HTTPException(
+            503, f"{MAX_STREAMS} pages are already receiving live updates; reload the page for the current state"
+        )
+    return StreamingResponse(live.stream_events(select, extra_events), media_type="text/event-stream")

@@ -1,4 +1,4 @@
-"""Models that were asked for lately, kept up to a size; whether a run is there the store is asked each time."""
+"""An LRU cache of loaded models, bounded in bytes; every request still checks the store that the run exists."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from seedbed.store.store import Store
 
 CheckpointStep: TypeAlias = int | Literal["last", "best"]
 CacheKey: TypeAlias = tuple[str, int, str]  # run, step, digest of the weights
-MAX_CACHED_BYTES: Final = 1 << 29  # of weights; the model that was asked for last stays, however large
+MAX_CACHED_BYTES: Final = 1 << 29  # of weights; the most recently used model always stays, however large
 
 
 class ModelCache:
-    """The models of one home by run, step and the digest of their weights."""
+    """The models of one home, by run, step and digest of the weights."""
 
     def __init__(self, home: Path, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self.home, self.max_bytes = home, max_bytes
@@ -25,13 +25,13 @@ class ModelCache:
         return len(self._models)
 
     def resolve_key(self, run: str, step: CheckpointStep) -> CacheKey:
-        """What the model is known by."""
+        """The cache key of a checkpoint; raises when the store has no such run or step."""
         with Store.open_read_only(self.home) as store:
-            kept = store.find_checkpoint(run, step)
-        return kept.run, kept.step, kept.digest
+            checkpoint = store.find_checkpoint(run, step)
+        return checkpoint.run, checkpoint.step, checkpoint.digest
 
     def get_model(self, run: str, step: CheckpointStep) -> LoadedRun:
-        """The run at a kept step; a run that was deleted meanwhile is not found, warm or not."""
+        """The run at a stored step; a run deleted since is not found, even if it is still cached."""
         key = self.resolve_key(run, step)
         if key not in self._models:
             self._models[key] = self._load(*key)
@@ -45,6 +45,6 @@ class ModelCache:
             return LoadedRun(store.run(run), step, weights), sum(array.nbytes for array in weights.values())
 
     def _evict(self) -> None:
-        """Forgets the models that were not asked for the longest."""
+        """Drops the least recently used models until the rest fit."""
         while len(self._models) > 1 and sum(size for _, size in self._models.values()) > self.max_bytes:
             self._models.popitem(last=False)

@@ -1,8 +1,8 @@
-"""What models can be asked on the page, each a generator of plain values: attention, head numbers, text, alternatives.
+"""Request handlers of the model worker, each a generator of JSON values: attention, heads, generation, alternatives.
 
-    next(attention(warm, run="3f2a", step="last", text="12 + 8 = 20", by="token"))["labels"]
+    next(compute_attention_maps(cache, run="3f2a", step="last", text="12 + 8 = 20", by="token"))["labels"]
 
-Runs inside the model worker. Texts come from outside: each question says how much work it takes at most.
+Texts come from requests, so each handler bounds its work.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from seedbed.store.store import Store
 from seedbed.web.model_cache import CheckpointStep, ModelCache
 from seedbed.web.model_client import MAX_GENERATED_TOKENS
 
-MAX_ATTENTION_WEIGHTS: Final = 4_000_000  # of all maps of a text
-MAX_LSTM_TOKENS: Final = 256  # tokens of an LSTM's text, since each is traced back through all before it,
-MAX_LSTM_TOKENS_SQUARED_PARAMETERS: Final = 10**11  # and fewer of a large one: tokens² × parameters
-UINT16_MAX: Final = 65_535  # a weight of 1 as it travels: 16 bits are four digits and halve what 32 would take
-N_HELD_OUT_INPUTS: Final = 64  # held-out inputs behind a head's numbers, as in `seedbed heads`
+MAX_ATTENTION_WEIGHTS: Final = 4_000_000  # over all layers and heads
+MAX_LSTM_TOKENS: Final = 256  # input gradients backpropagate from each token through all tokens before it,
+MAX_LSTM_TOKENS_SQUARED_PARAMETERS: Final = 10**11  # so large LSTMs accept fewer
+UINT16_MAX: Final = 65_535  # encodes a weight of 1: 16 bits keep four digits at half the size of float32
+N_HELD_OUT_INPUTS: Final = 64  # per head statistic, as in `seedbed heads`
 N_ALTERNATIVES: Final = 12
 
 Reply = dict[str, Any]
 IntArray = NDArray[np.int64]
 
 
-def compute_attention_maps(warm: ModelCache, run: str, step: CheckpointStep, text: str, by: str) -> Iterator[Reply]:
-    """All maps of a text, the weights as 16-bit whole numbers (layers, heads, looking, looked at) in base 64."""
-    loaded = warm.get_model(run, step)
+def compute_attention_maps(cache: ModelCache, run: str, step: CheckpointStep, text: str, by: str) -> Iterator[Reply]:
+    """All attention maps of a text; weights are base64 of uint16 with axes (layer, head, query, source)."""
+    loaded = cache.get_model(run, step)
     _check_text_length(loaded, text)
     maps = compute_attention(loaded, text)
     maps = maps.group_by_word() if by == "word" else maps
@@ -60,52 +60,54 @@ def compute_attention_maps(warm: ModelCache, run: str, step: CheckpointStep, tex
 
 
 def _check_text_length(loaded: LoadedRun, text: str) -> None:
-    n, most = len(loaded.encode(text)), _max_tokens(loaded)
-    if n > most:
-        raise UsageError(f"the text has {n:,} tokens; the page shows {most:,} of this model at most: give a part of it")
+    n_tokens, max_tokens = len(loaded.encode(text)), _max_tokens(loaded)
+    if n_tokens > max_tokens:
+        raise UsageError(f"the text has {n_tokens:,} tokens; the page shows at most {max_tokens:,} of this model")
 
 
 def _max_tokens(loaded: LoadedRun) -> int:
-    dials = loaded.run.settings.model
-    if isinstance(dials, LSTMSettings):
+    model = loaded.run.settings.model
+    if isinstance(model, LSTMSettings):
         return min(
             MAX_LSTM_TOKENS, isqrt(MAX_LSTM_TOKENS_SQUARED_PARAMETERS // max(1, loaded.run.parameters.non_embedding))
         )
-    return isqrt(MAX_ATTENTION_WEIGHTS // (dials.layers * dials.heads))
+    return isqrt(MAX_ATTENTION_WEIGHTS // (model.layers * model.heads))
 
 
-def compute_head_tables(warm: ModelCache, run: str, step: CheckpointStep) -> Iterator[Reply]:
-    """What the heads of a run do on held-out inputs, of an LSTM its gates, as tables."""
-    yield _cached_head_tables(warm.home, *warm.resolve_key(run, step))
+def compute_head_tables(cache: ModelCache, run: str, step: CheckpointStep) -> Iterator[Reply]:
+    """Tables of attention-head statistics on held-out inputs; for an LSTM, of its gates."""
+    yield _cached_head_tables(cache.home, *cache.resolve_key(run, step))
 
 
 @lru_cache(maxsize=64)
 def _cached_head_tables(home: Path, run: str, step: int, _: str) -> Reply:
     with Store.open_read_only(home) as store:
-        found = analyze_run(store, store.run(run), N_HELD_OUT_INPUTS, ablation=False, step=step)
-    return {"run": run, "step": step, "tables": [_table_as_json(one) for one in analysis_tables([found])]}
+        analysis = analyze_run(store, store.run(run), N_HELD_OUT_INPUTS, ablation=False, step=step)
+    return {"run": run, "step": step, "tables": [_table_as_json(table) for table in analysis_tables([analysis])]}
 
 
 def _table_as_json(table: Table) -> Reply:
     return {name: getattr(table, name) for name in ("title", "columns", "rows", "notes", "n_labels")}
 
 
-def get_example(warm: ModelCache, run: str, step: CheckpointStep, number: int) -> Iterator[Reply]:
-    """A held-out input of the run as text; numbers count round and round."""
-    loaded = warm.get_model(run, step)
+def get_example(cache: ModelCache, run: str, step: CheckpointStep, number: int) -> Iterator[Reply]:
+    """The held-out input of this number as text; numbers wrap around."""
+    loaded = cache.get_model(run, step)
     inputs = sample_inputs(loaded, N_HELD_OUT_INPUTS)
-    at = number % inputs.n_inputs
-    yield {"text": loaded.tokenizer.decode(inputs.tokens[at][inputs.non_padding[at]].tolist()), "part": inputs.split}
+    index = number % inputs.n_inputs
+    tokens = inputs.tokens[index][inputs.non_padding[index]].tolist()
+    yield {"text": loaded.tokenizer.decode(tokens), "part": inputs.split}
 
 
-# ---- writing ----
+# ---- generation ----
 
 
 def generate(
-    warm: ModelCache, run: str, step: CheckpointStep, given: TextOrIds, tokens: int, temperature: float, top_k: int, top_p: float, seed: int
+    cache: ModelCache, run: str, step: CheckpointStep, given: TextOrIds, tokens: int, temperature: float, top_k: int,
+    top_p: float, seed: int,
 ) -> Iterator[Reply]:  # fmt: skip
-    """What was given, token by token with its surprisal, then each new token; of an encoder the labels instead."""
-    loaded = warm.get_model(run, step)
+    """The prompt's tokens with their surprisal, then each new token; for a classifier, label probabilities."""
+    loaded = cache.get_model(run, step)
     ids = loaded.encode(given)
     if isinstance(loaded.run.settings.task, LabelsSettings):
         yield _label_probabilities(loaded, ids)
@@ -119,70 +121,75 @@ def generate(
 
 
 def _prompt_reply(loaded: LoadedRun, ids: IntArray, n_given: int) -> Reply:
-    """The tokens that the model has read before it writes."""
-    told = len(ids) > 1 and not isinstance(loaded.tokenizer, EquationTokenizer)  # an operand is nothing to be told
-    losses = loaded.surprisal(ids, 1).losses.tolist() if told else [float("nan")] * len(ids)
+    """The prompt as the model reads it, token by token."""
+    # Operands of an equation are drawn uniformly, so their surprisal means nothing.
+    has_surprisal = len(ids) > 1 and not isinstance(loaded.tokenizer, EquationTokenizer)
+    losses = loaded.surprisal(ids, 1).losses.tolist() if has_surprisal else [float("nan")] * len(ids)
     decoder = loaded.tokenizer.decoder()
     rows = zip(ids.tolist(), losses, strict=True)
     return _reply_header(loaded, n_given) | {
-        "given": [_token_as_json(loaded, one, decoder.feed([one]), loss) for one, loss in rows]
+        "given": [_token_as_json(loaded, token, decoder.feed([token]), loss) for token, loss in rows]
     }
 
 
 def _token_as_json(loaded: LoadedRun, token: int, text: str, loss: float) -> Reply:
-    """A token with its text where it stands, its name where it has none, and its surprisal in bits, if known."""
+    """A token with its text in context, its name (for tokens without text), and its surprisal in bits if known."""
     bits = None if loss != loss else loss / log(2)
     return {"token": token, "text": text, "name": loaded.tokenizer.texts[token], "bits": bits}
 
 
 def _reply_header(loaded: LoadedRun, n_given: int) -> Reply:
-    known: Reply = {"run": loaded.run.id, "step": loaded.step, "context": loaded.context}
+    header: Reply = {"run": loaded.run.id, "step": loaded.step, "context": loaded.context}
     if n_given <= loaded.context or isinstance(loaded.tokenizer, EquationTokenizer):
-        return known
+        return header
     which = "first" if isinstance(loaded.run.settings.task, LabelsSettings) else "last"
-    said = f"{n_given:,} tokens were given; the model reads the {which} {loaded.context:,} of them, its context"
-    return known | {"notice": said}
+    notice = f"the text has {n_given:,} tokens; the model reads the {which} {loaded.context:,}, its context length"
+    return header | {"notice": notice}
 
 
 def _label_probabilities(loaded: LoadedRun, ids: IntArray) -> Reply:
-    """How likely each label is, the text padded or cut as in training."""
+    """Probability of each label, with the text padded or truncated as in training."""
     task = loaded.run.settings.task
     assert isinstance(task, LabelsSettings)
     if not len(ids):
         raise UsageError("the text is empty; a label needs at least one token")
-    read = np.full(loaded.context, PAD_ID)
-    read[: len(ids)] = ids[: loaded.context]
-    shares = loaded.logits(read)[0].double().softmax(-1).tolist()
-    rows = sorted(zip(load_labelled_dataset(task).label_names, shares, strict=True), key=lambda row: -row[1])
-    return _reply_header(loaded, len(ids)) | {"labels": [{"name": name, "probability": share} for name, share in rows]}
+    padded = np.full(loaded.context, PAD_ID)
+    padded[: len(ids)] = ids[: loaded.context]
+    probabilities = loaded.logits(padded)[0].double().softmax(-1).tolist()
+    names = load_labelled_dataset(task).label_names
+    rows = sorted(zip(names, probabilities, strict=True), key=lambda row: -row[1])
+    return _reply_header(loaded, len(ids)) | {"labels": [{"name": name, "probability": p} for name, p in rows]}
 
 
 def compute_alternatives(
-    warm: ModelCache, run: str, step: CheckpointStep, ids: Sequence[int], begun: int, chosen: int | None, temperature: float,
-    top_k: int, top_p: float,
+    cache: ModelCache, run: str, step: CheckpointStep, ids: Sequence[int], n_prompt: int, chosen: int | None,
+    temperature: float, top_k: int, top_p: float,
 ) -> Iterator[Reply]:  # fmt: skip
-    """The likeliest tokens after these ids, of which the first `begun` were given and the others written since."""
-    loaded = warm.get_model(run, step)
-    if len(ids) - begun > MAX_GENERATED_TOKENS:
+    """The most likely next tokens after these ids, of which the first `n_prompt` are the prompt."""
+    loaded = cache.get_model(run, step)
+    if len(ids) - n_prompt > MAX_GENERATED_TOKENS:
         raise UsageError(
-            f"{len(ids) - begun:,} tokens were written since; the page goes back over {MAX_GENERATED_TOKENS:,}"
+            f"{len(ids) - n_prompt:,} tokens follow the prompt; the page handles at most {MAX_GENERATED_TOKENS:,}"
         )
-    read = loaded.encode(ids)[max(0, begun - loaded.context) :]
-    start = window_start(len(read), loaded.context, resolve_hop(loaded.model, loaded.context))
-    logits = loaded.logits(read[start:])[-1]
-    own, drawn = logits.double().softmax(-1), filtered_probabilities(logits, SamplingFilters(temperature, top_k, top_p))
-    best = own.topk(min(N_ALTERNATIVES, len(own))).indices.tolist()
+    # As in generation: the prompt is cut to the context, then the window moves in hops.
+    tokens = loaded.encode(ids)[max(0, n_prompt - loaded.context) :]
+    start = window_start(len(tokens), loaded.context, resolve_hop(loaded.model, loaded.context))
+    logits = loaded.logits(tokens[start:])[-1]
+    probabilities = logits.double().softmax(-1)
+    filtered = filtered_probabilities(logits, SamplingFilters(temperature, top_k, top_p))
+    best = probabilities.topk(min(N_ALTERNATIVES, len(probabilities))).indices.tolist()
     if chosen is not None and chosen not in best:
         best += loaded.encode([chosen]).tolist()
     names = loaded.tokenizer.texts
     yield {
         "alternatives": [
-            {"token": one, "name": names[one], "probability": float(own[one]), "drawn": float(drawn[one])}
-            for one in best
+            {"token": i, "name": names[i], "probability": float(probabilities[i]), "filtered": float(filtered[i])}
+            for i in best
         ]
     }
 
 
 HANDLERS: Final[dict[str, Callable[..., Iterator[Reply]]]] = {
-    "attention": compute_attention_maps, "heads": compute_head_tables, "example": get_example, "write": generate, "alternatives": compute_alternatives,
+    "attention": compute_attention_maps, "heads": compute_head_tables, "example": get_example, "write": generate,
+    "alternatives": compute_alternatives,
 }  # fmt: skip

@@ -1,6 +1,6 @@
-"""What the views of models share: which runs can be asked, what a question may hold, and answers to a browser.
+"""Shared by the pages that query models: the list of runs, validated requests, and replies to the browser.
 
-A question whose browser has gone away is cancelled, so that nobody computes for a closed tab.
+A request whose browser has disconnected is cancelled, so that nothing is computed for a closed tab.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from seedbed.web.model_client import ModelClient, ReplyStream
 from seedbed.web.responses import json_response
 from seedbed.web.store_cache import StoreCacheDep
 
-MAX_LISTED_RUNS: Final = 3_000  # runs to choose from
-MAX_TEXT_CHARACTERS: Final = 20_000  # of a text
+MAX_LISTED_RUNS: Final = 3_000
+MAX_TEXT_CHARACTERS: Final = 20_000
 
 RunId: TypeAlias = Annotated[str, Field(min_length=1, max_length=64)]
 StepOrName: TypeAlias = Annotated[int, Field(ge=0, le=10**12)] | Literal["last", "best"]
@@ -36,7 +36,7 @@ router = APIRouter(prefix="/api/models")
 
 
 class ModelRequest(BaseModel):
-    """A question about one run at one kept step."""
+    """The body of a request about one run at one stored step."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -45,110 +45,114 @@ class ModelRequest(BaseModel):
 
 
 def _get_model_client(request: Request) -> ModelClient:
-    found: ModelClient = request.app.state.models
-    return found
+    client: ModelClient = request.app.state.model_client
+    return client
 
 
 ModelClientDep = Annotated[ModelClient, Depends(_get_model_client)]
 
 
 @router.get("")
-def list_models(lab: StoreCacheDep) -> Response:
-    """Every study with the runs that have begun, each named by what tells it from the others."""
-    if not (lab.home / "store.db").exists():
+def list_models(cache: StoreCacheDep) -> Response:
+    """Every study with its started runs, each labelled by the settings that vary."""
+    if not (cache.home / "store.db").exists():
         return json_response({"studies": []})
-    return json_response(lab.get_or_compute("models", _list_runs_by_study))
+    return json_response(cache.get_or_compute("models", _list_runs_by_study))
 
 
 def _list_runs_by_study(store: Store) -> dict[str, Any]:
-    found, room = [], MAX_LISTED_RUNS
+    studies, n_left = [], MAX_LISTED_RUNS
     for study in store.studies():
         runs = [run for run in store.runs(study.name) if run.status != "planned"]
         if runs:
-            found.append({"study": study.name, "runs": _label_runs(runs, run_configs(store, study.name, runs))[:room]})
-        room = max(0, room - len(runs))
-    said = f"the first {MAX_LISTED_RUNS:,} runs are listed; open others from their own page" if not room else None
-    return {"studies": found, "notice": said}
+            labelled = _label_runs(runs, run_configs(store, study.name, runs))
+            studies.append({"study": study.name, "runs": labelled[:n_left]})
+        n_left = max(0, n_left - len(runs))
+    notice = f"the first {MAX_LISTED_RUNS:,} runs are listed; open others from their own page" if not n_left else None
+    return {"studies": studies, "notice": notice}
 
 
-def _label_runs(runs: Sequence[StoredRun], points: Sequence[Mapping[str, Value]]) -> list[dict[str, str]]:
-    """Each run by its point, its seed and the start of its id."""
-    words = [[f"{name}={value}" for name, value in point.items()] for point in points]
+def _label_runs(runs: Sequence[StoredRun], configs: Sequence[Mapping[str, Value]]) -> list[dict[str, str]]:
+    """Each run's id with a label: its config, its seed and the start of its id."""
     return [
-        {"id": run.id, "name": ", ".join([*some, f"seed {run.seed}", run.id[:8]])}
-        for run, some in zip(runs, words, strict=True)
+        {"id": run.id, "name": ", ".join([*_format_items(config), f"seed {run.seed}", run.id[:8]])}
+        for run, config in zip(runs, configs, strict=True)
     ]
 
 
+def _format_items(config: Mapping[str, Value]) -> list[str]:
+    return [f"{name}={value}" for name, value in config.items()]
+
+
 @router.get("/{run}")
-def describe_model(lab: StoreCacheDep, run: RunId) -> Response:
-    """What a run is, and the steps whose weights were kept."""
-    with lab.open_store() as store:
-        found = store.run(run)
-        steps = [kept.step for kept in store.checkpoints(found.id)]
-    task, model = found.settings.task, found.settings.model
+def describe_model(cache: StoreCacheDep, run: RunId) -> Response:
+    """A run's task and model, and the steps of its checkpoints."""
+    with cache.open_store() as store:
+        stored = store.run(run)
+        steps = [checkpoint.step for checkpoint in store.checkpoints(stored.id)]
+    task, model = stored.settings.task, stored.settings.model
     return json_response(
         {
-            "id": found.id, "seed": found.seed, "status": found.status, "task": task.kind, "model": model.kind,
-            "layers": model.layers, "heads": getattr(model, "heads", 1), "steps": steps, "best": found.best_step,
-            "prompt": found.settings.train.prompt,
+            "id": stored.id, "seed": stored.seed, "status": stored.status, "task": task.kind, "model": model.kind,
+            "layers": model.layers, "heads": getattr(model, "heads", 1), "steps": steps, "best": stored.best_step,
+            "prompt": stored.settings.train.prompt,
         }
     )  # fmt: skip
 
 
 @router.get("/{run}/example")
 async def send_example(
-    request: Request, models: ModelClientDep, run: RunId, step: StepOrName = "last", n: int = 0
+    request: Request, client: ModelClientDep, run: RunId, step: StepOrName = "last", n: int = 0
 ) -> Response:
-    """A text that the run was held out from, or trained on where nothing was held out."""
-    return json_response(await await_reply(request, models.request("example", run=run, step=step, number=n % 2**31)))
+    """A held-out input of the run, or a training input if nothing was held out."""
+    return json_response(await await_reply(request, client.request("example", run=run, step=step, number=n % 2**31)))
 
 
-# ---- answers ----
+# ---- replies ----
 
 
-async def await_reply(request: Request, question: ReplyStream) -> Any:
-    """The question's one value; None where its browser has gone away meanwhile."""
+async def await_reply(request: Request, replies: ReplyStream) -> Any:
+    """The single value of a request; None if the browser has disconnected."""
     try:
-        return await _first_value(request, question)
+        return await _first_value(request, replies)
     finally:
-        question.cancel()
+        replies.cancel()
 
 
-async def stream_replies(request: Request, question: ReplyStream) -> Response:
-    """The question's values as server-sent events; an error before the first is an error of the request."""
-    first = await _first_value(request, question)
-    return StreamingResponse(_event_stream(first, question), media_type="text/event-stream")
+async def stream_replies(request: Request, replies: ReplyStream) -> Response:
+    """The values of a request as server-sent events; an error before the first value is an HTTP error."""
+    first = await _first_value(request, replies)
+    return StreamingResponse(_event_stream(first, replies), media_type="text/event-stream")
 
 
-async def _event_stream(value: Any, question: ReplyStream) -> AsyncIterator[str]:
+async def _event_stream(value: Any, replies: ReplyStream) -> AsyncIterator[str]:
     try:
         while value is not None:
             yield _format_event("value", value)
-            value = await run_in_threadpool(next, question, None)
+            value = await run_in_threadpool(next, replies, None)
         yield _format_event("end", None)
     except SeedbedError as error:
-        yield _format_event("trouble", str(error))
+        yield _format_event("failure", str(error))
     finally:
-        question.cancel()
+        replies.cancel()
 
 
 def _format_event(name: str, value: Any) -> str:
     return f"event: {name}\ndata: {json.dumps(value, allow_nan=False)}\n\n"
 
 
-async def _first_value(request: Request, question: ReplyStream) -> Any:
-    """The first value; a browser that goes away meanwhile cancels the question, and who waits gets None."""
-    watching = asyncio.create_task(_cancel_on_disconnect(request, question))
+async def _first_value(request: Request, replies: ReplyStream) -> Any:
+    """The first value; None if the browser disconnects first, which cancels the request."""
+    watcher = asyncio.create_task(_cancel_on_disconnect(request, replies))
     try:
-        return await run_in_threadpool(next, question, None)
+        return await run_in_threadpool(next, replies, None)
     finally:
-        watching.cancel()
+        watcher.cancel()
         with suppress(asyncio.CancelledError):
-            await watching
+            await watcher
 
 
-async def _cancel_on_disconnect(request: Request, question: ReplyStream) -> None:
+async def _cancel_on_disconnect(request: Request, replies: ReplyStream) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    question.cancel()
+    replies.cancel()

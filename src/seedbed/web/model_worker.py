@@ -1,13 +1,13 @@
-"""The process that holds models: requests come in as lines of JSON, replies go out the same way; nothing else here.
+"""The model worker process: reads requests as lines of JSON from stdin and writes replies to stdout the same way.
 
     python -m seedbed.web.model_worker HOME
 
-    {"id": 4, "ask": "write", "given": {"run": "3f2a", …}}     →  {"id": 4, "value": {…}} …, {"id": 4, "end": true}
-    {"cancel": 4}                                              →  nothing more of 4
+    {"id": 4, "handler": "write", "arguments": {"run": "3f2a", …}}  →  {"id": 4, "value": {…}} …, {"id": 4, "end": true}
+    {"cancel": 4}                                                   →  no more replies to 4
 
-Requests take turns, one value each, so a long text holds nobody up for more than a token. The process is kind to
-training (lowest priority, one thread) and ends when its input does, be it that the server was killed. The other end is
-`models.py`; what can be asked is in `replies.py`.
+Requests are served round-robin, one value each, so a long text delays others by at most one token. The process yields
+to training (low priority, one thread) and exits when its stdin closes, also if the server was killed. The client is
+`model_client`; the requests it can handle are in `model_handlers`.
 """
 
 from __future__ import annotations
@@ -28,52 +28,52 @@ from seedbed.web.model_cache import ModelCache
 from seedbed.web.model_handlers import HANDLERS
 
 Message: TypeAlias = dict[str, Any]
-NICENESS_INCREMENT: Final = 15  # added to the niceness that the server has
+NICENESS_INCREMENT: Final = 15  # on top of the server's niceness
 
 
 class ModelWorker:
-    """Requests under way, each a generator of values."""
+    """The open requests, each a generator of values."""
 
-    def __init__(self, warm: ModelCache, requests: SimpleQueue[Message], send: Callable[[Message], None]) -> None:
-        self._cache, self._requests, self._send = warm, requests, send
+    def __init__(self, cache: ModelCache, requests: SimpleQueue[Message], send: Callable[[Message], None]) -> None:
+        self._cache, self._requests, self._send = cache, requests, send
         self._generators: dict[int, Iterator[Any]] = {}
 
     def serve_forever(self) -> None:
-        """One turn after the other, for ever."""
+        """Runs rounds until the process is killed."""
         while True:
             self.run_round()
 
     def run_round(self) -> None:
-        """Takes what has come in, waiting where nothing is under way, then one value of every request."""
+        """Accepts new requests (blocking if none is open), then sends one value of each open request."""
         while not self._generators or not self._requests.empty():
             self._accept(self._requests.get())
-        for number in list(self._generators):
-            self._send({"id": number} | self._next_reply(number))
+        for request_id in list(self._generators):
+            self._send({"id": request_id} | self._next_reply(request_id))
 
     def _accept(self, message: Message) -> None:
         if "cancel" in message:
             self._generators.pop(message["cancel"], None)
         else:
-            self._generators[message["id"]] = HANDLERS[message["ask"]](self._cache, **message["given"])
+            self._generators[message["id"]] = HANDLERS[message["handler"]](self._cache, **message["arguments"])
 
-    def _next_reply(self, number: int) -> Message:
+    def _next_reply(self, request_id: int) -> Message:
         try:
-            return {"value": to_jsonable(next(self._generators[number]))}
+            return {"value": to_jsonable(next(self._generators[request_id]))}
         except StopIteration:
-            last: Message = {"end": True}
+            final: Message = {"end": True}
         except SeedbedError as error:
-            last = {"error": type(error).__name__, "message": str(error)}
+            final = {"error": type(error).__name__, "message": str(error)}
         except Exception as error:
             traceback.print_exc()
-            last = {"error": "Exception", "message": f"the model failed ({type(error).__name__}: {error})"}
-        del self._generators[number]
-        return last
+            final = {"error": "Exception", "message": f"the model failed ({type(error).__name__}: {error})"}
+        del self._generators[request_id]
+        return final
 
 
 def _read_requests(lines: Iterable[str], requests: SimpleQueue[Message]) -> None:
     for line in lines:
         requests.put(json.loads(line))
-    os._exit(0)  # at once, whatever is being computed: nobody listens any more
+    os._exit(0)  # at once, even in the middle of a computation: the client is gone
 
 
 def main() -> None:
@@ -82,7 +82,7 @@ def main() -> None:
     os.nice(NICENESS_INCREMENT)
     torch.set_num_threads(1)
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints must not come between replies
+    os.dup2(2, 1)  # library output goes to stderr, not between replies
 
     def send(message: Message) -> None:
         replies.write(json.dumps(message, ensure_ascii=False, allow_nan=False) + "\n")

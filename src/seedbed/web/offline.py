@@ -1,6 +1,6 @@
-"""No request ever leaves the server: corpora that are not here stay missing while it looks at a store.
+"""Keeps the server off the network: missing corpora are not downloaded while it serves a store.
 
-Studies that the page starts are programs of their own and get the environment as it was.
+Studies started from the page are separate processes and get the original environment.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from functools import cache
 
 @cache
 def original_environment() -> dict[str, str]:
-    """The environment that `seedbed serve` was started in, for programs that it starts."""
+    """The environment that `seedbed serve` was started in, for the processes it spawns."""
     return dict(os.environ)
 
 
 def forbid_network() -> None:
-    """From here on this process fetches no corpus."""
+    """Disables corpus downloads in this process, after saving the original environment."""
     original_environment()
     os.environ["SEEDBED_OFFLINE"] = "1"

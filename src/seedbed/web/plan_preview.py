@@ -67,12 +67,14 @@ def preview_plan(home: Path, request: PlanRequest) -> PlanPreview | tuple[FieldP
     """The plan, or all problems of the request."""
     if problems := tuple(_check_overrides(request.overrides)):
         return problems
-    text, name = load_study_text(home, asked)
+    text, name = load_study_text(home, request)
     try:
-        study = parse_study(text, name, request.overrides)
+        study = parse_study(text, name, request.overrides, stored=request.source == "stored")
         if missing := tuple(_missing_corpora(study, request.overrides)):
             return missing
         plan = plan_study(study, request.overrides)
+        if request.source == "stored":  # its own text may have the words of an earlier version, which `run` refuses
+            text = plan_study(study).text
     except StudyError as error:
         return tuple(_locate_problem(problem, name, request.overrides) for problem in error.problems)
     except SeedbedError as error:
@@ -80,7 +82,8 @@ def preview_plan(home: Path, request: PlanRequest) -> PlanPreview | tuple[FieldP
     if len(plan.runs) > MAX_PLANNED_RUNS:
         return (
             FieldProblem(
-                "", f"{len(plan.runs):,} runs; the page starts at most {MAX_PLANNED_RUNS:,}, the command line any number"
+                "",
+                f"{len(plan.runs):,} runs; the page starts at most {MAX_PLANNED_RUNS:,}, the command line any number",
             ),
         )
     job_spec = JobSpec(plan.study, request.source, request.overrides, tuple(run.id for run in plan.runs), text)
@@ -141,7 +144,8 @@ def _check_overrides(overrides: Sequence[str]) -> Iterator[FieldProblem]:
         name, equals, value = override.partition("=")
         if len(override) > MAX_OVERRIDE_CHARACTERS:
             yield FieldProblem(
-                name[:60], f"the value has {len(override):,} characters; at most {MAX_OVERRIDE_CHARACTERS:,} are accepted"
+                name[:60],
+                f"the value has {len(override):,} characters; at most {MAX_OVERRIDE_CHARACTERS:,} are accepted",
             )
         elif not equals or name not in (*all_settings(), "seeds", "scale"):
             yield FieldProblem("", f"{override[:60]!r} is not a setting with a value, such as model.layers=3")

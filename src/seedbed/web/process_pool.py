@@ -1,10 +1,10 @@
-"""One process aside for work whose size nobody knows beforehand: bounded in time, and without the network.
+"""A separate process for work of unknown size, with a time limit and without network access.
 
-    aside = Aside()
-    aside.ask(plan_asked, home, asked)        # what it returns or raises
+    pool = ProcessPool()
+    pool.run(preview_plan, home, request)        # returns or raises what the function does
 
-Planning a study reads its corpus and may train a vocabulary, and drawing a picture takes a whole JavaScript engine;
-here neither fills the server's memory nor stops it.
+Planning a study reads its corpus and may train a BPE vocabulary, and rendering a chart runs a JavaScript engine; in a
+process of their own neither can fill the server's memory or block it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from fastapi import Depends, Request
 
 from seedbed.errors import Busy, OutOfResources
 
-TASK_TIMEOUT_SECONDS: Final = 30.0  # seconds for one question
-MAX_TASKS_PER_PROCESS: Final = 200  # after which the process is replaced, and what it has kept in memory given back
+TASK_TIMEOUT_SECONDS: Final = 30.0
+MAX_TASKS_PER_PROCESS: Final = 200  # then the process is replaced, which returns its memory
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 
 class ProcessPool:
-    """A process that answers one question after the other; made when it is first asked."""
+    """One worker process that runs one task at a time; started by the first task."""
 
     def __init__(self, timeout: float = TASK_TIMEOUT_SECONDS) -> None:
         self._timeout = timeout
@@ -38,47 +38,49 @@ class ProcessPool:
         self._lock = threading.Lock()
 
     def run(self, function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
-        """What the function makes of its arguments there."""
+        """The result of calling the function in the worker process; raises `Busy` after the timeout."""
         if not self._lock.acquire(timeout=self._timeout):
-            raise Busy("other plans and pictures are being made; try again in a moment")
+            raise Busy("other plans and images are being made; try again in a moment")
         try:
             self._executor = self._executor or _make_executor()
             return self._executor.submit(function, *args, **kwargs).result(self._timeout)
         except TimeoutError:
             self._kill()
-            raise Busy(f"this takes longer than the page's {self._timeout:g} s; a terminal has no limit") from None
+            raise Busy(
+                f"this takes longer than the page's limit of {self._timeout:g} s; the command line has no limit"
+            ) from None
         except BrokenProcessPool:
             self._kill()
-            raise OutOfResources("the process that plans and draws was killed, perhaps for want of memory") from None
+            raise OutOfResources("the process that plans and draws was killed, probably out of memory") from None
         finally:
             self._lock.release()
 
     def close(self) -> None:
-        """End the process; what it is busy with is of no use to anybody now."""
+        """Kills the process, whatever it is running."""
         self._kill()
 
     def _kill(self) -> None:
-        pool, self._executor = self._executor, None
-        if pool is not None:
-            for process in list((pool._processes or {}).values()):
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            for process in list((executor._processes or {}).values()):
                 process.kill()
-            pool.shutdown(wait=True, cancel_futures=True)
+            executor.shutdown(wait=True, cancel_futures=True)
 
 
 def _make_executor() -> ProcessPoolExecutor:
-    # A fresh interpreter: a fork would copy the server's threads and locks.
+    # Spawned, not forked: a fork would copy the locks of the server's threads in whatever state they are.
     return ProcessPoolExecutor(1, mp.get_context("spawn"), _init_process, max_tasks_per_child=MAX_TASKS_PER_PROCESS)
 
 
 def _init_process() -> None:
-    """Ctrl-C reaches the whole group, and the server decides; no corpus is fetched."""
+    """Ignores Ctrl-C, which reaches the whole process group and is the server's to handle; forbids downloads."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["SEEDBED_OFFLINE"] = "1"
 
 
 def _get_process_pool(request: Request) -> ProcessPool:
-    found: ProcessPool = request.app.state.aside
-    return found
+    pool: ProcessPool = request.app.state.process_pool
+    return pool
 
 
 ProcessPoolDep = Annotated[ProcessPool, Depends(_get_process_pool)]

@@ -1,10 +1,10 @@
-"""Processes that outlive the page: spawned in a group of their own, known again by when they began, asked to end.
+"""Processes that outlive the server: spawned in their own session, identified by start time, ended by SIGTERM.
 
-    child = spawn(["python", "-m", "seedbed", "run", "quickstart"], Path("lab/logs/3f2a.log"))
-    mark = mark_of(child.pid)
-    ask_to_end(mark)                          # False, and no signal, where the number is another process's by now
+    child = spawn(["python", "-m", "seedbed", "run", "quickstart"], Path("cache/logs/3f2a.log"))
+    process = identify_process(child.pid)
+    terminate(process)                        # False, and no signal, if the pid now belongs to another process
 
-A number alone names nothing: it is given away again. A `Mark` holds the moment of birth as well, and both must agree.
+A pid alone does not identify a process, because pids are reused; a `ProcessIdentity` also holds its start time.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from typing import Final
 from seedbed.web.offline import original_environment
 
 PROC_DIR: Final = Path("/proc")
-DEAD_STATES: Final = "ZX"  # states of a process that is gone but for its exit code
-NICENESS_OFFSET: Final = 10  # steps of priority that the server stands behind training
+DEAD_STATES: Final = "ZX"  # zombie or dead (proc(5)): only the exit code is left
+NICENESS_OFFSET: Final = 10  # how much nicer the server is than training
 _SPAWN_EXECUTORS: Final[
     list[ThreadPoolExecutor]
-] = []  # once others have stepped back: the thread that has not, to start studies
+] = []  # one thread kept at the original priority, to spawn studies from
 
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """One process: its number, and the start of this machine and the ticks since then at which it began."""
+    """A process: its pid, and its start time as boot id and clock ticks since boot."""
 
     pid: int
     start_time: str
 
 
 def lower_priority() -> None:
-    """Lets training go first: every thread from here on has a low priority, but for the one that starts studies."""
-    ahead = ThreadPoolExecutor(1)
-    ahead.submit(int).result()  # its thread exists now, with the priority that the server began with
-    _SPAWN_EXECUTORS[:] = [ahead]
-    if sys.platform == "linux":  # where a priority belongs to a thread, and what a thread starts inherits it
+    """Lowers the priority of this and all later threads below training, except the thread that spawns studies."""
+    executor = ThreadPoolExecutor(1)
+    executor.submit(int).result()  # creates its thread now, at the original priority
+    _SPAWN_EXECUTORS[:] = [executor]
+    if sys.platform == "linux":  # here niceness is per thread and inherited by what the thread starts
         os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS_OFFSET))
 
 
 def spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """The command as a process that stays when this one ends; no shell, no input, all it says goes into the log."""
+    """Starts the command as a process that survives this one: no shell, no stdin, output appended to the log."""
     return _SPAWN_EXECUTORS[0].submit(_spawn, command, log).result() if _SPAWN_EXECUTORS else _spawn(command, log)
 
 
@@ -61,24 +61,22 @@ def _spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def identify_process(pid: int) -> ProcessIdentity | None:
-    """The mark of the process that has this number now; None when none has, or it has ended."""
-    began = _start_time_from_proc(pid) if PROC_DIR.joinpath("self").exists() else _start_time_from_ps(pid)
-    return ProcessIdentity(pid, began) if began else None
+    """The identity of the process that has this pid now; None if there is none or it has ended."""
+    start_time = _start_time_from_proc(pid) if PROC_DIR.joinpath("self").exists() else _start_time_from_ps(pid)
+    return ProcessIdentity(pid, start_time) if start_time else None
 
 
-def is_alive(mark: ProcessIdentity) -> bool:
-    return identify_process(mark.pid) == mark
+def is_alive(process: ProcessIdentity) -> bool:
+    return identify_process(process.pid) == process
 
 
-def terminate(mark: ProcessIdentity) -> bool:
-    """Send SIGTERM to this very process; False, and nothing sent, when it is gone."""
-    with _open_pidfd(
-        mark.pid
-    ) as handle:  # the number cannot be given away while it is held, so looking and sending agree
-        if not is_alive(mark):
+def terminate(process: ProcessIdentity) -> bool:
+    """Sends SIGTERM to exactly this process; returns False, without a signal, if it has ended."""
+    with _open_pidfd(process.pid) as handle:  # an open pidfd pins the process, so check and signal agree
+        if not is_alive(process):
             return False
         if handle is None:
-            os.kill(mark.pid, signal.SIGTERM)
+            os.kill(process.pid, signal.SIGTERM)
         else:
             signal.pidfd_send_signal(handle, signal.SIGTERM)
     return True
@@ -86,7 +84,7 @@ def terminate(mark: ProcessIdentity) -> bool:
 
 @contextmanager
 def _open_pidfd(pid: int) -> Iterator[int | None]:
-    """A handle on whatever process has this number now; None where there is none, or no such handles."""
+    """A pidfd of the process that has this pid now; None if there is none, or no pidfd support."""
     try:
         handle = os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -99,7 +97,7 @@ def _open_pidfd(pid: int) -> Iterator[int | None]:
 
 
 def _start_time_from_proc(pid: int) -> str:
-    """Birth by Linux's account (proc(5)): the name in brackets may hold anything, so fields count from its end."""
+    """Start time from /proc (proc(5)); fields are counted after the last `)`, because the name may contain anything."""
     try:
         fields = (PROC_DIR / str(pid) / "stat").read_text().rpartition(")")[2].split()
         boot = (PROC_DIR / "sys/kernel/random/boot_id").read_text().strip()
@@ -109,7 +107,7 @@ def _start_time_from_proc(pid: int) -> str:
 
 
 def _start_time_from_ps(pid: int) -> str:
-    """Birth where there is no /proc, to the second."""
-    said = subprocess.run(["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    state, _, began = said.stdout.strip().partition(" ")
-    return "" if not state or state[0] in DEAD_STATES else began.strip()
+    """Start time from `ps`, to the second, on systems without /proc."""
+    ps = subprocess.run(["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, start_time = ps.stdout.strip().partition(" ")
+    return "" if not state or state[0] in DEAD_STATES else start_time.strip()

@@ -1,6 +1,6 @@
-"""Templates filled in, JSON sent out, and errors said: what all views share on their way to the browser.
+"""HTML pages, JSON and error responses, shared by all views.
 
-Every value in a template is escaped, so that a name in a study is shown and never run.
+Every value in a template is escaped, so markup in a study's name is displayed and never executed.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ NAV_LINKS: Final = (
 
 
 def render_page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """A view as HTML; `here` tells the navigation where it is."""
+    """A template rendered as HTML; `here` marks the current page in the navigation."""
     here = "/" + request.url.path.strip("/").partition("/")[0]
     text = _TEMPLATES.get_template(template).render(here=here, nav=NAV_LINKS, version=__version__, **values)
     return HTMLResponse(text, status)
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """A value as JSON that every browser reads: NaN and infinities are words."""
+    """A value as strict JSON, in which NaN and infinities are strings."""
     text = json.dumps(to_jsonable(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Response(text.encode("utf-8", "surrogatepass"), status, media_type="application/json")
 
 
 def http_status(error: SeedbedError) -> int:
-    """404 for what is not there, 503 for a store that cannot be used now, 400 for what the request got wrong."""
+    """404 for missing data, 503 for a busy or unusable store, 507 for lack of resources, else 400."""
     return next((status for kind, status in _ERROR_STATUS.items() if isinstance(error, kind)), 400)
 
 
-def error_response(request: Request, sentence: str, status: int) -> Response:
-    """An error in a sentence: JSON where a script asked, else a page that has the navigation."""
+def error_response(request: Request, message: str, status: int) -> Response:
+    """An error message, as JSON for requests from scripts and as a page with navigation otherwise."""
     if request.url.path.startswith(("/api/", "/download/", "/static/")):
-        return json_response({"error": sentence}, status)
-    return render_page(request, "error.html", status, sentence=sentence)
+        return json_response({"error": message}, status)
+    return render_page(request, "error.html", status, message=message)

@@ -1,4 +1,4 @@
-"""The page as a running server: an address to open, a warning where others can reach it, a clean end.
+"""Runs the page's HTTP server: prints the URL to open, warns if other machines can reach it, shuts down cleanly.
 
 serve(Path("lab"), "127.0.0.1", 8765, browser=True)
 """
@@ -24,39 +24,39 @@ from seedbed.web.offline import forbid_network
 from seedbed.web.processes import lower_priority
 from seedbed.web.store_cache import StoreCache
 
-SHUTDOWN_TIMEOUT_SECONDS: Final = (
-    6  # seconds that answers under way may take at the end, at a low priority beside training
-)
+SHUTDOWN_TIMEOUT_SECONDS: Final = 6  # for open requests, which are slow at low priority beside training
 WILDCARD_HOSTS: Final = ("", "0.0.0.0", "::", "[::]")
 
 
 def serve(home: Path, host: str, port: int, browser: bool) -> None:
-    """Serves the page of a home until Ctrl-C; port 0 takes a free one."""
-    with _bind(host, port) as listening:
-        guard = Guard.create(host, listening.getsockname()[1])
+    """Serves the page of a home until Ctrl-C; port 0 picks a free port."""
+    with _bind(host, port) as listener:
+        guard = Guard.create(host, listener.getsockname()[1])
         forbid_network()
         lower_priority()
         app = make_app(StoreCache(home), guard)
         _print_address(home, host, guard)
-        Thread(target=import_module, args=("seedbed.charts.line_chart",), daemon=True).start()  # half a second of work
+        Thread(
+            target=import_module, args=("seedbed.charts.line_chart",), daemon=True
+        ).start()  # import ahead: takes half a second
         if browser:
             webbrowser.open(guard.login_url)
-        with suppress(KeyboardInterrupt):  # the way to end it, which uvicorn hands on after its own end
-            Server(app).run([listening])
+        with suppress(KeyboardInterrupt):  # uvicorn re-raises Ctrl-C after its shutdown
+            Server(app).run([listener])
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """A socket at this address, so that its port is known before anything is said."""
+    """A socket bound to this address; binding first makes the port known before the URL is printed."""
     if host in WILDCARD_HOSTS:
         raise UsageError(
-            f"--host {host!r} means every address of this machine; name the one that people will use, "
-            "since requests are held against it"
+            f"--host {host!r} means every address of this machine; give the one that people will use, "
+            "because requests are checked against it"
         )
     try:
         return socket.create_server((host.strip("[]"), port), family=_address_family(host), backlog=512)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"{host}:{port} cannot be served ({reason}); name another --port or --host") from None
+        raise UsageError(f"{host}:{port} cannot be served ({reason}); try another --port or --host") from None
 
 
 def _address_family(host: str) -> socket.AddressFamily:
@@ -64,19 +64,19 @@ def _address_family(host: str) -> socket.AddressFamily:
 
 
 def _print_address(home: Path, host: str, guard: Guard) -> None:
-    """The address goes to stdout, where a script can take it; what a person should know to stderr."""
+    """Prints the URL to stdout, for scripts, and notes for people to stderr."""
     if not is_loopback(host):
         print(
-            f"seedbed: warning: {host} can be reached from other machines, and what is sent is not encrypted; "
-            "whoever has this address sees the store and can start studies",
+            f"seedbed: warning: {host} can be reached from other machines, and traffic is not encrypted; "
+            "whoever has this URL can read the store and start studies",
             file=sys.stderr,
         )
     print(guard.login_url, flush=True)
-    print(f"seedbed: showing {home}; end with Ctrl-C", file=sys.stderr, flush=True)
+    print(f"seedbed: serving {home}; stop with Ctrl-C", file=sys.stderr, flush=True)
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which says nothing of requests (addresses may hold the token) and ends streams when it is asked to."""
+    """uvicorn without an access log (URLs may contain the token), ending open streams on shutdown."""
 
     def __init__(self, app: SeedbedApp) -> None:
         config = uvicorn.Config(
@@ -91,6 +91,6 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     def stop(self) -> None:
-        """Ends it from another thread."""
+        """Stops the server from another thread."""
         self._live.close()
         self.should_exit = True

@@ -1,12 +1,12 @@
-"""The home that the page looks at: short read-only looks at its store, and computed things kept until it changes.
+"""Read-only access to a home's store for the page, and a cache of results computed from it.
 
-    with lab.look() as store:
+    with cache.open_store() as store:
         store.studies()
-    runs = lab.kept(("runs", name), lambda store: gather_curves(store, name))
-    lab.derived(("points", name), runs, lambda: summarise(runs))
+    runs = cache.get_or_compute(("runs", name), lambda store: load_run_curves(store, name))
+    cache.get_or_derive(("configs", name), runs, lambda: summarise(runs))
 
-A look opens the store and closes it again, and every query in it is a transaction of its own, so that a viewer never
-holds up a study. What is costly is computed once for all viewers, and again only after the store has changed.
+The store is opened briefly and every query is its own transaction, so a viewer never blocks training. Expensive results
+are computed once for all viewers, and again only after the store has changed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from fastapi import Depends, Request
 
 from seedbed.store.store import Store
 
-MAX_CACHE_ENTRIES: Final = 64  # computed things; the one not asked for longest goes first
-RECOMPUTE_DELAY_FACTOR: Final = 9.0  # a changing store is computed from again after so many times as long as it took,
-MIN_RECOMPUTE_DELAY_SECONDS: Final = 0.8  # but not before the next look of `live`,
-MAX_RECOMPUTE_DELAY_SECONDS: Final = 1.5  # and before anybody is two seconds behind
+MAX_CACHE_ENTRIES: Final = 64  # the least recently used entry is evicted first
+# While the store keeps changing, a result is recomputed at most every FACTOR × (time it took to compute) seconds,
+RECOMPUTE_DELAY_FACTOR: Final = 9.0
+MIN_RECOMPUTE_DELAY_SECONDS: Final = 0.8  # but not more often than `live` polls,
+MAX_RECOMPUTE_DELAY_SECONDS: Final = 1.5  # and often enough that no viewer is more than two seconds behind
 
 Result = TypeVar("Result")
 ChangeStamp: TypeAlias = tuple[int, ...]
@@ -35,19 +36,18 @@ ChangeStamp: TypeAlias = tuple[int, ...]
 
 @dataclass
 class _CacheEntry:
-    """One computed thing, of which store it is, and when it was made."""
+    """A cached result, the state it was computed from, and when."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    source: object = None  # the store's stamp, or what it was derived from
+    source: object = None  # the store's change stamp, or the object it was derived from
     value: Any = None
     computed_at: float = 0.0
     duration: float = 0.0
 
     def is_fresh(self, stamp: ChangeStamp) -> bool:
-        rests = time.monotonic() - self.computed_at < min(
-            max(RECOMPUTE_DELAY_FACTOR * self.duration, MIN_RECOMPUTE_DELAY_SECONDS), MAX_RECOMPUTE_DELAY_SECONDS
-        )
-        return self.source is not None and (self.source == stamp or rests)
+        delay = max(RECOMPUTE_DELAY_FACTOR * self.duration, MIN_RECOMPUTE_DELAY_SECONDS)
+        is_recent = time.monotonic() - self.computed_at < min(delay, MAX_RECOMPUTE_DELAY_SECONDS)
+        return self.source is not None and (self.source == stamp or is_recent)
 
     def update(self, source: object, compute: Callable[[], Any]) -> None:
         began = time.monotonic()
@@ -57,7 +57,7 @@ class _CacheEntry:
 
 
 class StoreCache:
-    """Looks at the store of one home."""
+    """Read-only access to the store of one home, with cached results."""
 
     def __init__(self, home: Path) -> None:
         self.home = home.absolute()
@@ -66,41 +66,41 @@ class StoreCache:
 
     @contextmanager
     def open_store(self) -> Iterator[Store]:
-        """The store, to read from in this block only."""
+        """The store, opened read-only for this block."""
         with Store.open_read_only(self.home) as store:
             yield store
 
     def change_stamp(self) -> ChangeStamp:
-        """Changes whenever something is written to the store."""
-        found: list[int] = []
+        """A value that changes whenever something is written to the store."""
+        stamp: list[int] = []
         for name in ("store.db", "store.db-wal"):
             try:
                 state = (self.home / name).stat()
             except OSError:
-                found += [0, 0, 0]
+                stamp += [0, 0, 0]
             else:
-                found += [state.st_ino, state.st_size, state.st_mtime_ns]
-        return tuple(found)
+                stamp += [state.st_ino, state.st_size, state.st_mtime_ns]
+        return tuple(stamp)
 
     def get_or_compute(self, key: Hashable, compute: Callable[[Store], Result]) -> Result:
-        """What `compute` makes of the store as it is, or was a moment ago; many who ask at once wait for one."""
+        """`compute(store)`, cached and at most slightly stale; concurrent callers wait for one computation."""
         entry = self._get_entry(key)
         with entry.lock:
             stamp = self.change_stamp()
             if not entry.is_fresh(stamp):
                 with self.open_store() as store:
                     entry.update(stamp, lambda: compute(store))
-            found: Result = entry.value
-            return found
+            value: Result = entry.value
+            return value
 
     def get_or_derive(self, key: Hashable, source: object, compute: Callable[[], Result]) -> Result:
-        """What `compute` makes of a kept thing, made again only when that very thing has been replaced."""
+        """`compute()`, cached until `source`, itself a cached object, is replaced by another one."""
         entry = self._get_entry(key)
         with entry.lock:
             if entry.source is not source:
                 entry.update(source, compute)
-            found: Result = entry.value
-            return found
+            value: Result = entry.value
+            return value
 
     def _get_entry(self, key: Hashable) -> _CacheEntry:
         with self._lock:
@@ -112,8 +112,8 @@ class StoreCache:
 
 
 def _get_store_cache(request: Request) -> StoreCache:
-    found: StoreCache = request.app.state.lab
-    return found
+    cache: StoreCache = request.app.state.store_cache
+    return cache
 
 
 StoreCacheDep = Annotated[StoreCache, Depends(_get_store_cache)]

@@ -34,7 +34,7 @@ GROUP_TITLES: Final = {"task": "Task", "model": "Model", "train": "Training"}
 def build_form(home: Path, request: PlanRequest) -> dict[str, Any]:
     """The form fields of a study: those it sets or varies first, then the defaults by group."""
     text, name = load_study_text(home, request)
-    study = parse_study(text, name)
+    study = parse_study(text, name, stored=request.source == "stored")
     configs = _expand_configs(study, [text for text in request.overrides if text.startswith(KIND_OVERRIDE_PREFIXES)])
     fields = {group: list(_setting_fields(group, configs)) for group in GROUP_TITLES}
     own = _study_fields(study) + [field for some in fields.values() for field in some if field["own"]]

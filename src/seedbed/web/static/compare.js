@@ -1,7 +1,7 @@
-// Groups of runs beside each other. The address holds them: a, b, c … are groups, or one of them and `by` a dial.
+// Comparison of groups of runs. The URL holds them: a, b, c … are groups, or one group and `by`, a setting to split it.
 
 import { el, find, get, view, drawChart, number } from "/static/page.js";
-import { downloads, chips, CHART, TABLE } from "/static/parts.js";
+import { downloads, chips, CHART, TABLE } from "/static/widgets.js";
 import { tableOf } from "/static/tables.js";
 
 const LETTERS = [..."abcdefghijkl"];
@@ -11,12 +11,12 @@ const VALUES = {
 };
 const place = find("#found");
 const charts = new Map(); // name → figure
-let choices = null; // of the study that is chosen from
+let choices = null; // of the selected study
 let turn = 0;
 
 const groups = () => LETTERS.map((letter) => view.get(letter)).filter(Boolean);
 
-/** Puts groups into the address and compares them. */
+/** Puts groups into the URL and compares them. */
 function choose(wanted, by = "") {
   const kept = [...new Set(wanted)].slice(0, LETTERS.length);
   view.set({ ...Object.fromEntries(LETTERS.map((letter, at) => [letter, kept[at] ?? ""])), by }, { push: true });
@@ -38,8 +38,8 @@ async function readStudies() {
 
 async function readChoices(study) {
   choices = null;
-  find("#by").replaceChildren(el("option", { value: "" }, "–")); // nothing of the study before can be chosen any more
-  find("#points").replaceChildren();
+  find("#by").replaceChildren(el("option", { value: "" }, "–")); // the previous study's settings are gone
+  find("#configs").replaceChildren();
   const found = await get(`/api/compare/study?name=${encodeURIComponent(study)}`);
   if (find("#study").value !== study) return;
   choices = found;
@@ -47,24 +47,24 @@ async function readChoices(study) {
   showChoice();
 }
 
-/** The points of the study, ticked where they are groups; and the groups themselves. */
+/** The study's configs, checked if they are groups; and the groups themselves. */
 function showChoice() {
   const chosen = groups();
   const by = view.get("by");
   find("#groups").replaceChildren(...chosen.map((group, at) => el("li", {},
     el("span", { class: "letter", "aria-hidden": "true" }, LETTERS[at]), el("bdi", {}, by ? `${group}, split by ${by}` : group),
-    el("button", { type: "button", "aria-label": `take out ${group}`, onclick: () => choose(chosen.filter((one) => one !== group)) }, "×"))));
+    el("button", { type: "button", "aria-label": `remove ${group}`, onclick: () => choose(chosen.filter((one) => one !== group)) }, "×"))));
   if (!choices) return;
   find("#by").value = by && chosen[0] === choices.study ? by : "";
-  const names = new Map(choices.points.map((point) => [point.label, `${choices.study} ${point.words}`]));
-  const ticked = by ? [] : [...names].filter(([, group]) => chosen.includes(group)).map(([label]) => label);
+  const names = new Map(choices.configs.map((config) => [config.label, `${choices.study} ${config.filters}`]));
+  const checked = by ? [] : [...names].filter(([, group]) => chosen.includes(group)).map(([label]) => label);
   const others = chosen.filter((group) => ![...names.values()].includes(group));
-  find("#points").replaceChildren(
-    names.size ? el("div", { class: "points" }, chips(`points of ${choices.study}`, [...names.keys()], ticked,
+  find("#configs").replaceChildren(
+    names.size ? el("div", { class: "configs" }, chips(`configs of ${choices.study}`, [...names.keys()], checked,
       (labels) => choose([...(by ? [] : others), ...labels.map((label) => names.get(label))]))) : "",
-    choices.n_points > names.size ? el("p", { class: "notes" }, names.size
-      ? `${number(names.size)} of ${number(choices.n_points)} points are listed; others can be told by words in the address.`
-      : "This study has one point: compare it with another study, or two of its runs.") : "");
+    choices.n_configs > names.size ? el("p", { class: "notes" }, names.size
+      ? `${number(names.size)} of ${number(choices.n_configs)} configs are listed; select others by filters in the URL.`
+      : "This study has one config: compare it with another study, or compare two of its runs.") : "");
 }
 
 find("#by")?.addEventListener("change", (event) => choose(event.target.value ? [choices.study] : [], event.target.value));
@@ -88,7 +88,7 @@ async function compare() {
   if (chosen.length < 2 && !view.get("by")) {
     charts.clear();
     place.replaceChildren(el("div", { class: "empty" }, el("p", {}, chosen.length
-      ? "One group is chosen: choose another to compare it with." : "Choose two points or more, or a dial to split a study by.")));
+      ? "One group is chosen: choose another to compare it with." : "Choose two or more configs, or a setting to split a study by.")));
     place.dataset.ready = "true";
     return;
   }
@@ -125,24 +125,24 @@ function show(found) {
   for (const [name, one] of charts) one.show(found.figures[name], query);
 }
 
-/** A figure that keeps its place while what it shows changes. */
+/** A figure element that stays in place while its chart changes. */
 function figure(name) {
   const chart = el("div", { class: "chart", role: "img", tabindex: 0 });
   const caption = el("figcaption", {});
   const links = el("div", {});
   const frame = el("figure", { "data-figure": name }, chart, caption, links);
-  const show = (shown, query) => {
-    chart.setAttribute("aria-label", shown.title);
-    chart.hidden = !shown.spec;
-    caption.textContent = shown.notes.join(" ");
-    links.replaceChildren(shown.spec ? downloads(`/download/compare/${name}`, query, CHART) : "");
-    if (shown.spec) drawChart(chart, shown.spec);
+  const show = (rendered, query) => {
+    chart.setAttribute("aria-label", rendered.title);
+    chart.hidden = !rendered.spec;
+    caption.textContent = rendered.notes.join(" ");
+    links.replaceChildren(rendered.spec ? downloads(`/download/compare/${name}`, query, CHART) : "");
+    if (rendered.spec) drawChart(chart, rendered.spec);
   };
   return { frame, show };
 }
 
 if (place) {
-  find("#value").replaceChildren(...Object.entries(VALUES).map(([name, words]) => el("option", { value: name }, words)));
+  find("#value").replaceChildren(...Object.entries(VALUES).map(([name, label]) => el("option", { value: name }, label)));
   find("#value").value = view.get("value", "best");
   addEventListener("popstate", () => { showChoice(); compare(); });
   await readStudies();

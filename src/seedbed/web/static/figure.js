@@ -1,18 +1,18 @@
-// One figure of a study: drawn when it is on the screen, with its series to hide, its files, and how to draw it again.
+// One figure of a study: drawn when visible, with series to hide, downloads, and the command that draws it.
 
-import { drawChart, el, heightOf, say, view } from "/static/page.js";
+import { drawChart, el, heightOf, notify, view } from "/static/page.js";
 import { rowsOf, withRows } from "/static/rows.js";
 
-const MOST_SERIES = 30;
-const HEAVY = 250_000; // signs of rows from which a chart is drawn without its points
-const TOLD = [{ field: "name", type: "nominal", title: "line" }, { field: "n", type: "nominal", title: "n" }];
-const SOONEST = 3000; // milliseconds between two readings of a figure whose lines come and go
+const MAX_SERIES = 30;
+const LARGE_ROWS = 250_000; // characters of CSV from which a chart is drawn without its hover points
+const LINE_TOOLTIP = [{ field: "name", type: "nominal", title: "line" }, { field: "n", type: "nominal", title: "n" }];
+const MIN_REFRESH_MS = 3000; // between two full loads of a figure whose set of lines changes
 const isHover = (layer) => layer.mark?.style === "hover";
-const watcher = new IntersectionObserver((seen) => {
-  for (const one of seen) one.target.figure.see(one.isIntersecting);
+const watcher = new IntersectionObserver((entries) => {
+  for (const one of entries) one.target.figure.setVisible(one.isIntersecting);
 }, { rootMargin: "300px" });
 
-/** The lines of a chart of lines by what colours them: text → numbers of lines. */
+/** The lines of a line chart grouped by colour and dash: label → line numbers. */
 function seriesOf(spec) {
   const found = new Map();
   if (!spec?.datasets?.lines) return found;
@@ -26,33 +26,33 @@ function seriesOf(spec) {
   return found;
 }
 
-/** The lines of a chart that are hidden. */
+/** The hidden lines of a chart. */
 function hiddenLines(series) {
   const hidden = new Set(view.all("hide"));
   return new Set([...series].filter(([key]) => hidden.has(key)).flatMap(([, numbers]) => numbers).map(Number));
 }
 
 /**
- * A chart of very many points without those that only a pointer finds: they are half of what is drawn. Its lines then
- * tell their name under a pointer, and take over the zoom.
+ * A large chart without its invisible hover points, which are half of its marks. Its lines then carry the tooltip and
+ * the zoom instead.
  */
-function lightened(spec) {
-  if ((spec.datasets?.rows?.length ?? 0) < HEAVY || !spec.concat) return spec;
-  const lighter = (panel) => {
+function withoutHoverPoints(spec) {
+  if ((spec.datasets?.rows?.length ?? 0) < LARGE_ROWS || !spec.concat) return spec;
+  const simplify = (panel) => {
     const [hover, rest] = [panel.layer?.find(isHover), panel.layer?.filter((layer) => !isHover(layer))];
     const line = rest?.find((layer) => layer.mark?.type === "line");
     if (!hover || !line) return panel;
-    const told = { ...line, name: hover.name, encoding: { ...line.encoding, tooltip: TOLD } };
-    return { ...panel, layer: rest.map((layer) => (layer === line ? told : layer)) };
+    const labelled = { ...line, name: hover.name, encoding: { ...line.encoding, tooltip: LINE_TOOLTIP } };
+    return { ...panel, layer: rest.map((layer) => (layer === line ? labelled : layer)) };
   };
-  return { ...spec, concat: spec.concat.map(lighter) };
+  return { ...spec, concat: spec.concat.map(simplify) };
 }
 
-/** The spec with axes that reach all its points: panels that had the same axis still have. */
-function widened(spec) {
+/** The spec with axis domains extended to all its rows; panels that shared a domain still do. */
+function extendDomains(spec) {
   const read = withRows(spec);
   const panelOf = new Map(read.datasets.lines.map(({ line, panel }) => [line, panel]));
-  const ends = new Map(); // axis as it was → [smallest, largest]
+  const ends = new Map(); // previous domain → [min, max]
   const keyOf = (channel, encoding) => `${channel} ${JSON.stringify(encoding.scale.domain)}`;
   const hasEnds = (encoding) => encoding?.type === "quantitative" && Array.isArray(encoding.scale?.domain) && encoding.scale.domain.length === 2;
   const drawn = spec.concat.map((panel) => panel.layer.find((layer) => hasEnds(layer.encoding?.x) && hasEnds(layer.encoding?.y))?.encoding);
@@ -78,57 +78,57 @@ export class Figure {
     Object.assign(this, { number, fetch, fileOf, visible: false, fresh: false, shown: null });
     this.place = el("div", { class: "chart waiting", role: "img", "aria-label": title, style: { minHeight: "320px" } }, "…");
     this.series = el("div", { class: "series", role: "group", "aria-label": `series of figure ${number}` });
-    this.words = el("span", { dir: "auto" });
+    this.caption = el("span", { dir: "auto" });
     this.notes = el("span", { dir: "auto" });
     this.command = el("code");
     this.files = el("span", { class: "noprint" });
     this.element = el("figure", { id: `figure-${number}` }, this.place, this.series,
-      el("figcaption", {}, el("b", {}, `Figure ${number}. `), this.words, " ", this.notes, " ", this.files,
-        el("details", {}, el("summary", {}, "How to draw it again"), el("pre", {}, this.command))));
+      el("figcaption", {}, el("b", {}, `Figure ${number}. `), this.caption, " ", this.notes, " ", this.files,
+        el("details", {}, el("summary", {}, "How to reproduce it"), el("pre", {}, this.command))));
     this.element.figure = this;
     watcher.observe(this.element);
   }
 
   remove() { watcher.unobserve(this.element); this.element.remove(); }
 
-  /** What was read is not what is asked for any more. */
-  forget() { this.fresh = false; }
+  /** Marks the loaded figure as outdated. */
+  invalidate() { this.fresh = false; }
 
-  see(visible) {
+  setVisible(visible) {
     this.visible = visible;
     document.dispatchEvent(new CustomEvent("figureseen"));
     if (visible && !this.fresh) this.read();
   }
 
-  /** Reads it again if it is on the screen, else when it comes there. */
+  /** Loads it again now if visible, else when it becomes visible. */
   refresh() {
     this.fresh = false;
     return this.visible ? this.read() : null;
   }
 
-  /** Reads and draws it; what was asked for already may be given. */
-  async read(asked = this.fetch(this.number)) {
+  /** Loads and draws it, optionally from a request that was already sent. */
+  async read(response = this.fetch(this.number)) {
     this.fresh = true;
     this.readAt = Date.now();
-    const found = await asked.catch((error) => { this.fresh = false; say(error.message, "error"); return null; });
+    const found = await response.catch((error) => { this.fresh = false; notify(error.message, "error"); return null; });
     if (found) await this.show(found);
   }
 
-  /** New points of the same lines; where lines have come or gone all of it is read again. */
-  async grow({ rows, lines }) {
+  /** Replaces the rows of the same lines; if the set of lines changed, loads the whole figure again. */
+  async updateRows({ rows, lines }) {
     const spec = this.shown?.spec;
     if (this.drawing || spec?.datasets?.rows === rows) return;
     if (spec?.datasets?.lines !== lines) {
-      if (this.shown && Date.now() - this.readAt > SOONEST) await this.refresh();
+      if (this.shown && Date.now() - this.readAt > MIN_REFRESH_MS) await this.refresh();
       return;
     }
-    this.shown = { ...this.shown, spec: widened({ ...spec, datasets: { ...spec.datasets, rows } }) };
+    this.shown = { ...this.shown, spec: extendDomains({ ...spec, datasets: { ...spec.datasets, rows } }) };
     await this.draw();
   }
 
   async show(found) {
     this.shown = found;
-    this.words.textContent = `${found.title}${found.report ? ` (report ${found.report})` : ""}.`;
+    this.caption.textContent = `${found.title}${found.report ? ` (report ${found.report})` : ""}.`;
     this.notes.textContent = found.notes.join(" ");
     this.command.textContent = found.command;
     this.place.setAttribute("aria-label", `${found.title}. ${found.notes.join(" ")}`);
@@ -144,7 +144,7 @@ export class Figure {
       return;
     }
     this.lines = seriesOf(this.shown.spec);
-    this.spec = withRows(lightened(this.shown.spec));
+    this.spec = withRows(withoutHoverPoints(this.shown.spec));
     this.showSeries();
     this.place.classList.remove("waiting");
     if (!this.place.classList.contains("drawn")) this.place.style.minHeight = `${heightOf(this.spec)}px`;
@@ -153,13 +153,13 @@ export class Figure {
     this.drawing = false;
   }
 
-  /** The rows of what is not hidden; axes and colours do not depend on them, so that hiding moves nothing. */
+  /** The rows of visible lines; axes and colours do not depend on them, so hiding moves nothing. */
   rows() {
     const hidden = hiddenLines(this.lines);
     return hidden.size ? { rows: this.spec.datasets.rows.filter((row) => !hidden.has(row.line)) } : {};
   }
 
-  /** Shows other series of the same chart. */
+  /** Redraws after series were hidden or shown. */
   async redraw() {
     this.showSeries();
     if (!this.lines?.size || !this.vega) return;
@@ -167,7 +167,7 @@ export class Figure {
   }
 
   showSeries() {
-    this.series.hidden = this.lines.size < 2 || this.lines.size > MOST_SERIES;
+    this.series.hidden = this.lines.size < 2 || this.lines.size > MAX_SERIES;
     const keys = [...this.lines.keys()];
     const hidden = new Set(view.all("hide"));
     if (this.series.dataset.keys === JSON.stringify([keys, [...hidden]])) return;

@@ -1,20 +1,20 @@
-// Inside: a text as tokens that show where they look, thumbnails of every head, one map large, over kept steps.
+// Inside: the tokens of a text with their attention, thumbnails of every head, one large map, for any checkpoint.
 
-import { el, find, get, post, say, view } from "/static/page.js";
+import { el, find, get, post, notify, view } from "/static/page.js";
 import { Maps, drawLarge, drawSmall } from "/static/maps.js";
 import { bar, chooser, percent, roving, short, tokenElement, visible } from "/static/models.js";
 
 const text = find("#text"), byWord = find("#by-word"), two = find("#two"), place = find("#sides");
-const MOST_KEPT = 12; // answers a side remembers, so that the slider goes back at once
-const MOST_NAMED = 6; // tokens a reading names
+const MAX_CACHED = 12; // responses per side, so that moving the slider back is instant
+const MAX_LISTED = 6; // tokens per list of weights
 let examples = 0;
 
-/** One run with everything that is shown of it. */
+/** One run and everything shown of it. */
 class Side {
   constructor(prefix, title) {
     this.prefix = prefix;
     this.title = title;
-    this.answers = new Map();
+    this.responses = new Map();
     this.maps = null;
     this.layer = Math.max(0, Number(view.get(`${prefix}layer`, 1)) - 1 || 0);
     this.head = Math.max(0, Number(view.get(`${prefix}head`, 1)) - 1 || 0);
@@ -26,17 +26,17 @@ class Side {
     if (this.model.nothing) return this.model.nothing;
     this.note = el("p", { class: "faint note", "aria-live": "polite" });
     this.tokens = el("div", { class: "tokens", dir: "auto", role: "group", "aria-label": "tokens of the text" });
-    this.reading = el("div", { class: "reading", "aria-live": "polite" });
+    this.weights = el("div", { class: "weights", "aria-live": "polite" });
     this.grid = el("div", { class: "heads", role: "group", "aria-label": "layers and heads" });
     this.canvas = el("canvas", { class: "map" });
     this.caption = el("figcaption", {});
-    this.numbers = el("details", { class: "numbers" }, el("summary", {}, "What its parts do on held-out inputs, in numbers"));
+    this.statistics = el("details", { class: "statistics" }, el("summary", {}, "Head statistics on held-out inputs"));
     this.element = el("section", { class: "side", "aria-label": this.title },
       this.model.place, this.note,
       el("div", { class: "halves" },
-        el("div", {}, this.tokens, this.reading, this.grid),
+        el("div", {}, this.tokens, this.weights, this.grid),
         el("figure", { class: "large" }, this.canvas, this.caption)),
-      this.numbers);
+      this.statistics);
     this.listen();
     return this.element;
   }
@@ -55,17 +55,17 @@ class Side {
       const found = this.locate?.(event);
       if (found) { chooseToken(this, found[0]); this.point(...found); }
     });
-    this.numbers.addEventListener("toggle", () => this.numbers.open && this.fillNumbers());
+    this.statistics.addEventListener("toggle", () => this.statistics.open && this.fillStatistics());
   }
 
   start() { return this.model.start(); }
 
-  // ---- asking ----
+  // ---- requests ----
 
   async changed() {
-    if (this.numbers.open) this.fillNumbers();
+    if (this.statistics.open) this.fillStatistics();
     if (!text.value) await this.fillExample();
-    await this.look();
+    await this.load();
   }
 
   async fillExample() {
@@ -73,47 +73,47 @@ class Side {
     try {
       text.value = (await get(`/api/models/${about.id}/example?step=${step}&n=${examples}`)).text;
       view.set({ text: short(text.value) });
-    } catch (error) { say(error.message, "error"); }
+    } catch (error) { notify(error.message, "error"); }
   }
 
-  async look() {
+  async load() {
     const { about, step } = this.model;
     if (!about || !text.value) return;
     const body = { run: about.id, step, text: text.value, by: byWord.checked ? "word" : "token" };
     const key = JSON.stringify(body);
-    this.asking?.abort();
-    this.asking = new AbortController();
+    this.pending?.abort();
+    this.pending = new AbortController();
     this.element.setAttribute("aria-busy", "true");
-    if (!this.maps) this.note.textContent = "asking the model …";
+    if (!this.maps) this.note.textContent = "waiting for the model …";
     try {
-      const maps = this.answers.get(key) ?? new Maps(await post("/api/attention", body, { signal: this.asking.signal }));
-      this.answers.set(key, maps);
-      if (this.answers.size > MOST_KEPT) this.answers.delete(this.answers.keys().next().value);
+      const maps = this.responses.get(key) ?? new Maps(await post("/api/attention", body, { signal: this.pending.signal }));
+      this.responses.set(key, maps);
+      if (this.responses.size > MAX_CACHED) this.responses.delete(this.responses.keys().next().value);
       this.show(maps);
     } catch (error) {
-      if (error.name !== "AbortError") this.refuse(error.message);
+      if (error.name !== "AbortError") this.showError(error.message);
     }
   }
 
-  refuse(sentence) {
+  showError(message) {
     this.maps = null;
     this.element.setAttribute("aria-busy", "false");
-    this.element.classList.add("refused");
-    this.note.textContent = sentence;
+    this.element.classList.add("failed");
+    this.note.textContent = message;
     this.note.classList.add("error");
   }
 
-  // ---- showing ----
+  // ---- display ----
 
   show(maps) {
-    const alike = this.maps && sameTokens(this.maps, maps);
+    const sameText = this.maps && sameTokens(this.maps, maps);
     this.maps = maps;
-    this.element.classList.remove("refused");
+    this.element.classList.remove("failed");
     this.note.classList.remove("error");
     this.layer = Math.min(this.layer, maps.layers - 1);
     this.head = Math.min(this.head, maps.heads - 1);
     this.note.textContent = noteOf(maps, this.model.about);
-    if (!alike) this.fillTokens();
+    if (!sameText) this.fillTokens();
     this.fillGrid();
     this.draw();
     this.shade();
@@ -171,11 +171,11 @@ class Side {
 
   draw() {
     if (!this.maps) return;
-    const room = Math.max(200, this.canvas.parentElement.clientWidth);
-    this.locate = drawLarge(this.canvas, this.maps, this.layer, this.head, room, this.chosen);
+    const available = Math.max(200, this.canvas.parentElement.clientWidth);
+    this.locate = drawLarge(this.canvas, this.maps, this.layer, this.head, available, this.chosen);
     const name = this.maps.name(this.layer, this.head);
     this.canvas.setAttribute("role", "img");
-    const read = this.maps.isAttention ? "rows look, columns are looked at" : "rows lean on columns";
+    const read = this.maps.isAttention ? "rows are queries, columns are sources" : "rows are outputs, columns are inputs";
     this.canvas.setAttribute("aria-label", `${name}: ${read}`);
     this.caption.textContent = `${name}: ${read}; shades follow √weight from 0 to 1`;
   }
@@ -192,7 +192,7 @@ class Side {
     this.canvas.title = `${labels[query]} → ${labels[source]}: ${percent(weight)}`;
   }
 
-  /** The text itself: behind each token what the chosen one gives it, under it what it gives the chosen one. */
+  /** Shades the text: behind each token the weight from the chosen one, under it the weight to the chosen one. */
   shade() {
     if (!this.maps || this.chosen === null) return;
     const { n } = this.maps, given = [], got = [];
@@ -208,34 +208,34 @@ class Side {
       token.classList.toggle("here", at === this.chosen);
       token.tabIndex = at === this.chosen ? 0 : -1;
     }
-    const [looks, looked] = this.maps.isAttention ? ["looks at", "is looked at by"] : ["leans on", "is leant on by"];
-    this.reading.replaceChildren(this.listing(looks, "to", given), this.listing(looked, "from", got));
+    const [outgoing, incoming] = this.maps.isAttention ? ["attends to", "is attended to by"] : ["depends on", "influences"];
+    this.weights.replaceChildren(this.listing(outgoing, "to", given), this.listing(incoming, "from", got));
   }
 
-  listing(words, kind, shares) {
+  listing(verb, kind, shares) {
     const { labels, padding } = this.maps;
     const rows = shares.map((share, at) => [share, at]).filter(([share]) => share > 0.0005)
-      .sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, MOST_NAMED);
+      .sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, MAX_LISTED);
     const name = (at) => (padding[at] ? "pad" : visible(labels[at]));
     return el("div", { class: kind },
-      el("p", {}, el("b", {}, el("bdi", {}, name(this.chosen))), ` (${this.chosen + 1}) ${words}`),
+      el("p", {}, el("b", {}, el("bdi", {}, name(this.chosen))), ` (${this.chosen + 1}) ${verb}`),
       el("ol", {}, rows.map(([share, at]) => el("li", {},
         el("bdi", {}, name(at)), el("span", { class: "faint" }, ` ${at + 1}`), bar(share), el("span", { class: "share" }, percent(share))))));
   }
 
-  // ---- head numbers ----
+  // ---- head statistics ----
 
-  async fillNumbers() {
+  async fillStatistics() {
     const { about, step } = this.model, key = `${about.id}/${step}`;
-    if (this.numbered === key) return;
-    this.numbered = key;
+    if (this.statisticsKey === key) return;
+    this.statisticsKey = key;
     const waiting = el("p", { class: "faint" }, "computing on held-out inputs …");
-    this.numbers.replaceChildren(this.numbers.firstElementChild, waiting);
+    this.statistics.replaceChildren(this.statistics.firstElementChild, waiting);
     try {
       const { tables } = await get(`/api/heads/${about.id}?step=${step}`);
-      if (this.numbered === key) waiting.replaceWith(...tables.map((table, at) => this.table(table, !at)));
+      if (this.statisticsKey === key) waiting.replaceWith(...tables.map((table, at) => this.table(table, !at)));
     } catch (error) {
-      this.numbered = null;
+      this.statisticsKey = null;
       waiting.replaceWith(el("p", { class: "error" }, error.message));
     }
   }
@@ -244,24 +244,24 @@ class Side {
     const kind = (at) => (at < labels ? "label" : null);
     const ofHeads = columns[0] === "layer" && columns[1] === "head";
     const isHead = (row) => ofHeads && Number(row[0]) > 0 && Number(row[1]) > 0; // not a summary of several
-    const cell = (row, words, at) => (at === 1 && isHead(row) ? this.opening(row) : el("td", { class: kind(at) }, words));
+    const cell = (row, text, at) => (at === 1 && isHead(row) ? this.headLink(row) : el("td", { class: kind(at) }, text));
     return el("details", { open: isFirst }, el("summary", {}, title),
       el("div", { class: "scroll" }, el("table", {}, el("caption", { class: "unseen" }, title),
         el("thead", {}, el("tr", {}, columns.map((name, at) => el("th", { class: kind(at), scope: "col" }, name)))),
-        el("tbody", {}, rows.map((row) => el("tr", {}, row.map((words, at) => cell(row, words, at))))))),
+        el("tbody", {}, rows.map((row) => el("tr", {}, row.map((text, at) => cell(row, text, at))))))),
       notes.map((note) => el("p", { class: "notes" }, note)));
   }
 
-  opening([layer, head]) {
+  headLink([layer, head]) {
     const open = () => this.chooseHead(Number(layer) - 1, Number(head) - 1);
     return el("td", { class: "label" }, el("button", { type: "button", class: "plain link", onclick: open }, head));
   }
 }
 
-/** Names of heads above, of layers before their row, and a button for each map. */
+/** Head labels as columns, layer labels as rows, and a button for each map. */
 function gridOf(layers, heads) {
   const count = (n) => Array.from({ length: n }, (_, at) => at);
-  const name = (words) => el("span", { class: "faint", "aria-hidden": "true" }, words);
+  const name = (text) => el("span", { class: "faint", "aria-hidden": "true" }, text);
   const button = (layer, head) => el("button", { type: "button", tabindex: -1, "data-layer": layer, "data-head": head },
     el("canvas", { "aria-hidden": "true" }));
   const rows = count(layers).map((layer) => [name(`layer ${layer + 1}`), ...count(heads).map((head) => button(layer, head))]);
@@ -272,8 +272,8 @@ function noteOf(maps, about) {
   const pads = maps.padding.filter(Boolean).length;
   const what = maps.isAttention
     ? `${maps.layers} layers × ${maps.heads} heads`
-    : "an LSTM has no attention; instead: how much the likeliest next token hangs on each token before it (input gradients)";
-  const padded = pads ? `, ${pads} of them padding, which this model reads like any other` : "";
+    : "an LSTM has no attention; instead: the input gradients of the most likely next token";
+  const padded = pads ? `, ${pads} of them padding, which this model attends to like any other token` : "";
   return `${about.task}, ${about.model}: ${what}; ${maps.n} ${byWord.checked ? "words" : "tokens"}${padded}`;
 }
 
@@ -282,7 +282,7 @@ function noteOf(maps, about) {
 const sides = [];
 const sameTokens = (one, other) => one.pieces.join("\0") === other.pieces.join("\0") && one.n === other.n;
 
-/** The same token on both sides, where they have the same tokens. */
+/** Chooses the same token on both sides if they have the same tokens. */
 function chooseToken(side, at) {
   for (const one of sides) {
     if (one === side || (one.maps && side.maps && sameTokens(one.maps, side.maps))) one.choose(at);
@@ -302,19 +302,19 @@ async function addSide(prefix, title) {
 
 async function removeSecond() {
   const side = sides.pop();
-  side.asking?.abort();
+  side.pending?.abort();
   side.element.remove();
   place.dataset.sides = 1;
   view.set({ other_run: "", other_step: "", other_layer: "", other_head: "" });
   sides[0].draw();
 }
 
-const lookAll = () => { view.set({ text: short(text.value), by: byWord.checked ? "word" : "" }); for (const side of sides) side.look(); };
+const loadAll = () => { view.set({ text: short(text.value), by: byWord.checked ? "word" : "" }); for (const side of sides) side.load(); };
 
-find("#asking").addEventListener("submit", (event) => { event.preventDefault(); lookAll(); });
-text.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) lookAll(); });
-byWord.addEventListener("change", lookAll);
-find("#example").addEventListener("click", async () => { examples += 1; await sides[0]?.fillExample(); lookAll(); });
+find("#request").addEventListener("submit", (event) => { event.preventDefault(); loadAll(); });
+text.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) loadAll(); });
+byWord.addEventListener("change", loadAll);
+find("#example").addEventListener("click", async () => { examples += 1; await sides[0]?.fillExample(); loadAll(); });
 two.addEventListener("change", () => (two.checked ? addSide("other_", "second run") : removeSecond()));
 addEventListener("resize", () => { for (const side of sides) side.draw(); });
 document.addEventListener("themechange", () => { for (const side of sides) if (side.maps) { side.fillGrid(); side.draw(); } });

@@ -1,33 +1,33 @@
 // Attention maps on canvases: thumbnails of all heads, and one of them large, with the tokens along its sides.
 //
-// Rows look, columns are looked at, as in the report's pictures; of a text that reads from the right, the first token is
-// at the right and the rows are named there. Shades follow the square root of a weight, so that faint heads are seen.
+// Rows are queries, columns are sources, as in the report's figures; for right-to-left text the first token and the row
+// labels are on the right. Shades follow the square root of a weight, so that weak attention remains visible.
 
 const MARGIN = 6; // pixels between labels and cells
-const SMALLEST = 7; // pixels of a cell that still has a label
-const LARGEST = 34;
+const MIN_LABELLED_CELL = 7; // pixels
+const MAX_CELL = 34; // pixels
 
-/** The maps of one answer, by layer and head from 0. */
+/** The attention maps of one response; layers and heads are counted from 0. */
 export class Maps {
-  constructor(answer) {
-    Object.assign(this, answer);
-    this.n = answer.labels.length;
-    const bytes = Uint8Array.from(atob(answer.weights), (sign) => sign.charCodeAt(0));
+  constructor(response) {
+    Object.assign(this, response);
+    this.n = response.labels.length;
+    const bytes = Uint8Array.from(atob(response.weights), (char) => char.charCodeAt(0));
     this.weights = new Uint16Array(bytes.buffer);
-    this.isAttention = answer.kind === "attention";
+    this.isAttention = response.kind === "attention";
   }
 
-  /** What token `query` gives to token `source`, from 0 to 1. */
+  /** The attention weight from token `query` to token `source`, from 0 to 1. */
   weight(layer, head, query, source) {
     return this.weights[((layer * this.heads + head) * this.n + query) * this.n + source] / 65535;
   }
 
   name(layer, head) {
-    return this.isAttention ? `layer ${layer + 1}, head ${head + 1}` : "input gradients of the likeliest next token";
+    return this.isAttention ? `layer ${layer + 1}, head ${head + 1}` : "input gradients of the most likely next token";
   }
 }
 
-/** A colour of the theme as [r, g, b]. */
+/** A theme colour as [r, g, b]. */
 function colour(name) {
   const probe = document.createElement("canvas").getContext("2d");
   probe.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -35,7 +35,7 @@ function colour(name) {
   return probe.getImageData(0, 0, 1, 1).data;
 }
 
-/** One map as a picture of n × n points. */
+/** One map as a canvas of n × n pixels. */
 function picture(maps, layer, head) {
   const { n } = maps, canvas = document.createElement("canvas");
   canvas.width = canvas.height = n;
@@ -68,17 +68,17 @@ export function drawSmall(canvas, maps, layer, head, side) {
   context.drawImage(picture(maps, layer, head), 0, 0, side, side);
 }
 
-/** Draws a map as wide as there is room; gives a function from a pointer's place to [query, source], or null. */
-export function drawLarge(canvas, maps, layer, head, room, chosen) {
+/** Draws a map as wide as `available`; returns a function from a pointer event to [query, source], or null. */
+export function drawLarge(canvas, maps, layer, head, available, chosen) {
   const { n, labels, right_to_left: turned } = maps;
   const style = getComputedStyle(document.documentElement);
   const ink = style.getPropertyValue("--ink"), faint = style.getPropertyValue("--faint"), line = style.getPropertyValue("--line");
   const measure = document.createElement("canvas").getContext("2d");
   measure.font = `12px ${style.getPropertyValue("--sans")}`;
   const longest = Math.min(110, Math.ceil(Math.max(...labels.map((label) => measure.measureText(label).width))));
-  let side = Math.min(LARGEST, (room - longest - MARGIN) / n);
-  const named = side >= SMALLEST;
-  if (!named) side = room / n;
+  let side = Math.min(MAX_CELL, (available - longest - MARGIN) / n);
+  const named = side >= MIN_LABELLED_CELL;
+  if (!named) side = available / n;
   const before = named ? longest + MARGIN : 0, width = n * side, origin = turned ? 0 : before;
   const context = sized(canvas, before + width, width + before);
   context.imageSmoothingEnabled = false;

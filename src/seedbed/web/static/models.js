@@ -1,26 +1,26 @@
-// What the views of models share: choosing a run and a kept step, tokens of a text as elements, answers that stream in.
+// Shared by the model pages: choosing a run and a checkpoint, token elements, streamed responses.
 
-import { answered, el, get, gone, number, say, view } from "/static/page.js";
+import { readResponse, connectionError, el, get, number, notify, view } from "/static/page.js";
 
-// ---- names of tokens ----
+// ---- token labels ----
 
-const LONGEST = 8000; // signs of a text in the address
-const SIGNS = { " ": "·", "\n": "¶", "\t": "→", "\r": "¤" };
+const MAX_URL_TEXT = 8000; // characters of a text in the URL
+const VISIBLE_CHARS = { " ": "·", "\n": "¶", "\t": "→", "\r": "¤" };
 
-/** A token's text so that it can be seen; the same signs as on the axes of maps. */
-export const visible = (text) => (text.trim() ? text.trim() : [...text].map((sign) => SIGNS[sign] ?? sign).join("")) || "…";
+/** A token's text with visible whitespace, using the same characters as the axes of maps. */
+export const visible = (text) => (text.trim() ? text.trim() : [...text].map((char) => VISIBLE_CHARS[char] ?? char).join("")) || "…";
 
-/** A share for a reader. */
+/** A fraction as a percentage. */
 export function percent(share) {
   if (share < 0.001) return share ? "< 0.1 %" : "0 %";
   return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 }
 
-/** A share as a length. */
+/** A fraction as a bar. */
 export const bar = (share) => el("span", { class: "share-bar", "aria-hidden": "true" }, el("i", { style: { width: `${100 * share}%` } }));
 
-/** A text as the address can hold it: a long one is left out, since servers read addresses of some length only. */
-export const short = (text) => (encodeURIComponent(text).length <= LONGEST ? text : "");
+/** The text if it fits in the URL, else empty: servers limit the length of URLs. */
+export const short = (text) => (encodeURIComponent(text).length <= MAX_URL_TEXT ? text : "");
 
 // ---- choosing a model ----
 
@@ -28,18 +28,18 @@ let listed;
 const runs = () => (listed ??= get("/api/models"));
 
 /**
- * A run and one of its kept steps, held in the address as PREFIXrun and PREFIXstep.
- * `changed(about, step)` is called when either is another; about is what /api/models/RUN tells.
+ * A selector of a run and one of its checkpoints, held in the URL as PREFIXrun and PREFIXstep.
+ * `changed(about, step)` is called when either changes; about is the response of /api/models/RUN.
  */
 export async function chooser(prefix, title, changed) {
   const run = el("select", {});
-  const slider = el("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": `${title}: kept step` });
+  const slider = el("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": `${title}: checkpoint` });
   const shown = el("output", { class: "step" });
   const place = el("div", { class: "chooser" },
-    el("label", { class: "field" }, title, run), el("label", { class: "field" }, "kept step", slider), shown);
-  const { studies, notice, trouble } = await runs().catch((error) => ({ studies: [], trouble: error.message }));
-  if (!studies.length) return { nothing: nothing(trouble) };
-  if (notice) say(notice);
+    el("label", { class: "field" }, title, run), el("label", { class: "field" }, "checkpoint", slider), shown);
+  const { studies, notice, failure } = await runs().catch((error) => ({ studies: [], failure: error.message }));
+  if (!studies.length) return { nothing: noModels(failure) };
+  if (notice) notify(notice);
   for (const { study, runs: some } of studies) {
     run.append(el("optgroup", { label: study }, some.map(({ id, name }) => el("option", { value: id }, `${study}: ${name}`))));
   }
@@ -52,7 +52,7 @@ export async function chooser(prefix, title, changed) {
     shown.textContent = `step ${number(step)} (${Number(slider.value) + 1} of ${about.steps.length}${best})`;
     slider.setAttribute("aria-valuetext", shown.textContent);
   }
-  function told() {
+  function update() {
     show();
     const isLast = Number(slider.value) === about.steps.length - 1;
     view.set({ [`${prefix}run`]: about.id, [`${prefix}step`]: isLast ? "" : stepOf() });
@@ -60,22 +60,22 @@ export async function chooser(prefix, title, changed) {
   }
   async function choose(id, wanted = "") {
     about = await get(`/api/models/${encodeURIComponent(id)}`);
-    if (!about.steps.length) throw new Error(`run ${about.id} (${about.status}) has no kept weights yet; choose another`);
+    if (!about.steps.length) throw new Error(`run ${about.id} (${about.status}) has no checkpoint yet; choose another`);
     if (![...run.options].some((option) => option.value === about.id)) {
       run.prepend(el("option", { value: about.id }, `seed ${about.seed}, ${about.id.slice(0, 8)}`));
     }
     run.value = about.id;
     const named = wanted === "best" ? about.best : Number(wanted);
     const at = wanted === "" || wanted === "last" ? -1 : about.steps.indexOf(named);
-    if (at < 0 && wanted !== "" && wanted !== "last") say(`step ${wanted} was not kept; this is the last that was`);
+    if (at < 0 && wanted !== "" && wanted !== "last") notify(`step ${wanted} has no checkpoint; showing the last one`);
     slider.max = about.steps.length - 1;
     slider.value = at < 0 ? about.steps.length - 1 : at;
     slider.disabled = about.steps.length < 2;
-    told();
+    update();
   }
-  const failed = (error) => say(error.message, "error");
+  const failed = (error) => notify(error.message, "error");
   run.addEventListener("change", () => choose(run.value).catch(failed));
-  slider.addEventListener("input", told);
+  slider.addEventListener("input", update);
   return {
     place,
     start: () => choose(view.get(`${prefix}run`) || run.value, view.get(`${prefix}step`)).catch(failed),
@@ -84,14 +84,14 @@ export async function chooser(prefix, title, changed) {
   };
 }
 
-/** What stands where no run can be asked. */
-const nothing = (trouble) => el("div", { class: "empty" },
-  el("p", {}, trouble ?? "No run has begun in this home, so there is no model to ask."),
-  el("p", {}, el("a", { href: "/start" }, "Start a study"), ", or train one in a terminal: ", el("code", {}, "seedbed run quickstart")));
+/** The message when there is no model to query. */
+const noModels = (failure) => el("div", { class: "empty" },
+  el("p", {}, failure ?? "No run in this home has started, so there is no model to query."),
+  el("p", {}, el("a", { href: "/start" }, "Start a study"), ", or train one on the command line: ", el("code", {}, "seedbed run quickstart")));
 
-// ---- tokens as elements ----
+// ---- token elements ----
 
-/** A token where it stands; what has no text of its own is shown by its name and not copied. */
+/** A token element; a token without text is shown by its name, which is not copied with the text. */
 export function tokenElement(text, name, attributes) {
   const shown = text === "" ? el("i", { class: "stand-in" }, visible(name)) : text;
   return el("span", {
@@ -100,8 +100,8 @@ export function tokenElement(text, name, attributes) {
 }
 
 /**
- * Arrow keys move between the children of an element, of which one is in the tab order.
- * In a text that reads from the right, the left arrow goes on. `columns` makes up and down keys move between rows.
+ * Roving tabindex: arrow keys move between the children of an element, one of which is in the tab order.
+ * In right-to-left text the left arrow moves forward. `columns` makes the up and down keys move between rows.
  */
 export function roving(place, { columns = () => 1, moved = () => {} } = {}) {
   const items = () => [...place.querySelectorAll("[tabindex]")];
@@ -113,8 +113,8 @@ export function roving(place, { columns = () => 1, moved = () => {} } = {}) {
   place.addEventListener("keydown", (event) => {
     const all = items(), at = all.indexOf(event.target.closest("[tabindex]"));
     if (at < 0) return;
-    const turned = getComputedStyle(place).direction === "rtl" ? -1 : 1;
-    const by = { ArrowRight: turned, ArrowLeft: -turned, ArrowDown: columns(), ArrowUp: -columns() }[event.key];
+    const forward = getComputedStyle(place).direction === "rtl" ? -1 : 1;
+    const by = { ArrowRight: forward, ArrowLeft: -forward, ArrowDown: columns(), ArrowUp: -columns() }[event.key];
     const to = event.key === "Home" ? 0 : event.key === "End" ? all.length - 1 : at + (by ?? NaN);
     if (Number.isNaN(to)) return;
     event.preventDefault();
@@ -122,14 +122,14 @@ export function roving(place, { columns = () => 1, moved = () => {} } = {}) {
   });
 }
 
-// ---- answers that stream in ----
+// ---- streamed responses ----
 
-/** Posts a question and calls `told` with each value of its answer; ends when the answer does or the signal says so. */
-export async function follow(url, body, told, signal) {
+/** Posts a request and calls `onValue` with each streamed value; ends with the response or the abort signal. */
+export async function follow(url, body, onValue, signal) {
   const response = await fetch(url, {
     method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal,
-  }).catch((error) => { throw error.name === "AbortError" ? error : gone(); });
-  if (!response.ok) await answered(response);
+  }).catch((error) => { throw error.name === "AbortError" ? error : connectionError(); });
+  if (!response.ok) await readResponse(response);
   let rest = "";
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
@@ -137,8 +137,8 @@ export async function follow(url, body, told, signal) {
     rest = events.pop();
     for (const event of events) {
       const [, name, data] = event.match(/^event: (\w+)\ndata: (.*)$/s);
-      if (name === "trouble") throw new Error(JSON.parse(data));
-      if (name === "value") told(JSON.parse(data));
+      if (name === "failure") throw new Error(JSON.parse(data));
+      if (name === "value") onValue(JSON.parse(data));
     }
   }
 }

@@ -1,9 +1,9 @@
-// What all views share: elements, requests, streams, charts, the address, and a line that says what happened.
+// Shared by all pages: elements, requests, streams, charts, the URL query, and a status line.
 //
 //   el("a", { href: "/run/3f2a", class: "id" }, "3f2a")      every string is set as text, never as markup
-//   await drawChart(place, spec)                             themed, redrawn when the theme changes, nothing jumps
+//   await drawChart(place, spec)                             themed, redrawn when the theme changes, no layout shift
 
-import { looks, vega } from "/static/looks.js";
+import { themes, vega } from "/static/themes.js";
 import { withRows } from "/static/rows.js";
 
 // ---- elements ----
@@ -21,10 +21,10 @@ export function el(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** The first element that a selector finds. */
+/** The first element that matches a selector. */
 export const find = (selector, within = document) => within.querySelector(selector);
 
-/** The text of a number for a reader: 12,345 · 0.0123 · 1.2e-7. */
+/** A number as text: 12,345 · 0.0123 · 1.2e-7. */
 export function number(value, digits = 4) {
   if (typeof value !== "number") return value === null || value === undefined ? "–" : String(value);
   if (Number.isInteger(value)) return value.toLocaleString("en");
@@ -32,7 +32,7 @@ export function number(value, digits = 4) {
   return size && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : String(Number(value.toPrecision(digits)));
 }
 
-/** A time for a reader: 42 s · 3 min · 2 h 5 min. */
+/** A duration as text: 42 s · 3 min · 2 h 5 min. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";
   if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
@@ -40,50 +40,50 @@ export function duration(seconds) {
   return minutes < 90 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-// ---- saying what happened ----
+// ---- status line ----
 
-let silence;
+let clearing;
 
-/** Says a sentence in the status line, which screen readers read out; an empty one clears it. */
-export function say(message, kind = "info") {
-  const line = find("#said");
-  clearTimeout(silence);
+/** Shows a message in the status line, which screen readers announce; an empty one clears it. */
+export function notify(message, kind = "info") {
+  const line = find("#status");
+  clearTimeout(clearing);
   line.textContent = message;
   line.dataset.kind = kind;
   line.hidden = !message;
-  if (message && kind === "info") silence = setTimeout(() => say(""), 6000);
+  if (message && kind === "info") clearing = setTimeout(() => notify(""), 6000);
 }
 
 // ---- requests ----
 
-/** The JSON of a response; throws an Error with the server's sentence where there is none. */
-export async function answered(response) {
+/** The JSON of a response; throws an Error with the server's message if the request failed. */
+export async function readResponse(response) {
   if (response.ok) return response.status === 204 ? null : response.json();
   const text = await response.text();
-  let sentence = text.trim();
-  try { sentence = JSON.parse(text).error ?? sentence; } catch { /* a plain sentence */ }
-  throw new Error(sentence || `the server answered ${response.status}`);
+  let message = text.trim();
+  try { message = JSON.parse(text).error ?? message; } catch { /* plain text */ }
+  throw new Error(message || `the server readResponse ${response.status}`);
 }
 
-/** What is said when nobody listens any more. */
-export const gone = () => new Error("the server does not answer; start it again with: seedbed serve");
+/** The error when the server cannot be reached. */
+export const connectionError = () => new Error("the server does not answer; start it again with: seedbed serve");
 
-/** The JSON at an address; throws an Error with the server's sentence. */
+/** The JSON at a URL; throws an Error with the server's message. */
 export const get = (url, options = {}) => fetch(url, options).catch((error) => {
-  throw error.name === "AbortError" ? error : gone();
-}).then(answered);
+  throw error.name === "AbortError" ? error : connectionError();
+}).then(readResponse);
 
-/** The JSON answer to a JSON body. */
+/** Posts a JSON body; returns the JSON response. */
 export const post = (url, body, options = {}) => fetch(url, {
   method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), ...options,
-}).catch((error) => { throw error.name === "AbortError" ? error : gone(); }).then(answered);
+}).catch((error) => { throw error.name === "AbortError" ? error : connectionError(); }).then(readResponse);
 
 /**
- * Follows server-sent events with a handler by event name, or one for `news`; returns a function that ends it.
- * A hidden tab lets go of its stream and takes it up again when it is seen: a browser has six for each server.
+ * Listens to server-sent events with a handler per event name, or one for `update`; returns a function that stops it.
+ * A hidden tab closes its stream and reopens it when visible: a browser allows six connections per server.
  */
 export function stream(url, handlers) {
-  const on = typeof handlers === "function" ? { news: handlers } : handlers;
+  const on = typeof handlers === "function" ? { update: handlers } : handlers;
   let source = null;
   let lost = false;
   const open = () => {
@@ -92,29 +92,29 @@ export function stream(url, handlers) {
     for (const [name, handler] of Object.entries(on)) {
       source.addEventListener(name, (event) => handler(JSON.parse(event.data)));
     }
-    source.onopen = () => { if (lost) say("connected again"); lost = false; };
+    source.onopen = () => { if (lost) notify("reconnected"); lost = false; };
     source.onerror = () => {
       if (source?.readyState === EventSource.CLOSED) close();
-      if (!lost) say("the connection is lost; what is shown may be old. If the server has ended: seedbed serve", "error");
+      if (!lost) notify("connection lost; the page may be out of date. If the server has stopped: seedbed serve", "error");
       lost = true;
     };
   };
   const close = () => { source?.close(); source = null; };
-  const seen = () => (document.hidden ? close() : open());
-  document.addEventListener("visibilitychange", seen);
+  const onVisibility = () => (document.hidden ? close() : open());
+  document.addEventListener("visibilitychange", onVisibility);
   addEventListener("pagehide", close);
   addEventListener("pageshow", open);
   open();
-  return () => { close(); document.removeEventListener("visibilitychange", seen); removeEventListener("pageshow", open); };
+  return () => { close(); document.removeEventListener("visibilitychange", onVisibility); removeEventListener("pageshow", open); };
 }
 
-// ---- the address holds the view ----
+// ---- view state in the URL ----
 
 export const view = {
-  /** A value of the query string, or what is given instead. */
+  /** A value of the query string, or a default. */
   get: (name, otherwise = "") => new URLSearchParams(location.search).get(name) ?? otherwise,
   all: (name) => new URLSearchParams(location.search).getAll(name),
-  /** Changes values without reloading; null or "" takes one out, a list gives several. */
+  /** Changes values without reloading; null or "" removes one, a list sets several. */
   set(changes, { push = false } = {}) {
     const query = new URLSearchParams(location.search);
     for (const [name, value] of Object.entries(changes)) {
@@ -125,20 +125,20 @@ export const view = {
     const text = query.toString();
     history[push ? "pushState" : "replaceState"](null, "", text ? `?${text}` : location.pathname);
   },
-  /** The query string as it is, with its question mark, or nothing. */
+  /** The query string with its question mark, or an empty string. */
   query: () => location.search,
 };
 
 // ---- charts ----
 
 let program;
-const drawn = new Map(); // place → what is drawn there
+const drawn = new Map(); // element → its chart
 
-/** The chart program, loaded once: when the first chart is drawn, or before, where a page knows that one will be. */
+/** Vega-Embed, loaded once: with the first chart, or earlier if a page knows that one will be drawn. */
 export function embedder() {
   program ??= new Promise((done, failed) => {
     document.head.append(el("script", {
-      src: vega, onload: () => done(window.vegaEmbed), onerror: () => failed(new Error("the chart program did not load")),
+      src: vega, onload: () => done(window.vegaEmbed), onerror: () => failed(new Error("the chart library did not load")),
     }));
   });
   return program;
@@ -146,7 +146,7 @@ export function embedder() {
 
 const tip = el("div", { id: "tip", role: "tooltip", hidden: true });
 
-/** A tooltip of texts: names and values come from studies, and are never markup. */
+/** A text-only tooltip: names and values come from studies and are never markup. */
 function showTip(_handler, event, _item, value) {
   if (value === null || value === undefined || value === "") { tip.hidden = true; return; }
   if (!tip.isConnected) document.body.append(tip);
@@ -158,7 +158,7 @@ function showTip(_handler, event, _item, value) {
   tip.style.top = `${event.clientY + 18 + height > innerHeight ? event.clientY - height - 10 : event.clientY + 18}px`;
 }
 
-/** How high a chart will be, before it is drawn. */
+/** The height of a chart before it is drawn. */
 export function heightOf(spec) {
   const panels = spec.concat ?? spec.vconcat ?? [spec];
   const heights = panels.map((panel) => (typeof panel.height === "number" ? panel.height : 260));
@@ -168,9 +168,9 @@ export function heightOf(spec) {
 }
 
 /**
- * Draws a Vega-Lite spec without a look into an element, with the reader's theme, and gives the Vega view. Instead of a
- * spec it takes a function that gives one, which is asked again when the theme changes.
- * The new picture is made aside and put in the old one's place, so that nothing flickers or jumps.
+ * Draws a Vega-Lite spec without a config into an element, with the current theme; returns the Vega view. Also takes a
+ * function that returns a spec, which is called again when the theme changes.
+ * The new chart is rendered off-screen and swapped in, so that nothing flickers or shifts.
  */
 export async function drawChart(place, given, options = {}) {
   const turn = (drawn.get(place)?.turn ?? 0) + 1;
@@ -179,15 +179,15 @@ export async function drawChart(place, given, options = {}) {
   if (!place.style.minHeight) place.style.minHeight = `${options.height ?? heightOf(spec)}px`;
   place.setAttribute("aria-busy", "true");
   const embed = await embedder();
-  const aside = el("div", { class: "drawing" });
-  const made = await embed(aside, withRows(spec), {
-    mode: "vega-lite", config: looks[document.documentElement.dataset.theme], renderer: "canvas", ast: true,
+  const offscreen = el("div", { class: "drawing" });
+  const made = await embed(offscreen, withRows(spec), {
+    mode: "vega-lite", config: themes[document.documentElement.dataset.theme], renderer: "canvas", ast: true,
     actions: false, defaultStyle: false, tooltip: showTip,
   });
   const now = drawn.get(place);
-  if (now?.turn !== turn) { made.finalize(); return now?.made?.view ?? null; } // a newer one is on its way
-  place.replaceChildren(aside);
-  place.style.minHeight = `${Math.max(parseFloat(place.style.minHeight), aside.offsetHeight)}px`; // never less: nothing jumps
+  if (now?.turn !== turn) { made.finalize(); return now?.made?.view ?? null; } // superseded by a newer call
+  place.replaceChildren(offscreen);
+  place.style.minHeight = `${Math.max(parseFloat(place.style.minHeight), offscreen.offsetHeight)}px`; // never shrinks: no layout shift
   place.setAttribute("aria-busy", "false");
   place.classList.add("drawn");
   now.made?.finalize();
@@ -201,12 +201,12 @@ document.addEventListener("themechange", () => {
   }
 });
 
-// ---- the frame of every page ----
+// ---- page frame ----
 
 const choice = find("#theme");
 choice.value = document.documentElement.dataset.choice;
 choice.addEventListener("change", () => document.dispatchEvent(new CustomEvent("themechosen", { detail: choice.value })));
 addEventListener("unhandledrejection", (event) => {
   if (event.reason?.name === "AbortError") { event.preventDefault(); return; }
-  say(event.reason?.message ?? String(event.reason), "error");
+  notify(event.reason?.message ?? String(event.reason), "error");
 });

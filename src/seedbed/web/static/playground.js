@@ -1,22 +1,22 @@
-// Playground: text streams in token by token, coloured by surprisal; each token has alternatives to go on from.
+// Playground: text streams in token by token, coloured by surprisal; generation can continue from any alternative.
 
-import { el, find, get, number, post, say, view } from "/static/page.js";
+import { el, find, get, number, post, notify, view } from "/static/page.js";
 import { bar, chooser, follow, percent, roving, short, tokenElement, visible } from "/static/models.js";
 
-const DIALS = ["temperature", "top_k", "top_p", "tokens", "seed"];
-const BINS = [1, 2, 4, 6, 9]; // bits from which the next colour begins; as in the legend
+const PARAMETERS = ["temperature", "top_k", "top_p", "tokens", "seed"];
+const BINS = [1, 2, 4, 6, 9]; // bits at which the next colour starts, as in the legend
 const prompt = find("#prompt"), two = find("#two"), place = find("#sides"), stop = find("#stop");
-const dial = (name) => Number(find(`#${name}`).value);
-const drawing = () => ({ temperature: dial("temperature"), top_k: dial("top_k"), top_p: dial("top_p") });
+const parameter = (name) => Number(find(`#${name}`).value);
+const samplingFilters = () => ({ temperature: parameter("temperature"), top_k: parameter("top_k"), top_p: parameter("top_p") });
 let examples = 0;
 
-/** One model and what it wrote. */
+/** One model and its generated text. */
 class Side {
   constructor(prefix, title) {
     this.prefix = prefix;
     this.title = title;
     this.tokens = []; // { token, text, name, bits }
-    this.begun = 0; // how many of them were given when the model began to write
+    this.nPrompt = 0; // how many of them are the prompt
   }
 
   async build() {
@@ -40,13 +40,13 @@ class Side {
 
   start() { return this.model.start(); }
 
-  /** Another model has other tokens, so that its text begins anew. */
+  /** Another model has other tokens, so the text is cleared. */
   changed() {
     this.cancel();
     this.clear();
     const { about } = this.model;
     if (!prompt.value && !view.get("prompt")) prompt.value = about.prompt || (about.task === "arithmetic" ? "1 + 2 =" : "");
-    this.note.textContent = about.task === "labels" ? "tells the label of a text" : "";
+    this.note.textContent = about.task === "labels" ? "classifies a text" : "";
   }
 
   clear() {
@@ -56,29 +56,29 @@ class Side {
     this.note.classList.remove("error");
   }
 
-  cancel() { this.asking?.abort(); }
+  cancel() { this.pending?.abort(); }
 
-  /** Writes on from a prompt, or from tokens; what is shown already stays where it is. */
+  /** Continues a prompt, or token ids; the text already shown stays. */
   async write(given = prompt.value) {
     const { about, step } = this.model;
     if (!about) return;
     this.cancel();
-    const asking = this.asking = new AbortController();
+    const pending = this.pending = new AbortController();
     if (typeof given === "string") this.clear(); else this.others.hidden = true;
-    this.note.textContent = "asking the model …";
+    this.note.textContent = "waiting for the model …";
     busy();
     try {
-      const body = { run: about.id, step, given, tokens: dial("tokens"), seed: dial("seed"), ...drawing() };
-      await follow("/api/write", body, (value) => this.take(value), asking.signal);
+      const body = { run: about.id, step, given, tokens: parameter("tokens"), seed: parameter("seed"), ...samplingFilters() };
+      await follow("/api/write", body, (value) => this.receive(value), pending.signal);
     } catch (error) {
-      if (error.name !== "AbortError") this.refuse(error.message);
+      if (error.name !== "AbortError") this.showError(error.message);
     } finally {
-      if (this.asking === asking) { this.asking = null; this.finish(); }
+      if (this.pending === pending) { this.pending = null; this.finish(); }
       busy();
     }
   }
 
-  take(value) {
+  receive(value) {
     if (value.labels) this.showLabels(value);
     else if (value.given) this.begin(value);
     else if (value.token === undefined) this.text.append(value.text);
@@ -89,7 +89,7 @@ class Side {
     this.context = context;
     const fresh = this.tokens.length ? given.slice(-1) : given;
     for (const token of fresh) this.add(token, true);
-    this.begun = this.tokens.length;
+    this.nPrompt = this.tokens.length;
     this.began = performance.now();
     this.notice = notice;
     this.progress();
@@ -106,11 +106,11 @@ class Side {
   }
 
   progress() {
-    const written = this.tokens.slice(this.begun), seconds = (performance.now() - this.began) / 1000;
+    const written = this.tokens.slice(this.nPrompt), seconds = (performance.now() - this.began) / 1000;
     const bits = written.reduce((sum, one) => sum + one.bits, 0) / written.length;
-    const rate = written.length > 1 ? `, ${number(Math.round(written.length / seconds))} a second` : "";
-    const said = written.length ? `${number(written.length)} tokens${rate}; ${bits.toFixed(2)} bits a token` : "writing …";
-    this.note.textContent = this.notice ? `${said}. ${this.notice}` : said;
+    const rate = written.length > 1 ? `, ${number(Math.round(written.length / seconds))} per second` : "";
+    const text = written.length ? `${number(written.length)} tokens${rate}; ${bits.toFixed(2)} bits per token` : "generating …";
+    this.note.textContent = this.notice ? `${text}. ${this.notice}` : text;
   }
 
   finish() {
@@ -119,19 +119,19 @@ class Side {
     const text = this.tokens.slice(-this.context).map((one) => one.text).join("");
     this.inside.href = `/inside?${new URLSearchParams({ run: about.id, step, text: short(text) })}`;
     this.inside.hidden = false;
-    if (about.task === "arithmetic" && this.tokens.length > this.begun) this.choose(this.begun);
+    if (about.task === "arithmetic" && this.tokens.length > this.nPrompt) this.choose(this.nPrompt);
   }
 
-  refuse(sentence) {
-    this.note.textContent = sentence;
+  showError(message) {
+    this.note.textContent = message;
     this.note.classList.add("error");
   }
 
   showLabels({ labels, notice }) {
-    this.note.textContent = notice ?? `the likeliest label: ${labels[0].name}`;
+    this.note.textContent = notice ?? `most likely label: ${labels[0].name}`;
     this.text.textContent = prompt.value;
     this.others.hidden = false;
-    this.others.replaceChildren(el("h3", {}, "How likely each label is"),
+    this.others.replaceChildren(el("h3", {}, "Label probabilities"),
       el("ol", { class: "alternatives" }, labels.map(({ name, probability }) =>
         el("li", {}, el("bdi", {}, name), bar(probability), el("span", { class: "share" }, percent(probability))))));
   }
@@ -143,14 +143,14 @@ class Side {
     for (const one of this.text.querySelectorAll(".here")) one.classList.remove("here");
     const element = this.text.querySelector(`[data-at="${at}"]`);
     element?.classList.add("here");
-    if (!at) return say("nothing comes before the first token, so nothing can be told of it");
-    const ids = this.tokens.slice(0, at).map((one) => one.token), begun = at < this.begun ? at : this.begun;
-    const asked = this.looking = {};
+    if (!at) return notify("the first token has no context, so it has no alternatives");
+    const ids = this.tokens.slice(0, at).map((one) => one.token), nPrompt = Math.min(at, this.nPrompt);
+    const request = this.latest = {};
     try {
-      const body = { run: about.id, step, ids, begun, chosen: token.token, ...drawing() };
+      const body = { run: about.id, step, ids, n_prompt: nPrompt, chosen: token.token, ...samplingFilters() };
       const { alternatives } = await post("/api/alternatives", body);
-      if (this.looking === asked) this.showAlternatives(at, alternatives);
-    } catch (error) { this.refuse(error.message); }
+      if (this.latest === request) this.showAlternatives(at, alternatives);
+    } catch (error) { this.showError(error.message); }
   }
 
   showAlternatives(at, alternatives) {
@@ -159,17 +159,17 @@ class Side {
     this.others.hidden = false;
     this.others.replaceChildren(
       el("h3", {}, "After ", el("bdi", {}, `… ${before.trim() || visible(before)}`)),
-      el("p", { class: "faint" }, "as the model has it; in brackets, as it is drawn with these dials. Choose one to go on from it."),
+      el("p", { class: "faint" }, "the model's probabilities; in brackets, after temperature, top-k and top-p. Choose one to continue from it."),
       el("ol", { class: "alternatives" }, alternatives.map((one) => this.alternative(at, one, here.token === one.token))));
   }
 
-  alternative(at, { token, name, probability, drawn }, isHere) {
-    const goOn = () => { this.cut(at); this.write([...this.tokens.map((one) => one.token), token]); };
-    const spoken = `${visible(name)}, ${percent(probability)}${isHere ? ", stands here" : ""}`;
+  alternative(at, { token, name, probability, filtered }, isHere) {
+    const resume = () => { this.cut(at); this.write([...this.tokens.map((one) => one.token), token]); };
+    const spoken = `${visible(name)}, ${percent(probability)}${isHere ? ", chosen here" : ""}`;
     return el("li", { class: isHere ? "here" : null },
-      el("button", { type: "button", "aria-label": `go on from ${spoken}`, onclick: goOn },
+      el("button", { type: "button", "aria-label": `continue from ${spoken}`, onclick: resume },
         el("bdi", {}, visible(name)), bar(probability),
-        el("span", { class: "share" }, `${percent(probability)} (${drawn ? percent(drawn) : "–"})`)));
+        el("span", { class: "share" }, `${percent(probability)} (${filtered ? percent(filtered) : "–"})`)));
   }
 
   cut(at) {
@@ -183,20 +183,20 @@ class Side {
 // ---- the page ----
 
 const sides = [];
-const busy = () => { stop.disabled = !sides.some((side) => side.asking); };
+const busy = () => { stop.disabled = !sides.some((side) => side.pending); };
 
-function tellDials() {
-  for (const input of document.querySelectorAll(".dials input[type=range]")) {
+function showParameters() {
+  for (const input of document.querySelectorAll(".sampling input[type=range]")) {
     input.previousElementSibling.textContent = input.id === "top_k" && input.value === "0" ? "all" : input.value;
   }
 }
 
-function keep() {
-  const changed = DIALS.map((name) => [name, find(`#${name}`)]).map(([name, input]) => [name, input.value === input.defaultValue ? "" : input.value]);
+function saveState() {
+  const changed = PARAMETERS.map((name) => [name, find(`#${name}`)]).map(([name, input]) => [name, input.value === input.defaultValue ? "" : input.value]);
   view.set({ prompt: short(prompt.value), ...Object.fromEntries(changed) });
 }
 
-const writeAll = () => { keep(); for (const side of sides) side.write(); };
+const generateAll = () => { saveState(); for (const side of sides) side.write(); };
 
 async function addSide(prefix, title) {
   const side = new Side(prefix, title);
@@ -215,24 +215,24 @@ function removeSecond() {
   view.set({ other_run: "", other_step: "" });
 }
 
-find("#asking").addEventListener("submit", (event) => { event.preventDefault(); writeAll(); });
-prompt.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) writeAll(); });
+find("#request").addEventListener("submit", (event) => { event.preventDefault(); generateAll(); });
+prompt.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) generateAll(); });
 stop.addEventListener("click", () => { for (const side of sides) side.cancel(); });
-find("#another").addEventListener("click", () => { find("#seed").value = dial("seed") + 1; writeAll(); });
+find("#another").addEventListener("click", () => { find("#seed").value = parameter("seed") + 1; generateAll(); });
 find("#example").addEventListener("click", async () => {
   const { about, step } = sides[0]?.model ?? {};
   if (!about) return;
   prompt.value = (await get(`/api/models/${about.id}/example?step=${step}&n=${examples++}`)).text;
-  keep();
+  saveState();
 });
 two.addEventListener("change", () => (two.checked ? addSide("other_", "second model") : removeSecond()));
-find(".dials").addEventListener("input", tellDials);
-find(".dials").addEventListener("change", keep);
-prompt.addEventListener("change", keep);
+find(".sampling").addEventListener("input", showParameters);
+find(".sampling").addEventListener("change", saveState);
+prompt.addEventListener("change", saveState);
 
 prompt.value = view.get("prompt");
-for (const name of DIALS) if (view.get(name)) find(`#${name}`).value = view.get(name);
-tellDials();
+for (const name of PARAMETERS) if (view.get(name)) find(`#${name}`).value = view.get(name);
+showParameters();
 two.checked = Boolean(view.get("other_run"));
 await addSide("", "first model");
 if (two.checked) await addSide("other_", "second model");

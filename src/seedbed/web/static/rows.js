@@ -1,21 +1,21 @@
-// Blocks of CSV in a chart as rows: Vega's own reader writes programs as text, which the page's policy forbids.
+// Parses the CSV datasets of a spec: Vega's own reader compiles code from strings, which the page's CSP forbids.
 
-/** Rows of CSV text as lists of texts; quotes as in RFC 4180. */
+/** Rows of CSV text as lists of strings; quoting as in RFC 4180. */
 export function rowsOf(text) {
   if (!text.includes('"')) return text.trimEnd().split("\n").map((row) => row.split(","));
   const rows = [];
   let row = [], cell = "", quoted = false;
-  for (let place = 0; place < text.length; place += 1) {
-    const sign = text[place];
+  for (let at = 0; at < text.length; at += 1) {
+    const char = text[at];
     if (quoted) {
-      if (sign !== '"') cell += sign;
-      else if (text[place + 1] === '"') { cell += '"'; place += 1; } else quoted = false;
-    } else if (sign === '"') quoted = true;
-    else if (sign === "," || sign === "\n") {
+      if (char !== '"') cell += char;
+      else if (text[at + 1] === '"') { cell += '"'; at += 1; } else quoted = false;
+    } else if (char === '"') quoted = true;
+    else if (char === "," || char === "\n") {
       row.push(cell);
       cell = "";
-      if (sign === "\n") { rows.push(row); row = []; }
-    } else cell += sign;
+      if (char === "\n") { rows.push(row); row = []; }
+    } else cell += char;
   }
   return rows;
 }
@@ -26,7 +26,7 @@ function objectsOf(text, types) {
   return rows.map((row) => Object.fromEntries(head.map((name, column) => [name, read[column](row[column])])));
 }
 
-/** The spec with every block of CSV read; the spec that was given stays as it is. */
+/** A copy of the spec with every CSV dataset parsed. */
 export function withRows(spec) {
   const types = {};
   const plain = (part) => {

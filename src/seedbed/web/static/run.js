@@ -1,6 +1,6 @@
-// One run: its curves grow while it trains; a slider goes through what it wrote.
+// One run: live curves while it trains, and its samples by step.
 
-import { el, find, get, number, say, stream, view } from "/static/page.js";
+import { el, find, get, number, notify, stream, view } from "/static/page.js";
 import { Figure } from "/static/figure.js";
 import { tableOf } from "/static/tables.js";
 
@@ -9,45 +9,45 @@ const address = `/api/run/${encodeURIComponent(run)}`;
 const figure = new Figure(1, `curves of run ${run}`, () => get(`${address}/figure`), null);
 find("#curves").append(figure.element);
 
-const inBytes = (n) => (n < 1e6 ? `${number(n / 1e3, 3)} kB` : `${number(n / 1e6, 3)} MB`);
+const formatBytes = (n) => (n < 1e6 ? `${number(n / 1e3, 3)} kB` : `${number(n / 1e6, 3)} MB`);
 const simple = (columns, rows, labels = 1) => tableOf({ columns, rows, labels, best: [], notes: [] });
 const studyAt = (name) => `/study/${name.split("/").map(encodeURIComponent).join("/")}`;
 
-function show(told) {
-  find("#studies").replaceChildren("of ", ...told.studies.flatMap((name, place) => [place ? ", " : "", el("a", { href: studyAt(name) }, el("bdi", {}, name))]));
-  find("#state").replaceChildren(el("span", { class: "state", "data-state": told.status }, told.status),
-    ` at step ${number(told.step)}${told.asked ? ` of ${number(told.asked)}` : ""} · seed ${told.seed} · ${number(told.parameters.total)} parameters (${number(told.parameters.non_embedding)} without tables)`);
-  find("#cause").textContent = told.cause ?? "";
-  find("#cause").hidden = !told.cause;
-  find("#readings").replaceChildren(tableOf({ ...told.readings, title: "", notes: [] }));
-  showTime(told.pack);
-  showKept(told);
-  const differing = told.settings.filter((dial) => dial.differs);
-  const rowsOf = (dials) => dials.map((dial) => [dial.name, dial.value]);
-  find("#settings").replaceChildren(differing.length ? simple(["dial, not as usual", "value"], rowsOf(differing)) : el("p", { class: "faint" }, "Every dial is as usual."),
-    el("details", {}, el("summary", {}, `All ${told.settings.length} dials`), simple(["dial", "value"], rowsOf(told.settings))));
+function show(info) {
+  find("#studies").replaceChildren("of ", ...info.studies.flatMap((name, place) => [place ? ", " : "", el("a", { href: studyAt(name) }, el("bdi", {}, name))]));
+  find("#state").replaceChildren(el("span", { class: "state", "data-state": info.status }, info.status),
+    ` at step ${number(info.step)}${info.total_steps ? ` of ${number(info.total_steps)}` : ""} · seed ${info.seed} · ${number(info.parameters.total)} parameters (${number(info.parameters.non_embedding)} without embeddings)`);
+  find("#cause").textContent = info.cause ?? "";
+  find("#cause").hidden = !info.cause;
+  find("#metrics").replaceChildren(tableOf({ ...info.metrics, title: "", notes: [] }));
+  showTime(info.pack);
+  showCheckpoints(info);
+  const differing = info.settings.filter((setting) => setting.differs);
+  const rowsOf = (settings) => settings.map((setting) => [setting.name, setting.value]);
+  find("#settings").replaceChildren(differing.length ? simple(["setting (not default)", "value"], rowsOf(differing)) : el("p", { class: "faint" }, "Every setting has its default value."),
+    el("details", {}, el("summary", {}, `All ${info.settings.length} settings`), simple(["setting", "value"], rowsOf(info.settings))));
 }
 
 function showTime(pack) {
-  if (!pack) { find("#time").replaceChildren(el("p", { class: "faint" }, "It has not begun.")); return; }
+  if (!pack) { find("#time").replaceChildren(el("p", { class: "faint" }, "It has not started.")); return; }
   const spent = Object.entries(pack.seconds).map(([what, seconds]) => [what, `${number(seconds, 4)} s`, `${number(seconds / pack.runs, 3)} s`]);
-  const where = `${pack.runs} run${pack.runs === 1 ? "" : "s"} trained side by side on ${pack.device}, ${pack.threads} thread${pack.threads === 1 ? "" : "s"}, engine ${pack.engine}.`;
-  const facts = pack.environment.flatMap((one) => Object.entries(one).map(([name, value]) => [name, String(value)]));
-  find("#time").replaceChildren(el("p", {}, where, pack.peak ? ` Memory at most ${inBytes(pack.peak)}.` : ""),
-    spent.length ? simple(["spent on", "whole pack", "this run's share"], spent) : el("p", { class: "faint" }, "No time is recorded yet."),
-    el("details", {}, el("summary", {}, "Versions and hardware"), simple(["what", "value"], facts, 2)));
+  const where = `${pack.runs} run${pack.runs === 1 ? "" : "s"} trained side by side on ${pack.device}, ${pack.threads} thread${pack.threads === 1 ? "" : "s"}, ${pack.mode} mode.`;
+  const versions = pack.environment.flatMap((one) => Object.entries(one).map(([name, value]) => [name, String(value)]));
+  find("#time").replaceChildren(el("p", {}, where, pack.peak ? ` Peak memory ${formatBytes(pack.peak)}.` : ""),
+    spent.length ? simple(["time for", "whole pack", "this run's share"], spent) : el("p", { class: "faint" }, "No timings yet."),
+    el("details", {}, el("summary", {}, "Versions and hardware"), simple(["name", "value"], versions, 2)));
 }
 
-function showKept(told) {
-  if (!told.checkpoints.length) { find("#kept").replaceChildren(el("p", { class: "faint" }, "No weights are kept yet.")); return; }
+function showCheckpoints(info) {
+  if (!info.checkpoints.length) { find("#checkpoints").replaceChildren(el("p", { class: "faint" }, "No checkpoints yet.")); return; }
   const link = (view_, step, text) => el("a", { href: `/${view_}?run=${encodeURIComponent(run)}&step=${step}` }, text);
-  find("#kept").replaceChildren(el("div", { class: "scroll" }, el("table", {},
+  find("#checkpoints").replaceChildren(el("div", { class: "scroll" }, el("table", {},
     el("thead", {}, el("tr", {}, ["step", "size", "", ""].map((name) => el("th", { scope: "col" }, name)))),
-    el("tbody", {}, told.checkpoints.map((one) => el("tr", {}, el("td", {}, `${number(one.step)}${one.step === told.best ? " (best)" : ""}`), el("td", {}, inBytes(one.bytes)),
-      el("td", {}, link("inside", one.step, "look inside")), el("td", {}, link("playground", one.step, "play")))))))); 
+    el("tbody", {}, info.checkpoints.map((one) => el("tr", {}, el("td", {}, `${number(one.step)}${one.step === info.best ? " (best)" : ""}`), el("td", {}, formatBytes(one.bytes)),
+      el("td", {}, link("inside", one.step, "look inside")), el("td", {}, link("playground", one.step, "playground")))))))); 
 }
 
-// ---- what it wrote ----
+// ---- samples ----
 
 const when = find("#when");
 let steps = [];
@@ -59,8 +59,8 @@ function showTexts() {
   when.setAttribute("aria-valuetext", step === undefined ? "" : `step ${step}`);
   find("#texts").replaceChildren(...(byStep.get(step) ?? []).map((one) => el("div", {},
     el("div", { class: "written", dir: "auto", tabindex: 0, role: "group", "aria-label": `text ${one.number + 1} at step ${step}` }, one.prompt && el("span", { class: "prompt" }, one.prompt),
-      one.pieces.map(([text, copied]) => (copied ? el("mark", { title: "stands verbatim in the training text" }, text) : text))),
-    one.bits !== null && el("p", { class: "faint" }, `${number(one.bits, 3)} bits a token by the model's own measure`))));
+      one.pieces.map(([text, copied]) => (copied ? el("mark", { title: "copied verbatim from the training text" }, text) : text))),
+    one.bits !== null && el("p", { class: "faint" }, `${number(one.bits, 3)} bits per token under the model`))));
 }
 
 async function readSamples() {
@@ -73,18 +73,18 @@ async function readSamples() {
   when.max = Math.max(0, steps.length - 1);
   const wanted = steps.indexOf(Number(view.get("step", NaN)));
   if (wanted >= 0) when.value = wanted; else if (wasLast) when.value = when.max;
-  find("#notes").replaceChildren(...(steps.length ? notes : ["It wrote nothing: its study asks for no samples (train.sample_every)."]).map((note) => el("p", { class: "notes", dir: "auto" }, note)));
+  find("#notes").replaceChildren(...(steps.length ? notes : ["No samples: the study sets no train.sample_every."]).map((note) => el("p", { class: "notes", dir: "auto" }, note)));
   when.disabled = steps.length < 2;
   showTexts();
 }
 
 when.addEventListener("input", () => { view.set({ step: steps[Number(when.value)] }); showTexts(); });
 
-// ---- heads, by the model itself ----
+// ---- heads ----
 
 find("#ask").addEventListener("click", async () => {
   const place = find("#found");
-  place.replaceChildren(el("p", { class: "faint", role: "status" }, "reading …"));
+  place.replaceChildren(el("p", { class: "faint", role: "status" }, "computing …"));
   try {
     const { step, tables } = await get(`/api/heads/${encodeURIComponent(run)}`);
     place.replaceChildren(el("p", { class: "faint" }, `At step ${number(step)}.`), ...tables.map((table) => tableOf({ ...table, labels: table.n_labels, best: [] })));
@@ -93,24 +93,24 @@ find("#ask").addEventListener("click", async () => {
   }
 });
 
-// ---- reading, and reading on while it trains ----
+// ---- loading, and live updates ----
 
 async function read() {
   try {
-    const [told] = await Promise.all([get(address), readSamples()]);
-    show(told);
+    const [info] = await Promise.all([get(address), readSamples()]);
+    show(info);
     if (find("#body").hidden) await figure.read(); else await figure.refresh();
-    find("#body").hidden = false; // all at once, so that nothing moves what is being read
+    find("#body").hidden = false; // shown all at once: no layout shift
     find("#run").dataset.ready = "true";
-  } catch (error) { say(error.message, "error"); }
+  } catch (error) { notify(error.message, "error"); }
 }
 
 let last = null;
 let busy = false;
 await read();
 stream(`/api/live/run/${encodeURIComponent(run)}`, {
-  news: async (standing) => {
-    const now = `${standing.status} ${standing.step}`;
+  update: async (progress) => {
+    const now = `${progress.status} ${progress.step}`;
     const first = last === null;
     if (now === last || busy) return;
     last = now;
@@ -119,6 +119,6 @@ stream(`/api/live/run/${encodeURIComponent(run)}`, {
     await read();
     busy = false;
   },
-  gone: () => say("this run is not in the store any more; what is shown is what it was", "error"),
-  trouble: (sentence) => say(sentence, "error"),
+  removed: () => notify("this run was removed from the store; the page shows its last state", "error"),
+  failure: (message) => notify(message, "error"),
 });

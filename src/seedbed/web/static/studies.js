@@ -1,4 +1,4 @@
-// All studies, newest first; progress comes by a stream, each headline answer when its study is on the screen.
+// All studies, newest first; progress is streamed, the first answer of a study is requested when it is visible.
 
 import { el, find, get, stream, view, duration, number } from "/static/page.js";
 
@@ -8,7 +8,7 @@ const cards = new Map(); // name → { card, show }
 const ORDER = ["finished", "running", "stopped", "planned", "diverged", "failed"];
 
 const addressOf = (name) => `/study/${name.split("/").map(encodeURIComponent).join("/")}`;
-const inWords = (states) => ORDER.filter((state) => states[state]).map((state) =>
+const stateLabels = (states) => ORDER.filter((state) => states[state]).map((state) =>
   el("span", { class: "state", "data-state": state }, `${number(states[state])} ${state}`));
 
 function cardOf(study) {
@@ -20,19 +20,19 @@ function cardOf(study) {
   const card = el("article", { class: "card", "data-name": study.name },
     el("h2", {}, el("a", { href: addressOf(study.name) }, el("bdi", {}, study.name))),
     study.question && el("p", { class: "question", dir: "auto" }, study.question),
-    el("div", { class: "standing" }, track, left), states, answer,
+    el("div", { class: "progress" }, track, left), states, answer,
     el("p", { class: "faint" }, `${number(study.runs)} run${study.runs === 1 ? "" : "s"}`,
       study.varies.length ? ` · varies ${study.varies.join(", ")}` : "", ` · since ${study.created.slice(0, 16).replace("T", " ")} UTC`));
   const show = (progress) => {
-    const share = progress.asked ? progress.done / progress.asked : 0;
+    const share = progress.total_steps ? progress.done_steps / progress.total_steps : 0;
     fill.style.width = `${(100 * share).toFixed(1)}%`;
     track.setAttribute("aria-valuenow", Math.round(100 * share));
     track.dataset.state = progress.states.running ? "running" : "";
-    track.hidden = progress.asked === null;
-    left.textContent = progress.seconds_left !== null ? `${Math.floor(100 * share)} % · ${duration(progress.seconds_left)} left` : share < 1 && progress.asked ? `${Math.floor(100 * share)} %` : "";
-    states.replaceChildren(...inWords(progress.states));
+    track.hidden = progress.total_steps === null;
+    left.textContent = progress.seconds_left !== null ? `${Math.floor(100 * share)} % · ${duration(progress.seconds_left)} left` : share < 1 && progress.total_steps ? `${Math.floor(100 * share)} %` : "";
+    states.replaceChildren(...stateLabels(progress.states));
   };
-  show({ states: study.states, asked: null, seconds_left: null });
+  show({ states: study.states, total_steps: null, seconds_left: null });
   return { card, show, answer, study, read: 0, version: 0 };
 }
 
@@ -74,11 +74,11 @@ filter.addEventListener("input", () => { view.set({ find: filter.value }); narro
 
 await read();
 place.dataset.ready = "true";
-let reading = null;
+let loading = null;
 stream("/api/live/studies", {
-  news: async (found) => {
+  update: async (found) => {
     if (Object.keys(found).some((name) => !cards.has(name)) || [...cards.keys()].some((name) => !(name in found))) {
-      await (reading ??= read().finally(() => { reading = null; }));
+      await (loading ??= read().finally(() => { loading = null; }));
     }
     for (const [name, progress] of Object.entries(found)) {
       const entry = cards.get(name);
@@ -88,5 +88,5 @@ stream("/api/live/studies", {
       if (entry.visible && !progress.states.running && entry.read !== entry.version) readHeadline(entry);
     }
   },
-  trouble: (sentence) => { if (cards.size) find("#said").textContent = sentence; },
+  failure: (message) => { if (cards.size) find("#status").textContent = message; },
 });

@@ -1,148 +1,148 @@
-// A study: its answers, figures and points as the address asks for them; they grow while it trains.
+// A study: its answers, figures and configs with the view parameters of the URL, updated live while it trains.
 
-import { duration, el, embedder, find, get, say, stream, view } from "/static/page.js";
+import { duration, el, embedder, find, get, notify, stream, view } from "/static/page.js";
 import { Figure } from "/static/figure.js";
-import { showPoints } from "/static/points.js";
+import { showConfigs } from "/static/configs.js";
 import { tableOf } from "/static/tables.js";
 
 const name = find("#study").dataset.name;
 const path = name.split("/").map(encodeURIComponent).join("/");
 const CHANNELS = ["colour", "column", "row"];
-const OF_FIGURES = [...CHANNELS, "x_scale", "y_scale"]; // what changes no number
-const FIELDS = [...OF_FIGURES, "t_max"];
-const SLOW = 30_000; // milliseconds between two readings of all there is while training; curves grow all the time
+const FIGURE_FIELDS = [...CHANNELS, "x_scale", "y_scale"]; // they change no numbers
+const FIELDS = [...FIGURE_FIELDS, "t_max"];
+const RELOAD_MS = 30_000; // between two full reloads while training; curves are updated continuously
 const controls = find("#controls");
 const figures = [];
 
-// ---- the query: what the server is asked for, without what only this page uses ----
+// ---- the query: parameters that the server needs, without those that only this page uses ----
 
 function query(more = {}) {
-  const asked = new URLSearchParams();
-  for (const [key, value] of new URLSearchParams(location.search)) if ([...FIELDS, "only"].includes(key)) asked.append(key, value);
-  for (const [key, value] of Object.entries(more)) asked.append(key, value);
-  const text = asked.toString();
+  const params = new URLSearchParams();
+  for (const [key, value] of new URLSearchParams(location.search)) if ([...FIELDS, "only"].includes(key)) params.append(key, value);
+  for (const [key, value] of Object.entries(more)) params.append(key, value);
+  const text = params.toString();
   return text ? `?${text}` : "";
 }
 
-const ask = (part, more = {}) => get(`/api/${part}/${path}${query(more)}`);
+const request = (part, more = {}) => get(`/api/${part}/${path}${query(more)}`);
 
-// ---- words ----
+// ---- summary ----
 
-function showWords(told) {
-  find("#state").textContent = told.state;
-  find("#warnings").replaceChildren(...told.warnings.map((warning) => el("p", { class: "warning", dir: "auto" }, warning)));
-  fillChoices(told.dials);
-  find("#again").replaceChildren(find("#again-head"), el("pre", {}, el("code", {}, told.commands.join("\n"))),
-    el("p", { class: "faint" }, "The study as it was run, every setting written out, is under Tables."));
-  while (figures.length > told.figures.length) figures.pop().remove();
-  told.figures.forEach((title, place) => {
-    if (!figures[place]) {
-      figures[place] = new Figure(place + 1, title, (number) => ask("figure", { number }), (ending) => `/download/study/${path}/figure/${place + 1}.${ending}${query()}`);
-      find("#figures").append(figures[place].element);
+function showSummary(info) {
+  find("#state").textContent = info.state;
+  find("#warnings").replaceChildren(...info.warnings.map((warning) => el("p", { class: "warning", dir: "auto" }, warning)));
+  fillChoices(info.settings);
+  find("#reproduce").replaceChildren(find("#reproduce-head"), el("pre", {}, el("code", {}, info.commands.join("\n"))),
+    el("p", { class: "faint" }, "The study with every setting written out is under Tables."));
+  while (figures.length > info.figures.length) figures.pop().remove();
+  info.figures.forEach((title, at) => {
+    if (!figures[at]) {
+      figures[at] = new Figure(at + 1, title, (number) => request("figure", { number }), (ending) => `/download/study/${path}/figure/${at + 1}.${ending}${query()}`);
+      find("#figures").append(figures[at].element);
     }
   });
 }
 
-function fillChoices(dials) {
+function fillChoices(settings) {
   for (const channel of CHANNELS) {
     const select = controls.elements[channel];
     const wanted = view.get(channel);
     select.replaceChildren(el("option", { value: "" }, "as declared"), el("option", { value: "none" }, "none"),
-      ...dials.map((dial) => el("option", { value: dial.name, title: dial.name }, dial.label)));
+      ...settings.map((setting) => el("option", { value: setting.name, title: setting.name }, setting.label)));
     select.value = wanted;
     if (select.selectedIndex < 0) select.append(el("option", { value: wanted, selected: true }, wanted));
   }
   const only = find("#only");
-  only.replaceChildren(el("option", { value: "" }, "choose a value …"), ...dials.map((dial) => el("optgroup", { label: dial.label },
-    ...dial.values.slice(0, 200).map(({ text, word }) => el("option", { value: `${dial.key}=${word}` }, `${dial.label} = ${text}`)))));
+  only.replaceChildren(el("option", { value: "" }, "choose a value …"), ...settings.map((setting) => el("optgroup", { label: setting.label },
+    ...setting.values.slice(0, 200).map(({ text, filter }) => el("option", { value: `${setting.key}=${filter}` }, `${setting.label} = ${text}`)))));
 }
 
-// ---- filters: one word a dial, with commas between the values that it may have; seeds are a list ----
+// ---- filters: one per setting, with its accepted values separated by commas; seeds are a list ----
 
-const partsOf = (word) => {
-  const [key, text] = [word.slice(0, word.indexOf("=")), word.slice(word.indexOf("=") + 1)];
+const parseFilter = (filter) => {
+  const [key, text] = [filter.slice(0, filter.indexOf("=")), filter.slice(filter.indexOf("=") + 1)];
   return [key, (key === "seeds" ? text.replace(/^\[|\]$/g, "") : text).split(/,(?![^[]*\])/)];
 };
-const wordOf = (key, values) => (key === "seeds" ? `seeds=[${values.join(",")}]` : `${key}=${values.join(",")}`);
+const formatFilter = (key, values) => (key === "seeds" ? `seeds=[${values.join(",")}]` : `${key}=${values.join(",")}`);
 
-function withWord(words, word) {
-  const found = new Map(words.map(partsOf));
-  const [key, values] = partsOf(word);
-  found.set(key, [...new Set([...(found.get(key) ?? []), ...values])]);
-  return [...found].map(([name_, several]) => wordOf(name_, several));
+function addFilter(filters, filter) {
+  const merged = new Map(filters.map(parseFilter));
+  const [key, values] = parseFilter(filter);
+  merged.set(key, [...new Set([...(merged.get(key) ?? []), ...values])]);
+  return [...merged].map(([name_, several]) => formatFilter(name_, several));
 }
 
-function showChosen() {
+function showFilters() {
   for (const field of FIELDS) controls.elements[field].value = view.get(field);
-  find("#chosen").replaceChildren(...view.all("only").map((word) => el("button", {
-    type: "button", "aria-label": `remove the filter ${word}`,
-    onclick: () => change({ only: view.all("only").filter((other) => other !== word) }),
-  }, word)));
+  find("#filters").replaceChildren(...view.all("only").map((filter) => el("button", {
+    type: "button", "aria-label": `remove the filter ${filter}`,
+    onclick: () => change({ only: view.all("only").filter((other) => other !== filter) }),
+  }, filter)));
 }
 
 function showAnswers({ answers }) {
   find("#answers").hidden = !answers.length;
   find("#answers ul").replaceChildren(...answers.map((one) => el("li", {},
-    el("p", { class: "asked", dir: "auto" }, one.asked), el("p", { class: "said", dir: "auto" }, one.sentence),
+    el("p", { class: "question-text", dir: "auto" }, one.question), el("p", { class: "sentence", dir: "auto" }, one.sentence),
     one.warning && el("p", { class: "warning", dir: "auto" }, one.warning))));
 }
 
 function showTables(found) {
   const files = (number) => el("p", { class: "notes" }, "Download: ", ...["csv", "tex", "md"].flatMap((ending) =>
     [el("a", { href: `/download/study/${path}/table/${number}.${ending}${query()}`, download: "" }, ending.toUpperCase()), " "]));
-  find("#tables").replaceChildren(find("#tables-head"), ...found.tables.flatMap((table, place) => [tableOf(table), files(place + 1)]),
-    ...found.facts.map((table) => el("details", {}, el("summary", {}, table.title), tableOf({ ...table, title: "" }))),
-    el("details", {}, el("summary", {}, "The study as it was run"), el("pre", {}, el("code", {}, found.text))));
+  find("#tables").replaceChildren(find("#tables-head"), ...found.tables.flatMap((table, at) => [tableOf(table), files(at + 1)]),
+    ...found.provenance.map((table) => el("details", {}, el("summary", {}, table.title), tableOf({ ...table, title: "" }))),
+    el("details", {}, el("summary", {}, "The study file"), el("pre", {}, el("code", {}, found.text))));
 }
 
-// ---- reading it all ----
+// ---- loading ----
 
-let reading = null;
-let again = false;
+let loading = null;
+let reload = false;
 
-/** Reads what is shown; what is asked for while it reads is read once more afterwards. */
+/** Loads the page's content; a call during a load triggers one more load afterwards. */
 async function read(parts) {
-  if (reading) { again = true; return reading; }
-  reading = (async () => {
+  if (loading) { reload = true; return loading; }
+  loading = (async () => {
     try {
       const first = find("#body").hidden;
-      const ahead = first && Promise.allSettled([ask("figure", { number: 1 }), embedder()]); // while words are on their way
-      if (parts.words) {
-        const [told, answers] = [await ask("study"), await ask("answers")];
-        showWords(told);
+      const prefetched = first && Promise.allSettled([request("figure", { number: 1 }), embedder()]); // requested ahead, in parallel with the summary
+      if (parts.summary) {
+        const [info, answers] = [await request("study"), await request("answers")];
+        showSummary(info);
         showAnswers(answers);
       }
-      if (first) await figures[0]?.read(ahead.then(([found]) => found.value ?? Promise.reject(found.reason)));
-      else for (const figure of figures) await figure.refresh(); // one by one: the first is seen while others are made
-      find("#body").hidden = false; // what is seen first comes first, and at once, so that nothing moves while it is read
-      if (parts.words) {
-        showPoints(await ask("points"));
-        showTables(await ask("tables"));
+      if (first) await figures[0]?.read(prefetched.then(([found]) => found.value ?? Promise.reject(found.reason)));
+      else for (const figure of figures) await figure.refresh(); // one by one: the first is visible while others render
+      find("#body").hidden = false; // the visible part first and all at once: no layout shift
+      if (parts.summary) {
+        showConfigs(await request("configs"));
+        showTables(await request("tables"));
         find("#below").hidden = false;
       }
       find("#study").dataset.ready = "true";
     } catch (error) {
-      say(error.message, "error");
+      notify(error.message, "error");
     } finally {
-      reading = null;
-      if (again) { again = false; read({ words: true }); }
+      loading = null;
+      if (reload) { reload = false; read({ summary: true }); }
     }
   })();
-  return reading;
+  return loading;
 }
 
 async function change(changes) {
   view.set(changes, { push: true });
-  showChosen();
-  for (const figure of figures) figure.forget();
-  await read({ words: !Object.keys(changes).every((field) => OF_FIGURES.includes(field)) });
+  showFilters();
+  for (const figure of figures) figure.invalidate();
+  await read({ summary: !Object.keys(changes).every((field) => FIGURE_FIELDS.includes(field)) });
   follow();
 }
 
 controls.addEventListener("change", (event) => {
   if (event.target.id === "only") {
-    const word = event.target.value;
-    if (word) change({ only: withWord(view.all("only"), word) });
+    const filter = event.target.value;
+    if (filter) change({ only: addFilter(view.all("only"), filter) });
   } else change({ [event.target.name]: event.target.value });
 });
 controls.addEventListener("submit", (event) => event.preventDefault());
@@ -150,55 +150,55 @@ controls.addEventListener("reset", (event) => {
   event.preventDefault();
   change(Object.fromEntries([...FIELDS, "only", "hide", "sort", "find", "open"].map((field) => [field, ""])));
 });
-addEventListener("popstate", () => { showChosen(); for (const figure of figures) figure.forget(); read({ words: true }); });
+addEventListener("popstate", () => { showFilters(); for (const figure of figures) figure.invalidate(); read({ summary: true }); });
 
 // ---- while it trains ----
 
-let last = null; // what was told last
-let readAll = Date.now();
+let last = null; // the previous update
+let loadedAt = Date.now();
 
 function showProgress(progress) {
-  const share = progress.asked ? progress.done / progress.asked : 0;
+  const share = progress.total_steps ? progress.done_steps / progress.total_steps : 0;
   const track = find("#track");
   track.firstElementChild.style.width = `${(100 * share).toFixed(1)}%`;
   track.dataset.state = progress.states.running ? "running" : "";
   track.setAttribute("aria-valuenow", Math.round(100 * share));
-  track.hidden = progress.asked === null;
-  find("#left").textContent = progress.seconds_left !== null ? `${Math.floor(100 * share)} % · ${duration(progress.seconds_left)} left` : progress.asked && share < 1 ? `${Math.floor(100 * share)} %` : "";
+  track.hidden = progress.total_steps === null;
+  find("#left").textContent = progress.seconds_left !== null ? `${Math.floor(100 * share)} % · ${duration(progress.seconds_left)} left` : progress.total_steps && share < 1 ? `${Math.floor(100 * share)} %` : "";
 }
 
 let following = null;
-let looking = "";
+let streaming = "";
 
-/** Follows the study, and the figures that are on the screen. */
+/** Streams the study's progress and its visible figures. */
 function follow() {
   const seen = figures.filter((figure) => figure.visible).map((figure) => figure.number).slice(0, 4).join(",");
   const address = `/api/live/study/${path}${query(seen ? { figures: seen } : {})}`;
-  if (address === looking) return;
-  looking = address;
+  if (address === streaming) return;
+  streaming = address;
   following?.();
   following = stream(address, {
-    news,
-    rows: (found) => figures[found.number - 1]?.grow(found),
-    gone: () => say("this study is not in the store any more; what is shown is what it was", "error"),
-    trouble: (sentence) => say(sentence, "error"),
+    update,
+    rows: (found) => figures[found.number - 1]?.updateRows(found),
+    removed: () => notify("this study was removed from the store; the page shows its last state", "error"),
+    failure: (message) => notify(message, "error"),
   });
 }
 
-function news(progress) {
+function update(progress) {
   showProgress(progress);
   const states = JSON.stringify(progress.states);
   const before = last;
   last = { states, version: progress.version };
   if (before === null || before.version === progress.version) return;
-  if (before.states !== states || Date.now() - readAll > SLOW) {
-    readAll = Date.now() + Math.random() * SLOW / 4; // many viewers do not come all at once
-    read({ words: true });
+  if (before.states !== states || Date.now() - loadedAt > RELOAD_MS) {
+    loadedAt = Date.now() + Math.random() * RELOAD_MS / 4; // spread the reloads of many viewers
+    read({ summary: true });
   }
 }
 
-showChosen();
-await read({ words: true });
+showFilters();
+await read({ summary: true });
 let soon = null;
 document.addEventListener("figureseen", () => { clearTimeout(soon); soon = setTimeout(follow, 300); });
 follow();

@@ -1,9 +1,9 @@
-// The reader's theme, set before anything is painted; a plain script, since modules wait until the page is read.
+// Sets the theme before the first paint; a classic script, because modules run after parsing.
 (() => {
-  const kept = (() => { try { return localStorage.getItem("seedbed-theme"); } catch { return null; } })();
+  const stored = (() => { try { return localStorage.getItem("seedbed-theme"); } catch { return null; } })();
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const root = document.documentElement;
-  root.dataset.choice = kept === "light" || kept === "dark" ? kept : "system";
+  root.dataset.choice = stored === "light" || stored === "dark" ? stored : "system";
   const apply = () => {
     const theme = root.dataset.choice === "system" ? (dark.matches ? "dark" : "light") : root.dataset.choice;
     if (root.dataset.theme === theme) return;
@@ -14,7 +14,7 @@
   dark.addEventListener("change", apply);
   document.addEventListener("themechosen", (event) => {
     root.dataset.choice = event.detail;
-    try { localStorage.setItem("seedbed-theme", event.detail); } catch { /* a browser that keeps nothing */ }
+    try { localStorage.setItem("seedbed-theme", event.detail); } catch { /* storage is disabled */ }
     apply();
   });
 })();

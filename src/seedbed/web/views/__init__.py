@@ -1,1 +1,1 @@
-"""One file a view, each with a `router`; `app.ROUTERS` lists them."""
+"""One module per page, each with a `router`; `app.ROUTERS` lists them."""

@@ -1,4 +1,4 @@
-"""Groups of runs beside each other: paired differences with intervals, curves, and all dials at once."""
+"""The Compare page: paired differences between groups of runs with intervals, curves, and all settings at once."""
 
 from __future__ import annotations
 
@@ -17,38 +17,40 @@ router = APIRouter()
 
 
 @router.get("/compare")
-def show_compare(request: Request, lab: StoreCacheDep) -> Response:
-    """The page; the studies to choose from are in it, the rest is asked for as it is chosen."""
-    return render_page(request, "compare.html", has_store=(lab.home / "store.db").exists())
+def show_compare(request: Request, cache: StoreCacheDep) -> Response:
+    """The page; its content is requested by its script."""
+    return render_page(request, "compare.html", has_store=(cache.home / "store.db").exists())
 
 
 @router.get("/api/compare/study")
-def send_choices(lab: StoreCacheDep, name: str) -> Response:
-    """What of a study can be compared."""
-    return json_response(lab.get_or_compute(("choices", name), lambda store: list_choices(store, name)))
+def send_choices(cache: StoreCacheDep, name: str) -> Response:
+    """The configs, metrics and statistics of a study that can be compared."""
+    return json_response(cache.get_or_compute(("choices", name), lambda store: list_choices(store, name)))
 
 
 @router.get("/api/compare")
-def send_comparison(request: Request, lab: StoreCacheDep) -> Response:
-    """The comparison that the address asks for."""
-    asked = CompareQuery.from_query(request.query_params)
-    found = compute_comparison(lab, asked)
-    return json_response(lab.get_or_derive(("compared as JSON", asked), found, lambda: _comparison_as_json(found)))
+def send_comparison(request: Request, cache: StoreCacheDep) -> Response:
+    """The comparison described by the query."""
+    query = CompareQuery.from_query(request.query_params)
+    comparison = compute_comparison(cache, query)
+    return json_response(
+        cache.get_or_derive(("compared as JSON", query), comparison, lambda: _comparison_as_json(comparison))
+    )
 
 
-def _comparison_as_json(found: GroupComparison) -> dict[str, Any]:
+def _comparison_as_json(comparison: GroupComparison) -> dict[str, Any]:
     return {
-        "sentence": found.result.sentence,
-        "notes": found.result.notes,
-        "n": found.result.n,
-        "metric": found.subject.metric,
-        "value": found.subject.statistic,
-        "metrics": list_metrics([run for runs in found.groups.values() for run in runs]),
-        "groups": [{"name": name, "runs": len(runs)} for name, runs in found.groups.items()],
-        "tables": [table_as_json(table) for table in found.tables()],
+        "sentence": comparison.result.sentence,
+        "notes": comparison.result.notes,
+        "n": comparison.result.n,
+        "metric": comparison.subject.metric,
+        "value": comparison.subject.statistic,
+        "metrics": list_metrics([run for runs in comparison.groups.values() for run in runs]),
+        "groups": [{"name": name, "runs": len(runs)} for name, runs in comparison.groups.items()],
+        "tables": [table_as_json(table) for table in comparison.tables()],
         "figures": {
             name: figure_as_json(figure, number)
-            for number, (name, figure) in enumerate(found.figures(interactive=True).items(), 1)
+            for number, (name, figure) in enumerate(comparison.figures(interactive=True).items(), 1)
         },
-        "command": found.command,
+        "command": comparison.command,
     }

@@ -1,4 +1,4 @@
-"""Inside: where each token of a text looks, in every layer and head, and what heads do on held-out inputs."""
+"""The Inside page: attention maps of a text in every layer and head, and head statistics on held-out inputs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ router = APIRouter()
 
 
 class AttentionRequest(ModelRequest):
-    """A text to look into, token by token or gathered by word."""
+    """A text whose attention is shown by token, or grouped by word."""
 
     text: InputText
     by: Literal["token", "word"] = "token"
 
 
 @router.get("/inside")
-def show_interp(request: Request, models: ModelClientDep) -> Response:
-    models.start_worker()
+def show_interp(request: Request, client: ModelClientDep) -> Response:
+    client.start_worker()
     return render_page(request, "inside.html")
 
 
 @router.post("/api/attention")
-async def send_attention(request: Request, models: ModelClientDep, asked: AttentionRequest) -> Response:
-    """All maps of a text."""
-    return json_response(await await_reply(request, models.request("attention", **asked.model_dump())))
+async def send_attention(request: Request, client: ModelClientDep, body: AttentionRequest) -> Response:
+    """All attention maps of a text."""
+    return json_response(await await_reply(request, client.request("attention", **body.model_dump())))
 
 
 @router.get("/api/heads/{run}")
-async def send_heads(request: Request, models: ModelClientDep, run: RunId, step: StepOrName = "last") -> Response:
-    """The numbers of a run's heads as tables."""
-    return json_response(await await_reply(request, models.request("heads", run=run, step=step)))
+async def send_heads(request: Request, client: ModelClientDep, run: RunId, step: StepOrName = "last") -> Response:
+    """Tables of a run's head statistics."""
+    return json_response(await await_reply(request, client.request("heads", run=run, step=step)))

@@ -1,4 +1,4 @@
-"""One run: settings, curves, what it cost, its checkpoints, and what it wrote while it was trained."""
+"""The page of one run: settings, curves, cost, checkpoints, and the samples it generated during training."""
 
 from __future__ import annotations
 
@@ -25,46 +25,45 @@ from seedbed.web.store_cache import StoreCacheDep
 from seedbed.web.views.study_page import figure_as_json, table_as_json
 
 LN2: Final = log(2)
-MAX_SAMPLES: Final = 400  # texts of a run that are sent; the page says when there are more
-MAX_SAMPLE_CHARACTERS: Final = 20_000  # signs of one text
+MAX_SAMPLES: Final = 400  # per run; the page notes when there are more
+MAX_SAMPLE_CHARACTERS: Final = 20_000
 
 router = APIRouter()
 
 
 @router.get("/run/{run}")
-def show_run(request: Request, lab: StoreCacheDep, run: str) -> Response:
-    """The page of a run; 404 when there is none."""
-    found = lab.get_or_compute(("run", run), lambda store: store.run(run))
-    return render_page(
-        request, "run.html", run=found.id, seed=found.seed, is_text=isinstance(found.settings.task, TextSettings)
-    )
+def show_run(request: Request, cache: StoreCacheDep, run: str) -> Response:
+    """The page of a run; 404 if there is none."""
+    stored = cache.get_or_compute(("run", run), lambda store: store.run(run))
+    is_text = isinstance(stored.settings.task, TextSettings)
+    return render_page(request, "run.html", run=stored.id, seed=stored.seed, is_text=is_text)
 
 
 @router.get("/api/run/{run}")
-def send_run(lab: StoreCacheDep, run: str) -> Response:
-    """Everything the store knows of a run but its curves and texts."""
-    return json_response(lab.get_or_compute(("told run", run), lambda store: _run_as_json(store, run)))
+def send_run(cache: StoreCacheDep, run: str) -> Response:
+    """Everything stored about a run except its curves and samples."""
+    return json_response(cache.get_or_compute(("run as JSON", run), lambda store: _run_as_json(store, run)))
 
 
 def _run_as_json(store: Store, run: str) -> dict[str, Any]:
-    found = store.run(run)
-    studies = [name for name, runs in store.progress().items() if any(one.run == found.id for one in runs)]
-    packs = [pack for name in studies[:1] for pack in store.study_packs(name) if found.id in pack.runs]
+    stored = store.run(run)
+    studies = [name for name, runs in store.progress().items() if any(one.run == stored.id for one in runs)]
+    packs = [pack for name in studies[:1] for pack in store.study_packs(name) if stored.id in pack.runs]
     return {
-        "id": found.id, "seed": found.seed, "status": found.status, "step": found.step, "asked": planned_steps(found),
-        "cause": found.cause, "best": found.best_step, "studies": studies,
-        "parameters": {"total": found.parameters.total, "non_embedding": found.parameters.non_embedding},
-        "settings": _settings_as_json(found.settings), "pack": _pack_as_json(packs[0]) if packs else None,
-        "readings": table_as_json(run_tables(store, found)[0]),
-        "checkpoints": [{"step": one.step, "bytes": one.bytes} for one in store.checkpoints(found.id)],
+        "id": stored.id, "seed": stored.seed, "status": stored.status, "step": stored.step,
+        "total_steps": planned_steps(stored), "cause": stored.cause, "best": stored.best_step, "studies": studies,
+        "parameters": {"total": stored.parameters.total, "non_embedding": stored.parameters.non_embedding},
+        "settings": _settings_as_json(stored.settings), "pack": _pack_as_json(packs[0]) if packs else None,
+        "metrics": table_as_json(run_tables(store, stored)[0]),
+        "checkpoints": [{"step": one.step, "bytes": one.bytes} for one in store.checkpoints(stored.id)],
     }  # fmt: skip
 
 
 def _settings_as_json(settings: Settings) -> list[dict[str, Any]]:
-    """Every dial; those that are not as usual are marked."""
-    differ = settings.non_default()
+    """Every setting, and whether it differs from its default."""
+    non_default = settings.non_default()
     return [
-        {"name": name, "label": setting_label(name), "value": value_label(value), "differs": name in differ}
+        {"name": name, "label": setting_label(name), "value": value_label(value), "differs": name in non_default}
         for name, value in settings.flat().items()
     ]
 
@@ -72,88 +71,86 @@ def _settings_as_json(settings: Settings) -> list[dict[str, Any]]:
 def _pack_as_json(pack: StoredPack) -> dict[str, Any]:
     return {
         "id": pack.id, "runs": len(pack.runs), "device": pack.placement.device, "threads": pack.placement.threads,
-        "engine": pack.placement.mode, "seconds": dict(pack.cost.seconds), "peak": pack.cost.peak_bytes,
+        "mode": pack.placement.mode, "seconds": dict(pack.cost.seconds), "peak": pack.cost.peak_bytes,
         "environment": [dict(one) for one in pack.environment],
     }  # fmt: skip
 
 
 @router.get("/api/run/{run}/figure")
-def send_run_figure(lab: StoreCacheDep, run: str) -> Response:
+def send_run_figure(cache: StoreCacheDep, run: str) -> Response:
     """The curves of a run as a figure."""
-    runs = lab.get_or_compute(("run curves", run), lambda store: [_load_run_curves(store, run)])
-    figure = default_figures(runs)[0].model_copy(
-        update={"title": f"Run {runs[0].run.id[:12]}, seed {runs[0].run.seed}"}
-    )
-    shown = lab.get_or_derive(("run figure", run), runs, lambda: render_figure(figure, runs, runs[0].run.id))
-    return json_response(figure_as_json(shown, 1) | {"command": f"seedbed show {runs[0].run.id}"})
+    runs = cache.get_or_compute(("run curves", run), lambda store: [_load_run_curves(store, run)])
+    stored = runs[0].run
+    spec = default_figures(runs)[0].model_copy(update={"title": f"Run {stored.id[:12]}, seed {stored.seed}"})
+    figure = cache.get_or_derive(("run figure", run), runs, lambda: render_figure(spec, runs, stored.id))
+    return json_response(figure_as_json(figure, 1) | {"command": f"seedbed show {stored.id}"})
 
 
 def _load_run_curves(store: Store, run: str) -> RunCurves:
-    """The run with everything that was read of it, and of what it wrote."""
-    found = store.run(run)
-    return RunCurves(found, {}, store.curves([found.id]).get(found.id, {}) | copying_curves(store, found))
+    """The run with the curves of its metrics, and of how much its samples copy."""
+    stored = store.run(run)
+    return RunCurves(stored, {}, store.curves([stored.id]).get(stored.id, {}) | copying_curves(store, stored))
 
 
-# ---- what it wrote ----
+# ---- samples ----
 
 
 @router.get("/api/run/{run}/samples")
-def send_samples(lab: StoreCacheDep, run: str) -> Response:
-    """The texts of a run by step, in pieces that are copied from its training text or not."""
-    return json_response(lab.get_or_compute(("samples", run), lambda store: _load_samples(store, run)))
+def send_samples(cache: StoreCacheDep, run: str) -> Response:
+    """The samples of a run by step, split into copied and new spans."""
+    return json_response(cache.get_or_compute(("samples", run), lambda store: _load_samples(store, run)))
 
 
 def _load_samples(store: Store, run: str) -> dict[str, Any]:
-    found = store.run(run)
-    every = store.samples(found.id)
-    kept = every[-MAX_SAMPLES:]
-    texts = [sample.text[:MAX_SAMPLE_CHARACTERS] for sample in kept]
-    spans, note = _find_copied_spans(found, texts)
-    left_out = f"the last {MAX_SAMPLES} of {len(every)} texts are shown" if len(every) > len(kept) else ""
-    told = [_sample_as_json(*one) for one in zip(kept, texts, spans, strict=True)]
-    return {"samples": told, "notes": [said for said in (note, left_out) if said]}
+    stored = store.run(run)
+    all_samples = store.samples(stored.id)
+    samples = all_samples[-MAX_SAMPLES:]
+    texts = [sample.text[:MAX_SAMPLE_CHARACTERS] for sample in samples]
+    spans, note = _find_copied_spans(stored, texts)
+    omitted = f"the last {MAX_SAMPLES} of {len(all_samples)} texts are shown" if len(all_samples) > len(samples) else ""
+    rows = [_sample_as_json(*row) for row in zip(samples, texts, spans, strict=True)]
+    return {"samples": rows, "notes": [text for text in (note, omitted) if text]}
 
 
 def _find_copied_spans(run: StoredRun, texts: Sequence[str]) -> tuple[Sequence[Sequence[CopiedSpan]], str]:
-    """The copied spans of each text, or why they cannot be told."""
+    """The copied spans of each text and a note about them, or why they are unknown."""
     task = run.settings.task
     if not texts or not isinstance(task, TextSettings):
         return [()] * len(texts), ""
     try:
-        return find_training_copies(
-            task, texts
-        ), f"Marked: {MIN_COPIED_CHARACTERS} characters or more that stand verbatim in the training text."
+        note = f"Marked: {MIN_COPIED_CHARACTERS} or more characters copied verbatim from the training text."
+        return find_training_copies(task, texts), note
     except (MissingData, UsageError) as error:
-        return [()] * len(texts), f"What is copied cannot be marked: {error}"
+        return [()] * len(texts), f"Copied text cannot be marked: {error}"
 
 
 def _sample_as_json(sample: StoredSample, text: str, spans: Sequence[CopiedSpan]) -> dict[str, Any]:
     bits = [-log_p / LN2 for log_p in sample.log_probabilities if isfinite(log_p)]
     return {
-        "step": sample.step, "number": sample.number, "prompt": sample.prompt, "pieces": list(_split_at_spans(text, spans)),
-        "bits": sum(bits) / len(bits) if bits else None,
+        "step": sample.step, "number": sample.number, "prompt": sample.prompt,
+        "pieces": list(_split_at_spans(text, spans)), "bits": sum(bits) / len(bits) if bits else None,
     }  # fmt: skip
 
 
 def _split_at_spans(text: str, spans: Sequence[CopiedSpan]) -> Iterator[tuple[str, bool]]:
-    """The text cut where copying begins and ends; spans that overlap are one.
+    """The text in pieces, each with whether it is copied; overlapping spans are merged.
 
-    >>> list(_pieces("abcdef", [Span(1, 3), Span(2, 5)]))
+    >>> list(_split_at_spans("abcdef", [CopiedSpan(1, 3), CopiedSpan(2, 5)]))
     [('a', False), ('bcde', True), ('f', False)]
     """
-    at = 0
+    end = 0
     for span in _merge_spans(spans):
-        yield from [(text[at : span.start], False)] * (span.start > at)
+        yield from [(text[end : span.start], False)] * (span.start > end)
         yield text[span.start : span.end], True
-        at = span.end
-    yield from [(text[at:], False)] * (at < len(text))
+        end = span.end
+    yield from [(text[end:], False)] * (end < len(text))
 
 
 def _merge_spans(spans: Sequence[CopiedSpan]) -> list[CopiedSpan]:
-    joined: list[CopiedSpan] = []
-    for span in sorted(spans, key=lambda one: one.start):
-        if joined and span.start <= joined[-1].end:
-            joined[-1] = CopiedSpan(joined[-1].start, max(joined[-1].end, span.end))
+    merged: list[CopiedSpan] = []
+    for span in sorted(spans, key=lambda span: span.start):
+        if merged and span.start <= merged[-1].end:
+            merged[-1] = CopiedSpan(merged[-1].start, max(merged[-1].end, span.end))
         else:
-            joined.append(span)
-    return joined
+            merged.append(span)
+    return merged

@@ -1,4 +1,4 @@
-"""Pick a study, change its dials, see its plan and price, and start it; pause, resume and stop what was started."""
+"""The Start page: pick a study, change its settings, see plan and estimate, start it; pause, resume and stop jobs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from seedbed.web.store_cache import StoreCacheDep
 from seedbed.web.study_form import build_form
 from seedbed.web.views.study_page import table_as_json
 
-MAX_LISTED_JOBS: Final = 30  # of what was started
+MAX_LISTED_JOBS: Final = 30
 router = APIRouter()
 
 
 def _get_job_manager(request: Request) -> JobManager:
-    found: JobManager = request.app.state.control
-    return found
+    manager: JobManager = request.app.state.job_manager
+    return manager
 
 
 JobManagerDep = Annotated[JobManager, Depends(_get_job_manager)]
@@ -37,13 +37,13 @@ OverridesQuery = Annotated[list[str], Query(default_factory=list, max_length=MAX
 
 
 class StartRequest(BaseModel):
-    """The body of a start."""
+    """The body of a request to start a study."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     study: StudyName
     source: StudySource = "shipped"
-    words: list[str] = Field(default_factory=list, max_length=MAX_OVERRIDES)
+    overrides: list[str] = Field(default_factory=list, max_length=MAX_OVERRIDES)
 
 
 @router.get("/start")
@@ -53,16 +53,16 @@ def show_start(request: Request) -> Response:
 
 
 @router.get("/api/start/studies")
-def list_startable_studies(lab: StoreCacheDep) -> Response:
-    """What can be picked: the shipped studies, and those of the store."""
+def list_startable_studies(cache: StoreCacheDep) -> Response:
+    """The studies that can be started: shipped ones and those in the store."""
     shipped = [
         {"name": name, "question": get_question(read_study_text(path), name)}
         for name, path in shipped_studies().items()
     ]
-    return json_response({"shipped": shipped, "stored": _list_stored_studies(lab)})
+    return json_response({"shipped": shipped, "stored": _list_stored_studies(cache)})
 
 
-def _list_stored_studies(lab: StoreCacheDep) -> list[dict[str, Any]]:
+def _list_stored_studies(cache: StoreCacheDep) -> list[dict[str, Any]]:
     def read(store: Store) -> list[dict[str, Any]]:
         return [
             {"name": study.name, "question": get_question(study.text, study.name), "states": dict(study.statuses)}
@@ -70,65 +70,64 @@ def _list_stored_studies(lab: StoreCacheDep) -> list[dict[str, Any]]:
         ]
 
     try:
-        return lab.get_or_compute("start", read)
+        return cache.get_or_compute("start", read)
     except MissingData:  # an empty home
         return []
 
 
 @router.get("/api/start/form")
 def send_form(
-    lab: StoreCacheDep, aside: ProcessPoolDep, study: str, word: OverridesQuery, source: StudySource = "shipped"
+    cache: StoreCacheDep, pool: ProcessPoolDep, study: str, override: OverridesQuery, source: StudySource = "shipped"
 ) -> Response:
-    """The dials of a study, for a form."""
-    return json_response(aside.run(build_form, lab.home, PlanRequest(study, source, tuple(word))))
+    """The settings of a study as form fields."""
+    return json_response(pool.run(build_form, cache.home, PlanRequest(study, source, tuple(override))))
 
 
 @router.get("/api/start/plan")
 def send_plan(
-    lab: StoreCacheDep, aside: ProcessPoolDep, study: str, word: OverridesQuery, source: StudySource = "shipped"
+    cache: StoreCacheDep, pool: ProcessPoolDep, study: str, override: OverridesQuery, source: StudySource = "shipped"
 ) -> Response:
-    """What would be trained and what it takes, or everything that is wrong with it."""
-    found = aside.run(preview_plan, lab.home, PlanRequest(study, source, tuple(word)))
-    return json_response(_plan_as_json(found))
+    """The plan of a study and its estimate, or all problems."""
+    return json_response(_plan_as_json(pool.run(preview_plan, cache.home, PlanRequest(study, source, tuple(override)))))
 
 
-def _plan_as_json(found: PlanPreview | tuple[Any, ...]) -> dict[str, Any]:
-    if isinstance(found, PlanPreview):
-        tables = [table_as_json(table) for table in found.tables]
-        return {"runs": len(found.job_spec.runs), "tables": tables, "warnings": found.warnings, "problems": []}
-    return {"problems": [asdict(wrong) for wrong in found]}
+def _plan_as_json(preview: PlanPreview | tuple[Any, ...]) -> dict[str, Any]:
+    if isinstance(preview, PlanPreview):
+        tables = [table_as_json(table) for table in preview.tables]
+        return {"runs": len(preview.job_spec.runs), "tables": tables, "warnings": preview.warnings, "problems": []}
+    return {"problems": [asdict(problem) for problem in preview]}
 
 
 @router.post("/api/start")
-def start_study(lab: StoreCacheDep, aside: ProcessPoolDep, control: JobManagerDep, wanted: StartRequest) -> Response:
-    """Plan it once more and start it; with problems nothing is started."""
-    found = aside.run(preview_plan, lab.home, PlanRequest(wanted.study, wanted.source, tuple(wanted.words)))
-    if not isinstance(found, PlanPreview):
-        return json_response(_plan_as_json(found))
-    return json_response({"problems": [], "job": asdict(control.start(found.job_spec))})
+def start_study(cache: StoreCacheDep, pool: ProcessPoolDep, manager: JobManagerDep, body: StartRequest) -> Response:
+    """Plans the study again and starts it, unless there are problems."""
+    preview = pool.run(preview_plan, cache.home, PlanRequest(body.study, body.source, tuple(body.overrides)))
+    if not isinstance(preview, PlanPreview):
+        return json_response(_plan_as_json(preview))
+    return json_response({"problems": [], "job": asdict(manager.start(preview.job_spec))})
 
 
 @router.get("/api/start/jobs")
-def list_jobs(control: JobManagerDep) -> Response:
-    """What was started, the latest first."""
-    jobs = control.jobs()
+def list_jobs(manager: JobManagerDep) -> Response:
+    """The jobs, most recent first."""
+    jobs = manager.jobs()
     return json_response(
         {"jobs": [asdict(job) for job in jobs[:MAX_LISTED_JOBS]], "more": max(0, len(jobs) - MAX_LISTED_JOBS)}
     )
 
 
 @router.get("/api/start/log/{id}")
-def send_log(control: JobManagerDep, id: str) -> Response:
-    """The end of what its processes said, as plain text."""
-    return PlainTextResponse(control.read_log(id))
+def send_log(manager: JobManagerDep, id: str) -> Response:
+    """The end of a job's log as plain text."""
+    return PlainTextResponse(manager.read_log(id))
 
 
-@router.post("/api/start/{id}/{what}")
-def change_job(control: JobManagerDep, id: str, what: Literal["pause", "resume", "stop", "forget"]) -> Response:
-    """Pause, resume, stop or forget one of them."""
-    if what == "forget":
-        control.forget(id)
+@router.post("/api/start/{id}/{action}")
+def change_job(manager: JobManagerDep, id: str, action: Literal["pause", "resume", "stop", "forget"]) -> Response:
+    """Pauses, resumes, stops or forgets a job."""
+    if action == "forget":
+        manager.forget(id)
         return json_response({"job": None})
-    acts = {"pause": control.pause, "resume": control.resume, "stop": control.stop}
-    job: Job = acts[what](id)
+    actions = {"pause": manager.pause, "resume": manager.resume, "stop": manager.stop}
+    job: Job = actions[action](id)
     return json_response({"job": asdict(job)})

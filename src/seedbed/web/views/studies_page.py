@@ -1,4 +1,4 @@
-"""All studies of the store: progress, time left, and each one's headline answer."""
+"""The page of all studies in the store: progress, time left, and the first answer of each."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ router = APIRouter()
 
 
 @router.get("/")
-def show_studies(request: Request, lab: StoreCacheDep) -> Response:
-    """The page; what it lists comes by `/api/studies` and a stream."""
-    return render_page(request, "studies.html", home=str(lab.home), has_store=(lab.home / "store.db").exists())
+def show_studies(request: Request, cache: StoreCacheDep) -> Response:
+    """The page; its script requests `/api/studies` and a live stream."""
+    return render_page(request, "studies.html", home=str(cache.home), has_store=(cache.home / "store.db").exists())
 
 
 @router.get("/api/studies")
-def list_studies(lab: StoreCacheDep) -> Response:
-    """Every study with its question, the newest first."""
-    if not (lab.home / "store.db").exists():
+def list_studies(cache: StoreCacheDep) -> Response:
+    """Every study with its question, newest first."""
+    if not (cache.home / "store.db").exists():
         return json_response({"studies": []})
-    found = lab.get_or_compute("studies", lambda store: [_study_as_json(study) for study in reversed(store.studies())])
-    return json_response({"studies": found})
+    studies = cache.get_or_compute(
+        "studies", lambda store: [_study_as_json(study) for study in reversed(store.studies())]
+    )
+    return json_response({"studies": studies})
 
 
 def _study_as_json(study: StoredStudy) -> dict[str, object]:
@@ -37,7 +39,7 @@ def _study_as_json(study: StoredStudy) -> dict[str, object]:
 
 
 @router.get("/api/headline/{name:path}")
-def send_headline(lab: StoreCacheDep, name: str) -> Response:
-    """The first question of a study's file and its answer; empty where it asks nothing."""
-    first = next(iter(get_answers(lab, name, ViewParams())), None)
-    return json_response(first or {"asked": "", "sentence": "", "warning": ""})
+def send_headline(cache: StoreCacheDep, name: str) -> Response:
+    """The first question of a study and its answer; empty if the study declares none."""
+    first = next(iter(get_answers(cache, name, ViewParams())), None)
+    return json_response(first or {"question": "", "sentence": "", "warning": ""})

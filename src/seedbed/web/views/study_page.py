@@ -1,6 +1,7 @@
-"""One study, live: what its report says, drawn from the store as it is now, seen the way its viewer asks.
+"""The live page of one study: the content of its report from the current store, with the viewer's parameters.
 
-The page asks in parts, so that what is seen first comes first: words, each figure when it is on the screen, points.
+The page requests its parts separately, so that what is seen first arrives first: summary and answers, each figure when
+it is on the screen, then the tables.
 """
 
 from __future__ import annotations
@@ -42,88 +43,91 @@ router = APIRouter()
 
 
 @router.get("/study/{name:path}")
-def show_study(request: Request, lab: StoreCacheDep, name: str) -> Response:
-    """The page of a study; 404 with the names that there are when there is none."""
-    study = lab.get_or_compute(("study", name), lambda store: store.study(name))
+def show_study(request: Request, cache: StoreCacheDep, name: str) -> Response:
+    """The page of a study; a 404 lists the studies that exist."""
+    study = cache.get_or_compute(("study", name), lambda store: store.study(name))
     return render_page(request, "study.html", name=name, question=study_question(study), n_runs=study.n_runs)
 
 
 @router.get("/api/study/{name:path}")
-def send_study(request: Request, lab: StoreCacheDep, name: str) -> Response:
-    """How it stands: state, warnings, dials to choose from, and how many figures and tables there are."""
-    chosen = parse_view_params(request.query_params)
-    runs = get_runs(lab, name, chosen)
+def send_study(request: Request, cache: StoreCacheDep, name: str) -> Response:
+    """Status, warnings, the settings to filter and colour by, figure titles and commands of a study."""
+    params = parse_view_params(request.query_params)
+    runs = get_runs(cache, name, params)
     return json_response(
-        lab.get_or_derive(("told", name, chosen), runs, lambda: _study_as_json(lab, name, chosen, runs))
+        cache.get_or_derive(("study as JSON", name, params), runs, lambda: _study_as_json(cache, name, params, runs))
     )
 
 
-def _study_as_json(lab: StoreCache, name: str, chosen: ViewParams, runs: Sequence[RunCurves]) -> dict[str, Any]:
+def _study_as_json(cache: StoreCache, name: str, params: ViewParams, runs: Sequence[RunCurves]) -> dict[str, Any]:
     return {
         "state": status_summary(runs),
         "warnings": list(study_warnings(runs)),
-        "dials": _filterable_settings(lab, name),
-        "figures": [one.title for one in get_figure_specs(lab, name, chosen)],
-        "commands": reproduction_commands([name], chosen.filters),
+        "settings": _filterable_settings(cache, name),
+        "figures": [spec.title for spec in get_figure_specs(cache, name, params)],
+        "commands": reproduction_commands([name], params.filters),
     }
 
 
-def _filterable_settings(lab: StoreCache, name: str) -> list[dict[str, Any]]:
-    """What can be coloured and filtered by: dials with several values over all runs of the study, and the seed."""
-    every = get_runs(lab, name, ViewParams())
-    names = [*dict.fromkeys(dial for run in every for dial in run.config), "seed"]
-    values = {dial: distinct_values(every, dial) for dial in names}
-    return [_setting_as_json(dial, found) for dial, found in values.items() if len(found) > 1]
+def _filterable_settings(cache: StoreCache, name: str) -> list[dict[str, Any]]:
+    """Settings with several values over all runs of the study, and the seed: what one can filter and colour by."""
+    runs = get_runs(cache, name, ViewParams())
+    names = [*dict.fromkeys(setting for run in runs for setting in run.config), "seed"]
+    values = {setting: distinct_values(runs, setting) for setting in names}
+    return [_setting_as_json(setting, distinct) for setting, distinct in values.items() if len(distinct) > 1]
 
 
 def _setting_as_json(name: str, values: Sequence[Value]) -> dict[str, Any]:
-    """A dial with its values as they read, and as the words of a filter spell them."""
-    words = [{"text": value_label(value), "word": format_filter_value(name, value)} for value in values]
-    return {"name": name, "key": "seeds" if name == "seed" else name, "label": setting_label(name), "values": words}
+    """A setting with its values as labels, and as written in a filter."""
+    choices = [{"text": value_label(value), "filter": format_filter_value(name, value)} for value in values]
+    return {"name": name, "key": "seeds" if name == "seed" else name, "label": setting_label(name), "values": choices}
 
 
 @router.get("/api/answers/{name:path}")
-def send_answers(request: Request, lab: StoreCacheDep, name: str) -> Response:
-    """Every question of the study's file, answered from the runs that are asked for."""
-    return json_response({"answers": get_answers(lab, name, parse_view_params(request.query_params))})
+def send_answers(request: Request, cache: StoreCacheDep, name: str) -> Response:
+    """The study's questions, answered from the selected runs."""
+    return json_response({"answers": get_answers(cache, name, parse_view_params(request.query_params))})
 
 
 @router.get("/api/figure/{name:path}")
-def send_figure(request: Request, lab: StoreCacheDep, name: str, number: int = 1) -> Response:
-    """One figure of the study as it is asked for, with its Vega-Lite document."""
-    return json_response(figure_as_json(get_figure(lab, name, parse_view_params(request.query_params), number), number))
+def send_figure(request: Request, cache: StoreCacheDep, name: str, number: int = 1) -> Response:
+    """One figure of the study with its Vega-Lite spec."""
+    figure = get_figure(cache, name, parse_view_params(request.query_params), number)
+    return json_response(figure_as_json(figure, number))
 
 
-def figure_as_json(shown: RenderedFigure, number: int) -> dict[str, Any]:
-    """A figure for the page."""
+def figure_as_json(figure: RenderedFigure, number: int) -> dict[str, Any]:
+    """A rendered figure for the page."""
     return {
-        "number": number, "title": shown.title, "report": shown.report, "notes": shown.notes,
-        "command": shown.command, "spec": shown.spec,
+        "number": number, "title": figure.title, "report": figure.report, "notes": figure.notes,
+        "command": figure.command, "spec": figure.spec,
     }  # fmt: skip
 
 
-@router.get("/api/points/{name:path}")
-def send_configs(request: Request, lab: StoreCacheDep, name: str) -> Response:
-    """The table of points, with the runs behind each mean."""
-    chosen = parse_view_params(request.query_params)
-    runs = get_runs(lab, name, chosen)
+@router.get("/api/configs/{name:path}")
+def send_configs(request: Request, cache: StoreCacheDep, name: str) -> Response:
+    """The table of configs, with the runs behind each mean."""
+    params = parse_view_params(request.query_params)
+    runs = get_runs(cache, name, params)
     return json_response(
-        lab.get_or_derive(("points", name, chosen.filters, chosen.t_max), runs, lambda: configs_as_json(runs))
+        cache.get_or_derive(("configs", name, params.filters, params.t_max), runs, lambda: configs_as_json(runs))
     )
 
 
 @router.get("/api/tables/{name:path}")
-def send_tables(request: Request, lab: StoreCacheDep, name: str) -> Response:
-    """The report's tables, and what its numbers depend on."""
-    chosen = parse_view_params(request.query_params)
-    facts = lab.get_or_compute(("facts", name, chosen), lambda store: _provenance_as_json(store, lab, name, chosen))
-    found = [table_as_json(table) for table in get_tables(lab, name, chosen)]
-    return json_response({"tables": found, "facts": facts["tables"], "text": facts["text"]})
+def send_tables(request: Request, cache: StoreCacheDep, name: str) -> Response:
+    """The report's tables, and the data, versions and hardware behind them."""
+    params = parse_view_params(request.query_params)
+    provenance = cache.get_or_compute(
+        ("provenance", name, params), lambda store: _provenance_as_json(store, cache, name, params)
+    )
+    tables = [table_as_json(table) for table in get_tables(cache, name, params)]
+    return json_response({"tables": tables, "provenance": provenance["tables"], "text": provenance["text"]})
 
 
-def _provenance_as_json(store: Store, lab: StoreCache, name: str, chosen: ViewParams) -> dict[str, Any]:
-    found = environment_tables(store, [name], get_runs(lab, name, chosen))
-    return {"tables": [table_as_json(table) for table in found], "text": store.study(name).text}
+def _provenance_as_json(store: Store, cache: StoreCache, name: str, params: ViewParams) -> dict[str, Any]:
+    tables = environment_tables(store, [name], get_runs(cache, name, params))
+    return {"tables": [table_as_json(table) for table in tables], "text": store.study(name).text}
 
 
 def table_as_json(table: Table) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Inside, in a browser: texts of every kind of run show where they look, by pointer and by key, in both directions."""
+"""The Inside page in a browser: attention of every kind of run, by pointer and keyboard, in both text directions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXTS = {
     "english": ("my <b>it</b> is", 15), "hebrew": ("שלום לך ארץ", 11), "sums": ("3 + 5 = 1", 6),
     "labels": ("day 2 was grey", 9), "lstm": ("good night", 10),
 }  # fmt: skip
-# How much of a canvas is drawn on, and where: the share of its left and of its right half.
+# How much of the left and of the right half of a canvas is drawn on.
 INKED = """(canvas) => {
   const { width, height } = canvas, data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
   const halves = [0, 0];
@@ -20,8 +20,8 @@ INKED = """(canvas) => {
 }"""
 
 
-def place(kinds, name: str, **more: object) -> str:
-    return "/inside?" + urlencode({"run": kinds[name], "text": TEXTS[name][0]} | more, quote_via=quote)
+def url(model_zoo, name: str, **more: object) -> str:
+    return "/inside?" + urlencode({"run": model_zoo[name], "text": TEXTS[name][0]} | more, quote_via=quote)
 
 
 def tokens(page: Page, side: int = 0):
@@ -29,8 +29,8 @@ def tokens(page: Page, side: int = 0):
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_text_of_every_kind_of_run_is_shown_token_by_token_with_its_maps(visit, kinds, name):
-    page = visit(kinds.home, place(kinds, name))
+def test_every_kind_of_run_shows_tokens_and_maps(visit, model_zoo, name):
+    page = visit(model_zoo.home, url(model_zoo, name))
     expect(tokens(page)).to_have_count(TEXTS[name][1])
     assert sum(page.locator("canvas.map").evaluate(INKED)) > 0.02
     expect(page.locator(".heads button")).to_have_count(0 if name == "lstm" else 4)
@@ -40,22 +40,22 @@ def test_a_text_of_every_kind_of_run_is_shown_token_by_token_with_its_maps(visit
         expect(page.locator(".note")).to_contain_text("9 tokens, 5 of them padding")
 
 
-def test_a_token_that_is_pointed_at_shades_what_it_looks_at_and_who_looks_at_it(visit, kinds):
-    page = visit(kinds.home, place(kinds, "english"))
+def test_hovering_a_token_shades_its_attention_in_both_directions(visit, model_zoo):
+    page = visit(model_zoo.home, url(model_zoo, "english"))
     tokens(page).nth(5).hover()
     expect(tokens(page).nth(5)).to_have_class("token here")
     shades = tokens(page).evaluate_all(
         "(all) => all.map((one) => ['--to', '--from'].map((name) => Number(one.style.getPropertyValue(name))))"
     )
     assert max(to for to, _ in shades) == max(back for _, back in shades) == 1
-    assert all(to == 0 for to, _ in shades[6:])  # nobody looks ahead
+    assert all(to == 0 for to, _ in shades[6:])  # causal: no attention to later tokens
     assert all(back == 0 for _, back in shades[:5])
-    expect(page.locator(".reading .to li").first).to_contain_text("%")
+    expect(page.locator(".weights .to li").first).to_contain_text("%")
 
 
-def test_keys_move_through_a_text_in_its_own_direction_and_through_the_heads(visit, kinds):
+def test_arrow_keys_follow_the_text_direction_and_the_grid_of_heads(visit, model_zoo):
     for name, forward in (("english", "ArrowRight"), ("hebrew", "ArrowLeft")):
-        page = visit(kinds.home, place(kinds, name))
+        page = visit(model_zoo.home, url(model_zoo, name))
         tokens(page).nth(3).hover()
         tokens(page).nth(3).focus()
         page.keyboard.press(forward)
@@ -68,34 +68,34 @@ def test_keys_move_through_a_text_in_its_own_direction_and_through_the_heads(vis
     assert "layer=2&head=1" in page.url
 
 
-def test_a_right_to_left_text_begins_at_the_right_and_so_does_its_map(visit, kinds):
-    page = visit(kinds.home, place(kinds, "hebrew"), dark=True)
+def test_a_right_to_left_text_and_its_map_start_at_the_right(visit, model_zoo):
+    page = visit(model_zoo.home, url(model_zoo, "hebrew"), dark=True)
     expect(tokens(page)).to_have_count(11)
     first, last = (tokens(page).nth(at).bounding_box()["x"] for at in (0, 10))
     assert first > last
     left, right = page.locator("canvas.map").evaluate(INKED)
-    assert right > left  # a causal map is a triangle at the side where the text begins
-    page.goto(page.url.split("/inside")[0] + place(kinds, "english"))
+    assert right > left  # a causal map is a triangle on the side where the text starts
+    page.goto(page.url.split("/inside")[0] + url(model_zoo, "english"))
     expect(tokens(page)).to_have_count(15)
     left, right = page.locator("canvas.map").evaluate(INKED)
     assert left > right
 
 
-def test_the_slider_goes_over_kept_steps_and_the_address_keeps_the_view(visit, kinds):
-    page = visit(kinds.home, place(kinds, "english"))
+def test_the_slider_selects_checkpoints_and_the_url_keeps_the_view(visit, model_zoo):
+    page = visit(model_zoo.home, url(model_zoo, "english"))
     expect(page.locator("output.step")).to_have_text("step 60 (3 of 3, the best)")
-    before = page.locator(".reading").inner_text()
-    page.get_by_label("kept step").press("Home")
+    before = page.locator(".weights").inner_text()
+    page.get_by_label("checkpoint").press("Home")
     expect(page.locator("output.step")).to_have_text("step 20 (1 of 3)")
-    expect(page.locator(".reading")).not_to_have_text(before, use_inner_text=True)
+    expect(page.locator(".weights")).not_to_have_text(before, use_inner_text=True)
     assert "step=20" in page.url
     page.reload()
     expect(page.locator("output.step")).to_have_text("step 20 (1 of 3)")
     expect(page.locator("#text")).to_have_value(TEXTS["english"][0])
 
 
-def test_two_runs_stand_side_by_side_and_choose_the_same_token(visit, kinds):
-    page = visit(kinds.home, place(kinds, "english", other_run=kinds["english"], other_step=20))
+def test_two_runs_side_by_side_select_the_same_token(visit, model_zoo):
+    page = visit(model_zoo.home, url(model_zoo, "english", other_run=model_zoo["english"], other_step=20))
     expect(tokens(page, 1)).to_have_count(15)
     tokens(page, 0).nth(7).hover()
     expect(tokens(page, 1).nth(7)).to_have_class("token here")
@@ -106,40 +106,40 @@ def test_two_runs_stand_side_by_side_and_choose_the_same_token(visit, kinds):
     assert "other" not in page.url
 
 
-def test_words_are_gathered_and_head_numbers_open_their_head(visit, kinds):
-    page = visit(kinds.home, place(kinds, "english"))
-    page.get_by_label("gather by word").check()
+def test_tokens_are_grouped_by_word_and_head_statistics_link_to_their_head(visit, model_zoo):
+    page = visit(model_zoo.home, url(model_zoo, "english"))
+    page.get_by_label("group by word").check()
     expect(tokens(page)).to_have_count(3)
-    page.get_by_text("What its parts do").click()
+    page.get_by_text("Head statistics").click()
     page.get_by_role("table").first.get_by_role("row").nth(5).get_by_role("button").click()  # layer 2, head 2
     expect(page.locator("figcaption")).to_contain_text("layer 2, head 2")
 
 
-def test_without_a_text_a_held_out_one_is_shown(visit, kinds):
-    page = visit(kinds.home, f"/inside?run={kinds['sums']}")
+def test_without_a_text_a_held_out_input_is_shown(visit, model_zoo):
+    page = visit(model_zoo.home, f"/inside?run={model_zoo['sums']}")
     expect(tokens(page)).to_have_count(6)
     page.get_by_role("button", name="A held-out text").click()
     expect(page.locator("#text")).not_to_be_empty()
 
 
-def test_what_cannot_be_read_is_said_and_a_better_text_mends_it(visit, kinds):
-    page = visit(kinds.home, "/inside?" + urlencode({"run": kinds["english"], "text": "שלום"}))
+def test_an_invalid_text_is_reported_and_a_valid_one_clears_the_error(visit, model_zoo):
+    page = visit(model_zoo.home, "/inside?" + urlencode({"run": model_zoo["english"], "text": "שלום"}))
     expect(page.locator(".note.error")).to_contain_text("not among the 24 characters of the vocabulary")
     page.locator("#text").fill("my lord")
-    page.get_by_role("button", name="Look", exact=True).click()
+    page.get_by_role("button", name="Show attention").click()
     expect(tokens(page)).to_have_count(7)
     expect(page.locator(".note.error")).to_have_count(0)
-    assert [one for one in page.troubles if "400" not in one] == []
-    page.troubles.clear()
+    assert [one for one in page.problems if "400" not in one] == []
+    page.problems.clear()
 
 
-def test_an_empty_home_says_how_to_get_a_model(visit, tmp_path):
+def test_an_empty_home_shows_how_to_train_a_model(visit, tmp_path):
     for view in ("/inside", "/playground"):
         page = visit(tmp_path, view)
         expect(page.locator(".empty")).to_contain_text("seedbed run quickstart")
 
 
-def test_a_small_screen_does_not_scroll_sideways(visit, kinds):
-    page = visit(kinds.home, place(kinds, "hebrew"), width=390)
+def test_a_small_screen_does_not_scroll_sideways(visit, model_zoo):
+    page = visit(model_zoo.home, url(model_zoo, "hebrew"), width=390)
     expect(tokens(page)).to_have_count(11)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

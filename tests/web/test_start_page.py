@@ -1,4 +1,4 @@
-"""The Start view without a browser: what may be asked, what a form holds, where problems are shown, what is started."""
+"""The Start page without a browser: accepted requests, form fields, problems at their settings, started jobs."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def never_spawned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What would have been started."""
-    orders: list[JobSpec] = []
+    """The job specs that would have been started."""
+    specs: list[JobSpec] = []
 
-    def start(_: JobManager, order: JobSpec) -> Job:
-        orders.append(order)
-        return Job("0" * 16, order.study, order.overrides, "", "running", "", "", (), len(order.runs))
+    def start(_: JobManager, spec: JobSpec) -> Job:
+        specs.append(spec)
+        return Job("0" * 16, spec.study, spec.overrides, "", "running", "", "", (), len(spec.runs))
 
     monkeypatch.setattr(JobManager, "start", start)
-    return orders
+    return specs
 
 
-def problems(*words: str, study: str = "quickstart") -> list[FieldProblem]:
-    found = preview_plan(Path("nowhere"), PlanRequest(study, "shipped", words))
+def problems(*overrides: str, study: str = "quickstart") -> list[FieldProblem]:
+    found = preview_plan(Path("nowhere"), PlanRequest(study, "shipped", overrides))
     assert not isinstance(found, PlanPreview)
     return list(found)
 
@@ -62,51 +62,51 @@ def problems(*words: str, study: str = "quickstart") -> list[FieldProblem]:
 
 
 def test_the_plan_is_that_of_the_command_line(empty: TestClient) -> None:
-    words = ["train.weight_decay=0,1", "seeds=3"]
-    found = empty.get("/api/start/plan", params={"study": "quickstart", "word": words}).json()
-    plan = plan_named("quickstart", words)
+    overrides = ["train.weight_decay=0,1", "seeds=3"]
+    found = empty.get("/api/start/plan", params={"study": "quickstart", "override": overrides}).json()
+    plan = plan_named("quickstart", overrides)
     assert (found["runs"], found["problems"]) == (len(plan.runs), [])
-    assert found["tables"][0]["title"] == "quickstart: 2 points, 6 runs, seeds 0, 1, 2"
+    assert found["tables"][0]["title"] == "quickstart: 2 configs, 6 runs, seeds 0, 1, 2"
     assert [row[0] for row in found["tables"][0]["rows"]] == ["weight_decay=0.0", "weight_decay=1.0"]
 
 
-def test_what_is_done_already_is_in_the_plan(stored: Path) -> None:
+def test_a_stored_study_is_planned_from_its_stored_text(stored: Path) -> None:
     found = preview_plan(stored, PlanRequest("toy", "stored"))
     assert isinstance(found, PlanPreview)
     assert found.job_spec.study_text.startswith('name = "toy"')
 
 
-def test_a_study_that_is_done_says_that_starting_it_trains_nothing(trained: Path) -> None:
-    found = preview_plan(trained, PlanRequest("tiny/rule", "stored"))
-    more = preview_plan(trained, PlanRequest("tiny/rule", "stored", ("seeds=3",)))
+def test_a_finished_study_warns_that_starting_it_trains_nothing(trained_home: Path) -> None:
+    found = preview_plan(trained_home, PlanRequest("tiny/rule", "stored"))
+    more = preview_plan(trained_home, PlanRequest("tiny/rule", "stored", ("seeds=3",)))
     assert isinstance(found, PlanPreview)
     assert isinstance(more, PlanPreview)
-    assert found.warnings == ("All of these runs have ended already: starting them trains nothing.",)
+    assert found.warnings == ("All of these runs have already ended: starting them trains nothing.",)
     assert more.warnings == ()
 
 
-def test_every_problem_stands_at_its_dial() -> None:
+def test_every_problem_is_reported_at_its_setting() -> None:
     found = problems("train.lr=fast", "train.steps=0", "seeds=-1", "scale=huge")
-    assert {wrong.setting for wrong in found} == {"train.lr", "train.steps", "seeds"}  # the scale is asked for later
-    assert all("expected" in wrong.message for wrong in found)
+    assert {problem.setting for problem in found} == {"train.lr", "train.steps", "seeds"}  # the scale is checked later
+    assert all("expected" in problem.message for problem in found)
     assert problems("scale=huge")[0].setting == "scale"
     assert problems("model.heads=3") == [FieldProblem("model.heads", "model.heads = 3 does not divide model.dim = 32")]
 
 
-def test_a_conflict_with_the_file_stands_at_the_dial_that_was_changed() -> None:
+def test_a_conflict_with_the_file_is_reported_at_the_overridden_setting() -> None:
     assert problems("model.dim=30") == [FieldProblem("model.dim", "model.heads = 4 does not divide model.dim = 30")]
 
 
 @pytest.mark.parametrize(
-    "word",
+    "override",
     ["--home=/tmp/other", "-h", "--restart", "--", "--device=cuda", "home=/tmp", "../../etc/passwd", "study.toml",
      "model.layers", "=1", " ", "model.layers =1", "__class__=1", "train.prompt=a\nb", "train.prompt=\x1b[2J",
      "train.lr=" + "1" * 3000],
 )  # fmt: skip
-def test_words_that_are_no_dials_are_refused_and_nothing_is_started(
-    empty: TestClient, never_spawned: list[Any], word: str
+def test_invalid_overrides_are_rejected_and_nothing_is_started(
+    empty: TestClient, never_spawned: list[Any], override: str
 ) -> None:
-    found = empty.post("/api/start", json={"study": "quickstart", "words": [word]}).json()
+    found = empty.post("/api/start", json={"study": "quickstart", "overrides": [override]}).json()
     assert len(found["problems"]) == 1
     assert never_spawned == []
 
@@ -114,11 +114,11 @@ def test_words_that_are_no_dials_are_refused_and_nothing_is_started(
 @pytest.mark.parametrize(
     "value", ["/etc/passwd", "../poem.txt", "shakespeare,/etc/passwd", "[/etc/passwd]", '"/etc/passwd"']
 )
-def test_a_file_of_the_server_cannot_be_named(value: str) -> None:
-    for word in (f"task.corpus={value}", f"model.embeddings={value}"):
-        (found,) = problems(word, study="characters/shakespeare")
-        assert found.setting == word.partition("=")[0]
-        assert "terminal" in found.message
+def test_no_file_of_the_server_can_be_named(value: str) -> None:
+    for override in (f"task.corpus={value}", f"model.embeddings={value}"):
+        (found,) = problems(override, study="characters/shakespeare")
+        assert found.setting == override.partition("=")[0]
+        assert "command line" in found.message
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_a_study_is_a_name_and_never_a_path(
     assert never_spawned == []
 
 
-def test_more_runs_than_a_page_starts_are_refused() -> None:
-    assert f"{MAX_PLANNED_RUNS:,} at most" in problems(f"seeds={MAX_PLANNED_RUNS + 1}")[0].message
+def test_more_than_the_maximum_of_runs_are_rejected() -> None:
+    assert f"at most {MAX_PLANNED_RUNS:,}" in problems(f"seeds={MAX_PLANNED_RUNS + 1}")[0].message
 
 
-def test_a_corpus_that_is_not_here_is_named_and_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_corpus_is_reported_and_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEEDBED_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (found,) = problems(study="characters/shakespeare")
@@ -150,17 +150,17 @@ def test_a_corpus_that_is_not_here_is_named_and_not_fetched(tmp_path: Path, monk
 # ---- the form ----
 
 
-def test_the_form_has_every_dial_of_the_kinds_at_hand_with_meaning_and_range() -> None:
+def test_the_form_has_every_setting_with_meaning_and_range() -> None:
     form = build_form(Path("nowhere"), PlanRequest("quickstart", "shipped"))
     fields = {field["name"]: field for group in form["groups"] for field in group["fields"]}
     assert fields.keys() == {*Settings().flat(), "seeds"}  # quickstart has the first kinds of task and model
     assert all(field["meaning"] and field["accepted"] for field in fields.values())
     assert fields["task.operator"]["choices"] == ["+", "-", "*", "/"]
     assert fields["train.lr"]["values"] == ["0.01"]
-    assert not fields["train.momentum"]["works"]  # of another optimizer
+    assert not fields["train.momentum"]["has_effect"]  # of another optimizer
 
 
-def test_what_the_study_changes_comes_first() -> None:
+def test_settings_that_the_study_changes_come_first() -> None:
     first = build_form(Path("nowhere"), PlanRequest("quickstart", "shipped"))["groups"][0]["fields"]
     names = [field["name"] for field in first]
     assert names[0] == "seeds"
@@ -168,45 +168,45 @@ def test_what_the_study_changes_comes_first() -> None:
     assert "train.clip" not in names
 
 
-def test_another_kind_has_other_dials() -> None:
+def test_another_kind_has_other_settings() -> None:
     form = build_form(Path("nowhere"), PlanRequest("quickstart", "shipped", ("model.kind=lstm",)))
     names = {field["name"] for group in form["groups"] for field in group["fields"]}
     assert "model.gate_biases" in names
     assert "model.heads" not in names
 
 
-def test_a_varied_dial_is_spelled_as_a_sweep_that_plans_to_the_same_runs() -> None:
+def test_a_varying_setting_is_written_as_an_override_that_plans_the_same_runs() -> None:
     form = build_form(Path("nowhere"), PlanRequest("arithmetic/sanity", "shipped"))
     fields = {field["name"]: field for group in form["groups"] for field in group["fields"]}
     assert fields["model.kind"]["varies"]
-    word = f"model.kind={','.join(fields['model.kind']['values'])}"
-    own, again = plan_named("arithmetic/sanity"), plan_named("arithmetic/sanity", [word])
+    override = f"model.kind={','.join(fields['model.kind']['values'])}"
+    own, again = plan_named("arithmetic/sanity"), plan_named("arithmetic/sanity", [override])
     assert {run.id for run in own.runs} == {run.id for run in again.runs}
 
 
 @pytest.mark.parametrize(
-    ("value", "word"), [((2, 3), "[2,3]"), (True, "true"), (1e-8, "1e-08"), (0.1, "0.1"), ("gpt", "gpt")]
+    ("value", "text"), [((2, 3), "[2,3]"), (True, "true"), (1e-8, "1e-08"), (0.1, "0.1"), ("gpt", "gpt")]
 )
-def test_values_are_spelled_as_words(value: Any, word: str) -> None:
-    assert format_override_value(value) == word
+def test_values_are_written_as_in_overrides(value: Any, text: str) -> None:
+    assert format_override_value(value) == text
 
 
 # ---- starting ----
 
 
-def test_what_is_started_is_what_was_planned(empty: TestClient, never_spawned: list[JobSpec]) -> None:
-    words = ["train.steps=20", "seeds=2"]
-    found = empty.post("/api/start", json={"study": "quickstart", "words": words}).json()
+def test_the_started_job_is_the_planned_one(empty: TestClient, never_spawned: list[JobSpec]) -> None:
+    overrides = ["train.steps=20", "seeds=2"]
+    found = empty.post("/api/start", json={"study": "quickstart", "overrides": overrides}).json()
     assert found["job"]["n_runs"] == 2
-    (order,) = never_spawned
-    assert order.runs == tuple(run.id for run in plan_named("quickstart", words).runs)
+    (spec,) = never_spawned
+    assert spec.runs == tuple(run.id for run in plan_named("quickstart", overrides).runs)
 
 
-def test_a_post_of_another_origin_or_without_a_token_starts_nothing(
+def test_a_request_from_another_origin_or_without_a_token_starts_nothing(
     empty: TestClient, never_spawned: list[Any]
 ) -> None:
     body = {"study": "quickstart"}
-    refused = [
+    rejected = [
         empty.post("/api/start", json=body, headers={"origin": "http://evil.test"}),
         empty.post("/api/start", json=body, headers={"origin": "null"}),
         empty.post("/api/start", json=body, headers={"x-seedbed-token": "no"}),
@@ -215,38 +215,38 @@ def test_a_post_of_another_origin_or_without_a_token_starts_nothing(
         ),
         empty.get("/api/start"),
     ]
-    assert [response.status_code for response in refused] == [403, 403, 403, 415, 405]
+    assert [response.status_code for response in rejected] == [403, 403, 403, 415, 405]
     assert never_spawned == []
 
 
 @pytest.mark.parametrize("id", ["..%2F..%2Fetc", "0" * 15, "zzzzzzzzzzzzzzzz", "%2e%2e", "0" * 4096])
-def test_an_id_that_is_not_known_is_refused(empty: TestClient, id: str) -> None:
+def test_an_unknown_job_id_is_rejected(empty: TestClient, id: str) -> None:
     assert empty.get(f"/api/start/log/{id}").status_code == 404
-    for what in ("pause", "resume", "stop", "forget"):
-        assert empty.post(f"/api/start/{id}/{what}", json={}).status_code == 404
+    for action in ("pause", "resume", "stop", "forget"):
+        assert empty.post(f"/api/start/{id}/{action}", json={}).status_code == 404
     assert empty.post(f"/api/start/{'0' * 16}/kill", json={}).status_code == 400
 
 
-def test_an_empty_home_lists_what_is_shipped(empty: TestClient) -> None:
+def test_an_empty_home_lists_the_shipped_studies(empty: TestClient) -> None:
     found = empty.get("/api/start/studies").json()
     assert found["shipped"][0]["name"] == "quickstart"
     assert found["stored"] == []
     assert empty.get("/api/start/jobs").json() == {"jobs": [], "more": 0}
 
 
-# ---- the process aside ----
+# ---- the process pool ----
 
 
-def test_work_aside_is_bounded_offline_and_comes_back_after_a_death() -> None:
-    aside = ProcessPool(timeout=4.0)
+def test_the_process_pool_is_bounded_offline_and_recovers_from_a_crash() -> None:
+    pool = ProcessPool(timeout=4.0)
     try:
-        process = aside.run(os.getpid)
+        process = pool.run(os.getpid)
         assert process != os.getpid()
-        assert aside.run(os.getenv, "SEEDBED_OFFLINE") == "1"
+        assert pool.run(os.getenv, "SEEDBED_OFFLINE") == "1"
         with pytest.raises(OutOfResources, match="was killed"):
-            aside.run(os._exit, 9)
+            pool.run(os._exit, 9)
         with pytest.raises(Busy, match="longer than"):
-            aside.run(time.sleep, 60)
-        assert aside.run(os.getpid) not in (process, os.getpid())
+            pool.run(time.sleep, 60)
+        assert pool.run(os.getpid) not in (process, os.getpid())
     finally:
-        aside.close()
+        pool.close()

@@ -1,4 +1,4 @@
-"""`seedbed serve` as a program: what it prints, how it ends, and what it keeps to itself."""
+"""`seedbed serve` as a process: what it prints, how it shuts down, and that the token is never logged."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from seedbed.web.study_progress import StepRate, compute_progress
 from ..report.factories import fill
 
 
-def test_a_stream_ends_within_a_moment_though_it_was_closed_before_anybody_looked_again(tmp_path: Path) -> None:
+def test_a_stream_ends_soon_when_closed_before_the_next_poll(tmp_path: Path) -> None:
     fill(tmp_path)
 
     async def follow_and_close() -> list[str]:
         live = LiveProgress(StoreCache(tmp_path))
-        stream = live.stream_events(lambda seen: {"n": len(seen.runs)})
+        stream = live.stream_events(lambda now: {"n": len(now.runs)})
         first = await anext(stream)
         live.close()
         async with asyncio.timeout(5):
             return [first] + [event async for event in stream]
 
-    with ThreadPoolExecutor(1) as thread:  # the browser's tests leave a loop in this one
+    with ThreadPoolExecutor(1) as thread:  # the browser tests leave an event loop in the main thread
         events = thread.submit(asyncio.run, follow_and_close()).result(timeout=20)
-    assert events[0].startswith("event: news")
-    assert not any("news" in event for event in events[1:])
+    assert events[0].startswith("event: update")
+    assert not any("update" in event for event in events[1:])
 
 
-def test_it_prints_its_address_answers_and_ends_cleanly_with_a_stream_open(tmp_path: Path) -> None:
+def test_it_prints_its_url_and_shuts_down_cleanly_with_an_open_stream(tmp_path: Path) -> None:
     fill(tmp_path)
     command = [sys.executable, "-m", "seedbed", "serve", "--no-browser", "--port", "0", "--home", str(tmp_path)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -51,37 +51,37 @@ def test_it_prints_its_address_answers_and_ends_cleanly_with_a_stream_open(tmp_p
     assert found
     request = urllib.request.Request(f"{found[1]}/api/live/studies", headers={"X-Seedbed-Token": found[2]})
     with urllib.request.urlopen(request, timeout=20) as stream:
-        assert stream.readline() == b"event: news\n"
+        assert stream.readline() == b"event: update\n"
         server.send_signal(signal.SIGINT)
         began = time.monotonic()
-        out, said = server.communicate(timeout=20)
+        out, err = server.communicate(timeout=20)
     assert server.returncode == 0
     assert time.monotonic() - began < 8
-    assert found[2] not in out + said, "the token is printed once, and in no log"
-    assert "Traceback" not in said
+    assert found[2] not in out + err, "the token is printed once and never logged"
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
-def test_every_address_at_once_is_refused_with_the_way_out(host: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="name the one that people will use"):
+def test_a_wildcard_host_is_rejected_with_advice(host: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give the one that people will use"):
         serve(tmp_path, host, 0, browser=False)
 
 
-def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UsageError, match="address already in use"):
         serve(tmp_path, "127.0.0.1", taken.getsockname()[1], browser=False)
 
 
-def test_progress_counts_open_runs_only_and_tells_the_time_left_at_the_pace_seen() -> None:
-    asked = {"a": 100, "b": 100, "c": 100}
-    pace = StepRate()
+def test_progress_counts_unfinished_runs_and_estimates_the_time_left() -> None:
+    target_steps = {"a": 100, "b": 100, "c": 100}
+    rate = StepRate()
     first = [RunProgress("a", "running", 10), RunProgress("b", "diverged", 40), RunProgress("c", "planned", 0)]
-    compute_progress(first, asked, pace, 0.0)
+    compute_progress(first, target_steps, rate, 0.0)
     later = [RunProgress("a", "running", 50), *first[1:]]
-    found = compute_progress(later, asked, pace, 4.0)
-    assert (found.done_steps, found.total_steps) == (90, 240)  # 50 + 40 + 0 of 100 + 40 + 100
-    assert found.seconds_left == 15.0  # 150 steps at 10 a second
-    assert found.version == 2
-    assert compute_progress(later, asked | {"c": None}, pace, 5.0).total_steps is None
+    progress = compute_progress(later, target_steps, rate, 4.0)
+    assert (progress.done_steps, progress.total_steps) == (90, 240)  # 50 + 40 + 0 of 100 + 40 + 100
+    assert progress.seconds_left == 15.0  # 150 steps at 10 a second
+    assert progress.version == 2
+    assert compute_progress(later, target_steps | {"c": None}, rate, 5.0).total_steps is None

@@ -1,7 +1,7 @@
-"""Real runs of every kind of model, trained for a second each: English, Hebrew, sums, labels, an LSTM.
+"""Trained runs of every kind of model, one second each: English, Hebrew, sums, labels, an LSTM.
 
-kinds = train_all(home)
-kinds.home, kinds["hebrew"]           # a run's id
+zoo = train_zoo(home)
+zoo.home, zoo["hebrew"]           # a run's id
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SMALL = {
 }  # fmt: skip
 
 
-def dials_of(folder: Path) -> dict[str, dict[str, Any]]:
-    """The settings of each run, by name; corpora are written into the folder."""
+def zoo_settings(folder: Path) -> dict[str, dict[str, Any]]:
+    """The settings of each run by name; corpora are written to the folder."""
     text = {"task.kind": "text", "task.length": 32, "model.positions": "learned"}
     return {
         "english": SMALL | text | {"task.corpus": _file(folder, "english.txt", ENGLISH * 12)},
@@ -63,8 +63,8 @@ def _file(folder: Path, name: str, text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Kinds:
-    """A home, and the ids of its runs by name."""
+class ModelZoo:
+    """A home and the ids of its runs by name."""
 
     home: Path
     runs: Mapping[str, str]
@@ -73,23 +73,23 @@ class Kinds:
         return self.runs[name]
 
 
-def train_all(home: Path) -> Kinds:
-    """Trains every run in this process and keeps it in the home's store."""
-    return Kinds(home, {name: train(home, name, dials) for name, dials in dials_of(home).items()})
+def train_zoo(home: Path) -> ModelZoo:
+    """Trains every run in this process and stores it in the home."""
+    return ModelZoo(home, {name: train(home, name, settings) for name, settings in zoo_settings(home).items()})
 
 
-def train(home: Path, study: str, dials: Mapping[str, Any], seed: int = 1) -> str:
-    """One run, trained as `seedbed run` does; its id."""
-    settings = Settings.from_flat(dials)
-    facts = get_dataset_info(settings.task)
-    made = Run(compute_run_id(settings, seed), seed, {}, settings, count_parameters(settings, facts), facts)
+def train(home: Path, study: str, flat: Mapping[str, Any], seed: int = 1) -> str:
+    """Trains one run as `seedbed run` does; returns its id."""
+    settings = Settings.from_flat(flat)
+    info = get_dataset_info(settings.task)
+    run = Run(compute_run_id(settings, seed), seed, {}, settings, count_parameters(settings, info), info)
     with Store.open(home) as store:
-        store.register(Plan(study, f'name = "{study}"\nquestion = "What does it learn?"\n', (), (made,)))
-        (pack,) = store.claim([Pack(f"pack-{study}", (made,), 1)], lambda _: Placement())
+        store.register(Plan(study, f'name = "{study}"\nquestion = "What does it learn?"\n', (), (run,)))
+        (pack,) = store.claim([Pack(f"pack-{study}", (run,), 1)], lambda _: Placement())
         with store.lock(pack.id):
             store.resume(pack.id)
             recorder = Recorder(store, pack.id)
             for event in train_pack([settings], [seed], pack.placement):
                 recorder.record(event)
             recorder.close()
-    return made.id
+    return run.id

@@ -1,13 +1,13 @@
-// Parts that Compare and Start share: links to download a chart or a table, and choices that can be ticked.
+// Widgets of Compare and Start: download links of a chart or a table, and checkbox chips.
 
 import { el } from "/static/page.js";
 
-/** Links to one thing in several forms; charts take the look that is on the screen. */
+/** Download links in several formats; charts use the current theme. */
 export function downloads(path, query, kinds) {
   const link = (kind) => {
-    const asked = new URLSearchParams(query);
-    if (["svg", "pdf", "png"].includes(kind)) asked.set("look", document.documentElement.dataset.theme);
-    const text = asked.toString();
+    const params = new URLSearchParams(query);
+    if (["svg", "pdf", "png"].includes(kind)) params.set("theme", document.documentElement.dataset.theme);
+    const text = params.toString();
     return el("a", { href: `${path}.${kind}${text ? `?${text}` : ""}`, download: true }, kind === "tex" ? "LaTeX" : kind === "md" ? "Markdown" : kind.toUpperCase());
   };
   return el("p", { class: "downloads noprint faint" }, "Download ", kinds.flatMap((kind, at) => [at ? " · " : "", link(kind)]));
@@ -16,7 +16,7 @@ export function downloads(path, query, kinds) {
 export const CHART = ["svg", "pdf", "png"];
 export const TABLE = ["csv", "tex", "md"];
 
-/** Choices as boxes that can be ticked, one or several. */
+/** Choices as checkboxes, one or several of which can be checked. */
 export function chips(label, choices, chosen, onchange, { single = false, describedby = null } = {}) {
   const group = el("div", { class: "chips", role: "group", "aria-label": label, "aria-describedby": describedby });
   group.append(...choices.map((choice) => el("label", { class: "chip" },

@@ -1,4 +1,4 @@
-"""Homes for the tests of the page: one with runs that were really trained, and one as large as a big study."""
+"""Homes for the tests of the page: one with trained runs, and one with the size of a large study."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ question = "מה לומד מודל קטן משיר אחד?"
 seeds = 1
 
 [base]
-task = {{ kind = "text", corpus = "{corpus}", tokens = "characters", length = 24, test_fraction = 0.1 }}
+task = {{ kind = "text", corpus = "{corpus}", tokenizer = "characters", length = 24, test_fraction = 0.1 }}
 model = {{ kind = "gpt", layers = 2, dim = 16, heads = 2 }}
 
 [base.train]
@@ -78,7 +78,7 @@ POEM = "הכניסיני תחת כנפך, והיי לי אם ואחות, ויה�
 
 
 def fill_trained(home: Path) -> None:
-    """`tiny/rule`: arithmetic, two weight decays × two seeds; `tiny/hebrew`: a text with samples over training."""
+    """`tiny/rule`: arithmetic, two weight decays × two seeds; `tiny/hebrew`: a text model with samples during training."""
     corpus = home / "poem.txt"
     corpus.parent.mkdir(parents=True, exist_ok=True)
     corpus.write_text(POEM, encoding="utf-8")
@@ -87,7 +87,7 @@ def fill_trained(home: Path) -> None:
 
 
 def train(plan: Plan, home: Path) -> None:
-    """Trains a plan of equal shapes here, as one pack on one thread."""
+    """Trains a plan of equal shapes in this process, as one pack on one thread."""
     with Store.open(home) as store:
         store.register(plan)
         (pack,) = store.claim([Pack("made", plan.runs, 1)], lambda _: Placement())
@@ -101,14 +101,14 @@ def train(plan: Plan, home: Path) -> None:
             recorder.close()
 
 
-def fill_big(home: Path, n_runs: int = 1000, n_records: int = 200) -> None:
-    """`big`: 100 points of two dials × ten seeds, each run with as many records of four readings."""
+def fill_large(home: Path, n_runs: int = 1000, n_evaluations: int = 200) -> None:
+    """`big`: 100 configs of two settings × ten seeds, each run with this many evaluations of four metrics."""
     seeds, layers = range(10), (1, 2, 3, 4)
-    rates = [round(1e-4 * 1.3**place, 7) for place in range(n_runs // (len(seeds) * len(layers)))]
-    points: list[dict[str, Value]] = [{"model.layers": one, "train.lr": rate} for one in layers for rate in rates]
-    runs = [run for point in points for run in _runs_of(point, seeds, n_records)]
-    steps = np.arange(n_records) * 10
-    values = _losses(runs, steps)
+    rates = [round(1e-4 * 1.3**i, 7) for i in range(n_runs // (len(seeds) * len(layers)))]
+    configs: list[dict[str, Value]] = [{"model.layers": n, "train.lr": rate} for n in layers for rate in rates]
+    runs = [run for config in configs for run in _make_runs(config, seeds, n_evaluations)]
+    steps = np.arange(n_evaluations) * 10
+    values = _synthetic_metrics(runs, steps)
     text = 'name = "big"\nquestion = "How do depth and learning rate go together?"\n'
     with Store.open(home) as store:
         store.register(Plan("big", text, ("model.layers", "train.lr"), tuple(runs)))
@@ -117,28 +117,26 @@ def fill_big(home: Path, n_runs: int = 1000, n_records: int = 200) -> None:
             store.resume(pack.id, {"torch": "2.13", "processor": "abacus"})
             names = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
             slots = tuple(range(len(runs)))
-            store.record(
-                pack.id, [EvaluationEvent(int(step), slots, names, values[place]) for place, step in enumerate(steps)]
-            )
+            store.record(pack.id, [EvaluationEvent(int(step), slots, names, values[i]) for i, step in enumerate(steps)])
             last = int(steps[-1])
-            ended = [FinishEvent(slot, last) for slot in slots]
-            store.record(pack.id, [*ended, CostEvent(last, Cost({"compute": 400.0}))])
+            finished = [FinishEvent(slot, last) for slot in slots]
+            store.record(pack.id, [*finished, CostEvent(last, Cost({"compute": 400.0}))])
             store.save(pack.id, CheckpointEvent(last, {"x": np.zeros(1)}, {}))
             store.finish(pack.id)
 
 
-def _runs_of(point: dict[str, Value], seeds: Sequence[int], n_records: int) -> list[Run]:
-    settings = Settings.from_flat({**point, "train.steps": 10 * n_records})
-    name = json.dumps(point, sort_keys=True)
+def _make_runs(config: dict[str, Value], seeds: Sequence[int], n_evaluations: int) -> list[Run]:
+    settings = Settings.from_flat({**config, "train.steps": 10 * n_evaluations})
+    name = json.dumps(config, sort_keys=True)
     return [
-        Run(f"{abs(hash(name)) % 16**12:012x}{seed:04x}", seed, point, settings, ParameterCounts(2000, 1000))
+        Run(f"{abs(hash(name)) % 16**12:012x}{seed:04x}", seed, config, settings, ParameterCounts(2000, 1000))
         for seed in seeds
     ]
 
 
-def _losses(runs: Sequence[Run], steps: np.ndarray) -> np.ndarray:
-    """Curves that fall faster for deeper models and larger rates, with noise: (record, run, reading)."""
+def _synthetic_metrics(runs: Sequence[Run], steps: np.ndarray) -> np.ndarray:
+    """Noisy curves that fall faster for deeper models and larger learning rates: (evaluation, run, metric)."""
     noise = np.random.default_rng(0).normal(scale=0.02, size=(len(steps), len(runs)))
-    pace = np.array([run.config["model.layers"] * run.config["train.lr"] for run in runs])
-    loss = 0.1 + 3 * np.exp(-steps[:, None] * pace) + np.abs(noise)
+    decay = np.array([run.config["model.layers"] * run.config["train.lr"] for run in runs])
+    loss = 0.1 + 3 * np.exp(-steps[:, None] * decay) + np.abs(noise)
     return np.stack([loss, loss + 0.3, 1 - loss / 4, 0.95 - loss / 4], axis=-1)

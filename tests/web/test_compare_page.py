@@ -1,4 +1,4 @@
-"""Compare and downloads without a browser: the numbers of the command line, files that are what they say."""
+"""The Compare page and downloads without a browser: the numbers of the command line, and valid files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from ..charts.factories import pixels
 from ..report.factories import fill
 from .conftest import client_of
 
-ADDRESS = {"a": "toy train.weight_decay=0.1", "b": "toy train.weight_decay=1.0", "metric": "val/loss"}
+QUERY = {"a": "toy train.weight_decay=0.1", "b": "toy train.weight_decay=1.0", "metric": "val/loss"}
 SPLIT = {"a": "toy", "by": "train.weight_decay", "metric": "val/loss"}
-SHOWN = """
+FIGURES = """
 [[figures]]
 metrics = ["train/loss", "val/loss"]
 title = "Losses"
@@ -44,7 +44,7 @@ metrics = ["val/loss"]
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`toy`: three weight decays × seven seeds; `an other/toy`: one decay × three seeds; seeds differ by 0.1."""
     home = tmp_path_factory.mktemp("compared")
-    fill(home, "toy", (0.1, 1.0, 3.0), range(7), shown=SHOWN, special={2: 0.2})
+    fill(home, "toy", (0.1, 1.0, 3.0), range(7), shown=FIGURES, special={2: 0.2})
     fill(home, "an other/toy", (0.5,), range(3))
     return home
 
@@ -58,8 +58,8 @@ def client(home: Path) -> Iterator[TestClient]:
 # ---- comparing ----
 
 
-def test_the_sentence_and_the_numbers_are_those_of_the_command_line(client: TestClient, home: Path) -> None:
-    found = client.get("/api/compare", params=ADDRESS).json()
+def test_the_sentence_and_the_numbers_match_the_command_line(client: TestClient, home: Path) -> None:
+    found = client.get("/api/compare", params=QUERY).json()
     with Store.open_read_only(home) as store:
         groups = load_groups(store, ["toy", "train.weight_decay=0.1", "train.weight_decay=1.0"])
     expected = compare_groups(groups, MetricStatistic("val/loss", "best"))
@@ -69,22 +69,22 @@ def test_the_sentence_and_the_numbers_are_those_of_the_command_line(client: Test
     assert row[:4] == ["train.weight_decay=0.1", "train.weight_decay=1.0", "−1.06", "[−1.44, −0.673]"]
 
 
-def test_a_dial_splits_a_study_into_its_values(client: TestClient) -> None:
+def test_a_setting_splits_a_study_by_its_values(client: TestClient) -> None:
     found = client.get("/api/compare", params=SPLIT).json()
     assert [group["name"] for group in found["groups"]] == [f"weight_decay = {value}" for value in (0.1, 1.0, 3.0)]
     assert len(found["tables"][1]["rows"]) == 3
 
 
-def test_studies_whose_names_have_blanks_and_runs_by_id_are_groups_too(home: Path) -> None:
+def test_study_names_with_spaces_and_run_ids_are_groups_too(home: Path) -> None:
     with Store.open_read_only(home) as store:
         run = store.runs("toy")[0].id
-    asked = CompareQuery.from_query({"a": "an other/toy", "b": "an other/toy train.weight_decay=0.5", "c": run})
-    found = compute_comparison(StoreCache(home), asked)
+    query = CompareQuery.from_query({"a": "an other/toy", "b": "an other/toy train.weight_decay=0.5", "c": run})
+    found = compute_comparison(StoreCache(home), query)
     assert [len(runs) for runs in found.groups.values()] == [3, 3, 1]
 
 
-def test_differences_are_each_seed_against_itself(home: Path) -> None:
-    found = compute_comparison(StoreCache(home), CompareQuery.from_query(ADDRESS))
+def test_differences_are_paired_by_seed(home: Path) -> None:
+    found = compute_comparison(StoreCache(home), CompareQuery.from_query(QUERY))
     (pair,) = gather_pairwise_differences(found.result.numbers, found.subject).differences
     # The loss is weight decay + seed / 10 + a constant, so seeds differ by 0.9; seed 2 was made an exception.
     values = dict(pair.values)
@@ -111,77 +111,81 @@ def test_runs_of_equal_settings_keep_their_own_curves(home: Path) -> None:
     assert len(lines) == 4  # two groups, on training and on validation samples
 
 
-def test_points_are_offered_with_words_that_name_them(client: TestClient) -> None:
+def test_configs_are_listed_with_filters_that_select_them(client: TestClient) -> None:
     found = client.get("/api/compare/study", params={"name": "toy"}).json()
     assert found["axes"] == ["train.weight_decay"]
-    assert [point["words"] for point in found["points"]] == [
+    assert [config["filters"] for config in found["configs"]] == [
         f"train.weight_decay={value}" for value in ("0.1", "1", "3")
     ]
-    assert [point["runs"] for point in found["points"]] == [7, 7, 7]
+    assert [config["runs"] for config in found["configs"]] == [7, 7, 7]
     assert found["metrics"][:2] == ["val/accuracy", "val/loss"]
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "said"),
+    ("query", "status", "message"),
     [
         ({}, 400, "nothing is chosen yet"),
         ({"a": "toy"}, 400, "names one group"),
         ({"a": "nothing", "b": "toy"}, 404, "neither a stored study, a run"),
         ({"a": "toy", "by": "train.momentun"}, 404, "neither"),
         ({"a": "toy", "b": "an other/toy", "by": "train.lr"}, 400, "splits one study"),
-        (ADDRESS | {"value": "worst"}, 400, "expected one of best"),
+        (QUERY | {"value": "worst"}, 400, "expected one of best"),
         ({"a": "toy train.weight_decay=7", "b": "toy"}, 404, "no stored run"),
         ({"a": "../toy", "b": "/etc/passwd"}, 404, "neither"),
     ],
 )
-def test_what_cannot_be_compared_is_said(client: TestClient, query: dict[str, str], status: int, said: str) -> None:
+def test_an_impossible_comparison_is_explained(
+    client: TestClient, query: dict[str, str], status: int, message: str
+) -> None:
     found = client.get("/api/compare", params=query)
     assert found.status_code == status
-    assert said in found.json()["error"]
+    assert message in found.json()["error"]
 
 
-def test_an_empty_home_says_how_to_begin(tmp_path: Path) -> None:
+def test_an_empty_home_shows_how_to_start(tmp_path: Path) -> None:
     with client_of(tmp_path) as client:
         assert "seedbed run quickstart" in client.get("/compare").text
-        assert client.get("/api/compare", params=ADDRESS).status_code == 404
+        assert client.get("/api/compare", params=QUERY).status_code == 404
 
 
-def test_an_address_has_as_many_groups_as_letters() -> None:
-    asked = CompareQuery.from_query({letter: f"study {letter}" for letter in "abcdefghijklmnop"})
-    assert len(asked.groups) == len(GROUP_KEYS)
+def test_a_query_has_at_most_one_group_per_key() -> None:
+    query = CompareQuery.from_query({letter: f"study {letter}" for letter in "abcdefghijklmnop"})
+    assert len(query.groups) == len(GROUP_KEYS)
 
 
 # ---- downloads ----
 
 
 @pytest.mark.parametrize(
-    "what", ["study/toy/figure/1", "study/toy/figure/2", "compare/differences", "compare/curves", "compare/parallel"]
+    "path", ["study/toy/figure/1", "study/toy/figure/2", "compare/differences", "compare/curves", "compare/parallel"]
 )
-@pytest.mark.parametrize(("form", "begins"), [("svg", b"<svg"), ("pdf", b"%PDF-"), ("png", b"\x89PNG")])
-def test_every_chart_is_had_as_a_picture(client: TestClient, what: str, form: str, begins: bytes) -> None:
-    found = client.get(f"/download/{what}.{form}", params=ADDRESS)
+@pytest.mark.parametrize(("file_format", "magic"), [("svg", b"<svg"), ("pdf", b"%PDF-"), ("png", b"\x89PNG")])
+def test_every_chart_can_be_downloaded_as_an_image(
+    client: TestClient, path: str, file_format: str, magic: bytes
+) -> None:
+    found = client.get(f"/download/{path}.{file_format}", params=QUERY)
     assert found.status_code == 200, found.text
-    assert found.content.startswith(begins)
+    assert found.content.startswith(magic)
     assert found.headers["content-disposition"].startswith("attachment; ")
     assert found.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_dark_picture_is_dark(client: TestClient) -> None:
+def test_a_dark_image_is_dark(client: TestClient) -> None:
     corners = [
-        pixels(client.get("/download/study/toy/figure/1.png", params={"look": look}).content)[1, 1, :3].tolist()
-        for look in ("light", "dark")
+        pixels(client.get("/download/study/toy/figure/1.png", params={"theme": theme}).content)[1, 1, :3].tolist()
+        for theme in ("light", "dark")
     ]
     assert corners == [[255, 255, 255], [0x16, 0x18, 0x1C]]
 
 
-def test_a_picture_is_of_what_the_view_shows(client: TestClient) -> None:
+def test_an_image_shows_the_current_view(client: TestClient) -> None:
     plain = client.get("/download/study/toy/figure/1.svg").text
     coloured = client.get("/download/study/toy/figure/1.svg", params={"colour": "train.weight_decay"}).text
     assert "weight decay" in coloured
     assert "weight decay" not in plain
 
 
-def test_tables_are_those_of_the_page_in_every_form(client: TestClient) -> None:
+def test_tables_match_the_page_in_every_format(client: TestClient) -> None:
     pairs = client.get("/api/compare", params=SPLIT).json()["tables"][1]
     text = client.get("/download/compare/pairs.csv", params=SPLIT)
     rows = list(csv.reader(io.StringIO(text.text)))
@@ -192,7 +196,7 @@ def test_tables_are_those_of_the_page_in_every_form(client: TestClient) -> None:
     assert client.get("/download/study/toy/table/1.csv").text.startswith("metric,")
 
 
-def test_a_cell_that_a_spreadsheet_would_run_is_defused(tmp_path: Path) -> None:
+def test_a_cell_that_a_spreadsheet_would_execute_is_escaped(tmp_path: Path) -> None:
     fill(tmp_path, "=cmd|' /C calc'!A1")
     fill(tmp_path, "toy")
     with client_of(tmp_path) as client:
@@ -209,15 +213,15 @@ def test_a_cell_that_a_spreadsheet_would_run_is_defused(tmp_path: Path) -> None:
      "study/../../etc/passwd/figure/1.svg", "study/%2e%2e%2f%2e%2e/figure/1.svg", "compare/pairs.svg",
      "compare/curves.csv"],
 )  # fmt: skip
-def test_what_is_not_there_is_not_found(client: TestClient, path: str) -> None:
-    assert client.get(f"/download/{path}", params=ADDRESS).status_code == 404
+def test_missing_downloads_are_404(client: TestClient, path: str) -> None:
+    assert client.get(f"/download/{path}", params=QUERY).status_code == 404
 
 
 @pytest.mark.parametrize(
     "path",
-    ["study/toy/figure/1.exe", "study/toy/figure/x.svg", "compare/pairs.html", "study/toy/figure/1.svg?look=red"],
+    ["study/toy/figure/1.exe", "study/toy/figure/x.svg", "compare/pairs.html", "study/toy/figure/1.svg?theme=red"],
 )
-def test_what_makes_no_sense_is_refused(client: TestClient, path: str) -> None:
+def test_invalid_downloads_are_400(client: TestClient, path: str) -> None:
     assert client.get(f"/download/{path}").status_code == 400
 
 
@@ -239,9 +243,9 @@ def test_file_names_are_safe(name: str, safe: str) -> None:
     assert not set("\r\n/\\") & set(header)
 
 
-def test_numbers_leave_as_json_that_every_browser_reads(client: TestClient) -> None:
-    def refuse(word: str) -> None:
-        raise AssertionError(word)
+def test_the_comparison_is_strict_json(client: TestClient) -> None:
+    def reject(constant: str) -> None:
+        raise AssertionError(constant)
 
-    text = client.get("/api/compare", params=ADDRESS | {"value": "delta_t"}).text
-    json.loads(text, parse_constant=refuse)
+    text = client.get("/api/compare", params=QUERY | {"value": "delta_t"}).text
+    json.loads(text, parse_constant=reject)

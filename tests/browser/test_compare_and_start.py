@@ -1,4 +1,4 @@
-"""Compare and Start in a browser: choose, see what follows, start a real study, and read how each one ended."""
+"""The Compare and Start pages in a browser: choose groups, see results, start a real study, see every job state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seedbed.web.processes import ProcessIdentity, terminate
 from ..report.factories import fill
 
 Visit = Callable[..., Page]
-# How much is coloured between the two axes of the last chart: a brush fades the lines that do not pass.
+# How many pixels are coloured between the two axes of the last chart: a brush fades the other lines.
 INK = """() => {
   const canvas = document.querySelector("[data-figure=parallel] canvas");
   const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
@@ -36,8 +36,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Path]:
-    """A home of which nothing runs on when the test is over."""
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A home whose jobs are stopped after the test."""
     yield tmp_path / "lab"
     for one in JobStore(tmp_path / "lab").all():
         if one.process is not None:
@@ -45,7 +45,7 @@ def lab(tmp_path: Path) -> Iterator[Path]:
 
 
 def all_drawn(page: Page) -> None:
-    """Waits for the three charts of a comparison."""
+    """Waits until the three charts of a comparison are drawn."""
     expect(page.locator(".chart.drawn canvas")).to_have_count(3)
 
 
@@ -53,9 +53,9 @@ def all_drawn(page: Page) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_splitting_a_study_by_a_dial_compares_its_values(visit: Visit, compared: Path, dark: bool) -> None:
+def test_splitting_a_study_by_a_setting_compares_its_values(visit: Visit, compared: Path, dark: bool) -> None:
     page = visit(compared, "/compare", dark=dark)
-    expect(page.locator(".empty")).to_contain_text("Choose two points or more")
+    expect(page.locator(".empty")).to_contain_text("Choose two or more configs")
     page.select_option("#study", "toy")
     page.select_option("#by", "train.weight_decay")
     expect(page.locator(".verdict")).to_contain_text("weight_decay = 0.1")
@@ -69,7 +69,7 @@ def test_splitting_a_study_by_a_dial_compares_its_values(visit: Visit, compared:
     expect(page.locator(".verdict")).to_contain_text("train/loss")
 
 
-def test_points_are_ticked_and_taken_out_and_the_address_can_be_shared(visit: Visit, compared: Path) -> None:
+def test_configs_are_added_and_removed_and_the_url_can_be_shared(visit: Visit, compared: Path) -> None:
     page = visit(compared, "/compare")
     page.select_option("#study", "toy")
     page.get_by_role("checkbox", name="weight_decay=0.1").check()
@@ -79,13 +79,13 @@ def test_points_are_ticked_and_taken_out_and_the_address_can_be_shared(visit: Vi
     shared = visit(compared, page.url[page.url.index("/compare") :])
     expect(shared.locator("#groups li")).to_have_count(2)
     expect(shared.locator(".verdict")).to_have_text(page.locator(".verdict").inner_text())
-    page.get_by_role("button", name=re.compile("take out .*=3$")).click()
+    page.get_by_role("button", name=re.compile("remove .*=3$")).click()
     expect(page.locator("#groups li")).to_have_count(1)
     page.go_back()
     expect(page.locator("#groups li")).to_have_count(2)
 
 
-def test_a_brush_on_one_axis_fades_the_lines_that_do_not_pass_there(visit: Visit, compared: Path) -> None:
+def test_a_brush_on_one_axis_fades_the_other_lines(visit: Visit, compared: Path) -> None:
     page = visit(compared, "/compare?a=toy&by=train.weight_decay&metric=val/loss")
     all_drawn(page)
     canvas = page.locator("[data-figure=parallel] canvas")
@@ -93,7 +93,7 @@ def test_a_brush_on_one_axis_fades_the_lines_that_do_not_pass_there(visit: Visit
     before = page.evaluate(INK)
     box = canvas.bounding_box()
     assert box is not None
-    x, top = box["x"] + 12 + 45, box["y"] + box["height"] - 12 - 260  # the first axis, in the chart's own measures
+    x, top = box["x"] + 12 + 45, box["y"] + box["height"] - 12 - 260  # the first axis, in chart coordinates
     page.mouse.move(x, top + 150)
     page.mouse.down()
     page.mouse.move(x, top + 200, steps=3)
@@ -119,10 +119,10 @@ def test_a_chart_and_a_table_are_downloaded(visit: Visit, compared: Path) -> Non
     assert got.value.path().read_text().startswith("first,second,difference")
 
 
-def test_a_name_from_a_study_is_shown_and_never_run(visit: Visit, compared: Path) -> None:
+def test_a_study_name_is_shown_and_never_executed(visit: Visit, compared: Path) -> None:
     name = "עברית/<img src=x onerror=alert(1)>"
     page = visit(compared, "/compare")
-    page.on("dialog", lambda _: pytest.fail("a name was run"))
+    page.on("dialog", lambda _: pytest.fail("a name was executed"))
     page.select_option("#study", name)
     page.select_option("#by", "train.weight_decay")
     all_drawn(page)
@@ -133,71 +133,77 @@ def test_a_name_from_a_study_is_shown_and_never_run(visit: Visit, compared: Path
 # ---- start ----
 
 
-def test_a_wrong_value_is_said_at_its_dial_and_nothing_can_be_started(visit: Visit, lab: Path) -> None:
-    page = visit(lab, "/start")
+def test_an_invalid_value_is_reported_at_its_setting_and_disables_start(visit: Visit, home: Path) -> None:
+    page = visit(home, "/start")
     expect(page.locator("#go")).to_be_enabled()
     rate = page.get_by_label("train.lr", exact=True)
     rate.fill("fast")
-    expect(page.locator("[data-dial='train.lr'] .error")).to_have_text('train.lr = "fast": expected a number above 0')
+    expect(page.locator("[data-setting='train.lr'] .error")).to_have_text(
+        'train.lr = "fast": expected a number above 0'
+    )
     expect(page.locator("#go")).to_be_disabled()
     assert rate.get_attribute("aria-invalid") == "true"
     rate.fill("0.001,0.01")
     expect(page.locator("#plan")).to_contain_text("16 runs")
-    expect(page.locator("#plan caption").first).to_contain_text("2 points")
-    assert "word=train.lr%3D0.001%2C0.01" in page.url
-    page.get_by_role("button", name="train.lr: back").click()
+    expect(page.locator("#plan caption").first).to_contain_text("2 configs")
+    assert "override=train.lr%3D0.001%2C0.01" in page.url
+    page.get_by_role("button", name="train.lr: reset").click()
     expect(page.locator("#plan")).to_contain_text("8 runs")
-    assert "word" not in page.url
+    assert "override" not in page.url
 
 
-def test_choices_are_ticked_and_another_kind_brings_its_dials(visit: Visit, lab: Path) -> None:
-    page = visit(lab, "/start?study=quickstart")
-    kind = page.locator("[data-dial='model.kind']")
+def test_choices_are_checked_and_another_kind_brings_its_settings(visit: Visit, home: Path) -> None:
+    page = visit(home, "/start?study=quickstart")
+    kind = page.locator("[data-setting='model.kind']")
     kind.get_by_label("lstm").check()
-    expect(page.locator("[data-dial='model.gate_biases']")).to_have_count(1)
+    expect(page.locator("[data-setting='model.gate_biases']")).to_have_count(1)
     expect(page.locator("#plan")).to_contain_text("16 runs")
-    page.locator("[data-dial='model.kind']").get_by_label("gpt").uncheck()
+    page.locator("[data-setting='model.kind']").get_by_label("gpt").uncheck()
     expect(page.locator("#plan")).to_contain_text("model.heads has no effect")
     page.fill("#find", "gate")
-    expect(page.locator("[data-dial='model.gate_init']")).to_be_visible()
-    expect(page.locator("[data-dial='seeds']")).to_be_hidden()
+    expect(page.locator("[data-setting='model.gate_init']")).to_be_visible()
+    expect(page.locator("[data-setting='seeds']")).to_be_hidden()
 
 
-def test_a_study_is_started_paused_and_taken_off_the_list(visit: Visit, lab: Path) -> None:
-    page = visit(lab, "/start?study=quickstart&word=train.steps=100000&word=task.p=7&word=seeds=1")
+def test_a_study_is_started_paused_and_removed_from_the_list(visit: Visit, home: Path) -> None:
+    page = visit(home, "/start?study=quickstart&override=train.steps=100000&override=task.p=7&override=seeds=1")
     page.locator("#go").click()
     job = page.locator(".job")
     expect(job).to_have_attribute("data-state", "running")
     expect(job).to_contain_text("train.steps=100000")
     page.locator("#go").click()
-    expect(page.locator("#said")).to_contain_text("already")
+    expect(page.locator("#status")).to_contain_text("already")
     job.get_by_role("button", name="Pause").click()
     expect(job).to_have_attribute("data-state", "paused", timeout=30_000)
     expect(job).to_contain_text("Everything up to here is saved")
-    job.get_by_role("button", name="Take off the list").click()
+    job.get_by_role("button", name="Remove from list").click()
     expect(page.locator(".job")).to_have_count(0)
-    page.troubles[:] = [one for one in page.troubles if "503" not in one]  # type: ignore[attr-defined]
+    page.problems[:] = [one for one in page.problems if "503" not in one]  # type: ignore[attr-defined]
 
 
-def test_every_state_says_what_happened(visit: Visit, lab: Path) -> None:
-    ledger = JobStore(lab)
-    ledger.folder.mkdir(parents=True)
-    endings = [
+def test_every_job_state_is_explained(visit: Visit, home: Path) -> None:
+    store = JobStore(home)
+    store.folder.mkdir(parents=True)
+    outcomes = [
         ("finished", "", JobOutcome(0, {"finished": 2})), ("failed", "", JobOutcome(1, {"finished": 1, "failed": 1})),
         ("failed", "", JobOutcome(-9, {"running": 2})), ("stopped", "stop", JobOutcome(143, {"stopped": 2})),
         ("planned", "", None),
     ]  # fmt: skip
-    for number, (_, asked, ending) in enumerate(endings):
-        at, mark = f"2030-01-0{9 - number}T00:00:00+00:00", ProcessIdentity(1, "gone") if ending else None
-        ledger.write(JobRecord(f"{number:016x}", "quickstart", "shipped", (), ("r0", "r1"), at, mark, asked, ending))  # type: ignore[arg-type]
-        ledger.log_path(f"{number:016x}").write_text(
+    for number, (_, stop_request, outcome) in enumerate(outcomes):
+        started_at = f"2030-01-0{9 - number}T00:00:00+00:00"
+        process = ProcessIdentity(1, "exited") if outcome else None
+        ids = ("r0", "r1")
+        store.write(
+            JobRecord(f"{number:016x}", "quickstart", "shipped", (), ids, started_at, process, stop_request, outcome)
+        )  # type: ignore[arg-type]
+        store.log_path(f"{number:016x}").write_text(
             "training 2 runs\n<b>seedbed</b>: pack 2/2 failed: no more memory\n"
         )
-    page = visit(lab, "/start", width=390)
+    page = visit(home, "/start", width=390)
     jobs = page.locator(".job")
-    expect(jobs).to_have_count(len(endings))
-    assert [jobs.nth(place).get_attribute("data-state") for place in range(len(endings))] == [
-        state for state, _, _ in endings
+    expect(jobs).to_have_count(len(outcomes))
+    assert [jobs.nth(i).get_attribute("data-state") for i in range(len(outcomes))] == [
+        state for state, _, _ in outcomes
     ]
     expect(jobs.nth(1)).to_contain_text("some of its runs failed")
     expect(jobs.nth(1).locator("pre")).to_be_visible()
@@ -207,8 +213,8 @@ def test_every_state_says_what_happened(visit: Visit, lab: Path) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_the_form_is_used_by_keyboard(visit: Visit, lab: Path) -> None:
-    page = visit(lab, "/start")
+def test_the_form_is_usable_by_keyboard(visit: Visit, home: Path) -> None:
+    page = visit(home, "/start")
     expect(page.locator("#go")).to_be_enabled()
     page.get_by_label("seeds", exact=True).focus()
     page.keyboard.press("Control+A")
