@@ -71,10 +71,10 @@ def test_a_truncated_store_is_rejected(tmp_path: Path, length: int) -> None:
 def test_a_newer_schema_is_rejected_and_left_unchanged(tmp_path: Path, open_store: Callable[[Path], Store]) -> None:
     Store.open(tmp_path).close()
     with sqlite3.connect(tmp_path / "store.db") as connection:
-        connection.execute("UPDATE meta SET value = '4' WHERE key = 'schema'")
+        connection.execute("UPDATE meta SET value = '5' WHERE key = 'schema'")
     connection.close()
     before = listing(tmp_path)
-    with pytest.raises(StoreError, match="has schema 4, written by a newer seedbed; this one knows schema 3"):
+    with pytest.raises(StoreError, match="has schema 5, written by a newer seedbed; this one knows schema 4"):
         open_store(tmp_path)
     assert listing(tmp_path) == before
 

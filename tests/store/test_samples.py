@@ -1,8 +1,7 @@
-"""Samples in the store: any text round-trips, a resume drops those after the save, an old store is upgraded."""
+"""Samples in the store: any text round-trips, a resume drops those after the save."""
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -74,33 +73,3 @@ def test_a_reset_run_has_no_samples(store: Store) -> None:
     store.record(pack, [make_sample(2)])
     store.reset([RUN])
     assert store.samples(RUN) == []
-
-
-def downgrade(home: Path) -> None:
-    """Turn the store into one of schema 1."""
-    with sqlite3.connect(home / "store.db") as connection:
-        connection.execute("DROP TABLE samples")
-        connection.execute("DROP TABLE costs")
-        connection.execute("UPDATE meta SET value = '1' WHERE key = 'schema'")
-    connection.close()
-
-
-def test_opening_an_old_store_for_writing_upgrades_it_and_keeps_its_metrics(store: Store) -> None:
-    [pack] = claim(store, make_plan(3).runs)
-    store.record(pack, [make_evaluation(2, [0], [0.25])])
-    store.close()
-    downgrade(store.home)
-    with Store.open(store.home) as again:
-        assert again.curves([RUN])[RUN]["val/loss"].values.tolist() == [0.25]
-        again.record(pack, [make_sample(3)])
-    with Store.open_read_only(store.home) as reader:
-        assert [one.step for one in reader.samples(RUN)] == [3]
-
-
-def test_reading_an_old_store_finds_no_samples_and_changes_nothing(store: Store) -> None:
-    store.close()
-    downgrade(store.home)
-    before = (store.home / "store.db").read_bytes()
-    with Store.open_read_only(store.home) as reader:
-        assert reader.samples(RUN) == []
-    assert (store.home / "store.db").read_bytes() == before

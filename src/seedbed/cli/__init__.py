@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -12,14 +14,28 @@ from seedbed.cli.common import app
 from seedbed.cli.data_commands import data_app
 
 # isort: off
-from seedbed.cli import study_commands, result_commands, model_commands, serve_command  # noqa: F401
+from seedbed.cli import study_commands, result_commands, model_commands, serve_command, reference_commands  # noqa: F401
 # isort: on
 
 app.add_typer(data_app, name="data")
 
 
 def main() -> None:
+    _refuse_former_words(sys.argv[1:])
     app()
+
+
+def _refuse_former_words(arguments: Sequence[str]) -> None:
+    """Ends with one sentence where a verb or option has a new name."""
+    from seedbed.study.former_words import FORMER_OPTIONS, FORMER_VERBS
+
+    verb, *rest = [*arguments, ""]
+    renamed = {verb: FORMER_VERBS[verb]} if verb in FORMER_VERBS else {}
+    renamed |= {one: FORMER_OPTIONS[one] for word in rest if (one := word.partition("=")[0]) in FORMER_OPTIONS}
+    for old, new in renamed.items():
+        typer.echo(f"seedbed: {old} is now called {new}", err=True)
+    if renamed:
+        sys.exit(2)
 
 
 def _show_version(wanted: bool) -> None:

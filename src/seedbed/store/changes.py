@@ -1,6 +1,6 @@
-"""The changes a transaction is made of; each takes the connection of a transaction that the store has begun.
+"""The statements that transactions consist of; each function takes the connection of an open transaction.
 
-`on conflict` is spelled alike by SQLite and PostgreSQL; its import below is the one line that names a dialect.
+SQLite and PostgreSQL share the `ON CONFLICT` syntax; the import of `insert` below is the only dialect-specific line.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
@@ -16,6 +17,8 @@ from sqlalchemy import Connection, Table, bindparam, delete, func, or_, select, 
 from sqlalchemy.dialects.sqlite import insert
 
 from seedbed.records import Cost, Pack, Placement, Plan, Run
+from seedbed.settings import Settings, UnreadableSettings
+from seedbed.store.checkpoints import run_fingerprint
 from seedbed.store.event_rows import ENDED_STATUSES, EvaluationRows, MetricNames, MetricValues, SlotProgress
 from seedbed.store.schema import (
     AnyRow,
@@ -29,22 +32,24 @@ from seedbed.store.schema import (
     studies,
     study_runs,
 )
+from seedbed.study.expand import find_axes
 
-MAX_IN_LIST_VALUES = 10_000  # values in one IN list; SQLite takes 32,766
+MAX_IN_LIST_VALUES = 10_000  # SQLite accepts 32,766 bound values per statement
+MAX_COMPARED_CONFIGS = 1_000
 BEST_STEP_METRIC = "val/loss"
 
 _PLANNED_RUN_COLUMNS = {"status": "planned", "settled": False, "step": 0, "pack": None, "cause": None, "best": None}
 
 
 def batch_ids(ids: Iterable[str]) -> Iterator[list[str]]:
-    """The ids in lists short enough for one statement."""
-    left = iter(ids)
-    while batch := list(islice(left, MAX_IN_LIST_VALUES)):
+    """The ids in lists short enough for one IN clause."""
+    remaining = iter(ids)
+    while batch := list(islice(remaining, MAX_IN_LIST_VALUES)):
         yield batch
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows, or replace those with the same key."""
+    """Insert rows, or update those with the same primary key."""
     if rows:
         statement = insert(table)
         values = {column.name: statement.excluded[column.name] for column in table.columns if not column.primary_key}
@@ -55,35 +60,61 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any
 
 
 def upsert_study(connection: Connection, plan: Plan, now: str) -> None:
-    """The study with this text and the axes of all its plans so far, in the order in which they came."""
+    """Insert or update a study; its axes are the settings that vary over all its runs, in order of first appearance."""
     known = connection.execute(select(studies.c.axes, studies.c.created).where(studies.c.name == plan.study)).first()
     axes = list(dict.fromkeys([*(known.axes if known else ()), *plan.axes]))
+    if known:  # runs of an earlier plan may differ in what neither plan varied: a default that has changed since
+        axes = list(dict.fromkeys([*axes, *find_axes(_stored_configs(connection, plan))]))
     row = {"name": plan.study, "text": plan.text, "axes": axes, "created": known.created if known else now}
     upsert(connection, studies, [row])
 
 
+def _stored_configs(connection: Connection, plan: Plan) -> list[Settings]:
+    """The configs of a plan, and up to MAX_COMPARED_CONFIGS that its study has stored."""
+    stored = (
+        select(runs.c.settings)
+        .join_from(study_runs, runs, study_runs.c.run == runs.c.id)
+        .where(study_runs.c.study == plan.study)
+        .distinct()
+        .limit(MAX_COMPARED_CONFIGS)
+    )
+    configs = list({id(run.settings): run.settings for run in plan.runs}.values())
+    for settings in connection.execute(stored).scalars():
+        with suppress(UnreadableSettings):
+            configs.append(Settings.from_stored(settings))
+    return configs
+
+
 def insert_runs(connection: Connection, plan: Plan) -> None:
-    """Runs not known yet as planned, and all of them at the end of the study unless they are in it."""
-    connection.execute(insert(runs).on_conflict_do_nothing(), [_run_row(run) for run in plan.runs])
+    """Insert unknown runs as planned, and append all runs to the study unless they are in it."""
+    columns = {id(run.settings): _settings_columns(run) for run in plan.runs}  # once for all seeds of a config
+    rows = [{"id": run.id, "seed": run.seed, **columns[id(run.settings)]} for run in plan.runs]
+    for row, run in zip(rows, plan.runs, strict=True):
+        row["fingerprint"] = run_fingerprint(run.seed, row.pop("identity"))
+    connection.execute(insert(runs).on_conflict_do_nothing(), rows)
     start = select(func.coalesce(func.max(study_runs.c.position) + 1, 0)).where(study_runs.c.study == plan.study)
     first = connection.execute(start).scalar_one()
     links = [{"study": plan.study, "run": run.id, "position": first + i} for i, run in enumerate(plan.runs)]
     connection.execute(insert(study_runs).on_conflict_do_nothing(), links)
 
 
-def _run_row(run: Run) -> dict[str, Any]:
-    settings, parameters = run.settings.non_default(), asdict(run.parameters)
-    return {"id": run.id, "seed": run.seed, "settings": settings, "parameters": parameters}
+def _settings_columns(run: Run) -> dict[str, Any]:
+    return {
+        "settings": run.settings.flat(),
+        "parameters": asdict(run.parameters),
+        "dataset": None if run.dataset_info is None else asdict(run.dataset_info),
+        "identity": run.settings.identity(),
+    }
 
 
 def select_run_rows(connection: Connection, run_ids: Iterable[str]) -> dict[str, AnyRow]:
     """Rows of `runs` by id."""
-    found = (connection.execute(select(runs).where(runs.c.id.in_(batch))) for batch in batch_ids(run_ids))
-    return {row.id: row for rows in found for row in rows}
+    results = (connection.execute(select(runs).where(runs.c.id.in_(batch))) for batch in batch_ids(run_ids))
+    return {row.id: row for rows in results for row in rows}
 
 
 def insert_pack(connection: Connection, pack: Pack, placement: Placement) -> None:
-    """A new pack, and its runs in it."""
+    """Insert a new pack and assign its runs to it."""
     members = [run.id for run in pack.runs]
     connection.execute(insert(packs).values(id=pack.id, members=members, placement=asdict(placement)))
     connection.execute(insert(costs).values(pack=pack.id, predicted=pack.bytes))
@@ -91,7 +122,7 @@ def insert_pack(connection: Connection, pack: Pack, placement: Placement) -> Non
 
 
 def insert_split_pack(connection: Connection, part: Mapping[str, Any], cost: Mapping[str, Any]) -> None:
-    """A pack that takes its members over from another one."""
+    """Insert a pack that takes over its members from another one."""
     connection.execute(insert(packs).values(part))
     connection.execute(insert(costs).values(pack=part["id"], **cost))
     _assign_runs_to_pack(connection, part["members"], part["id"])
@@ -106,15 +137,15 @@ def _assign_runs_to_pack(connection: Connection, run_ids: Iterable[str], pack_id
 
 
 def progress_by_slot(connection: Connection, pack_id: str) -> dict[int, SlotProgress]:
-    """Where the runs that still belong to this pack are."""
+    """Progress of the runs that still belong to this pack, by slot."""
     members = connection.execute(select(packs.c.members).where(packs.c.id == pack_id)).scalar_one()
     rows = connection.execute(select(runs).where(runs.c.pack == pack_id))
-    found = {row.id: SlotProgress(row.id, row.status, row.step, row.cause) for row in rows}
-    return {slot: found[run] for slot, run in enumerate(members) if run in found}
+    by_run = {row.id: SlotProgress(row.id, row.status, row.step, row.cause) for row in rows}
+    return {slot: by_run[run] for slot, run in enumerate(members) if run in by_run}
 
 
 def update_progress(connection: Connection, slots: Iterable[SlotProgress]) -> None:
-    """The new status, step and cause of these runs."""
+    """Write status, step and cause of these runs."""
     new: dict[str, Any] = {name: bindparam(f"new_{name}") for name in ("status", "step", "cause")}
     rows = [
         {"the_run": slot.run, "new_status": slot.status, "new_step": slot.step, "new_cause": slot.cause}
@@ -125,7 +156,7 @@ def update_progress(connection: Connection, slots: Iterable[SlotProgress]) -> No
 
 
 def upsert_evaluations(connection: Connection, pack_id: str, rows: EvaluationRows) -> None:
-    """Add readings; one that is there already under the same run, step and name is replaced."""
+    """Insert metrics; a stored value of the same run, step and metric is replaced."""
     if not rows:
         return
     stored = (
@@ -152,7 +183,7 @@ def _intern_metric_names(connection: Connection, wanted: Iterable[MetricNames]) 
 
 
 def upsert_cost(connection: Connection, pack_id: str, cost: Cost) -> None:
-    """What a pack has cost so far, in place of what was known."""
+    """Replace the stored cost of a pack."""
     connection.execute(update(packs).where(packs.c.id == pack_id).values(seconds=dict(cost.seconds)))
     known = connection.execute(select(costs.c.predicted).where(costs.c.pack == pack_id)).scalar()
     row = {
@@ -165,18 +196,18 @@ def upsert_cost(connection: Connection, pack_id: str, cost: Cost) -> None:
     upsert(connection, costs, [row])
 
 
-# ---- saving and going on ----
+# ---- saving and resuming ----
 
 
 def settle_ended_runs(connection: Connection, pack_id: str) -> None:
-    """The ends of this pack's runs are in a saved state: nothing undoes them any more."""
+    """Mark the ended runs of a pack as settled: a saved state includes their end, so no resume undoes it."""
     connection.execute(
         update(runs).where(runs.c.pack == pack_id, runs.c.status.in_(ENDED_STATUSES)).values(settled=True)
     )
 
 
 def update_best_steps(connection: Connection, pack_id: str, step: int, saved: Collection[str]) -> None:
-    """Point each run saved at this step to its saved step with the lowest finite loss, the first if equal."""
+    """Update the best step of each run saved at this step: lowest finite validation loss, earliest on ties."""
     statement = (
         select(evaluations.c.run, evaluations.c.step, metric_names.c.names, evaluations.c.numbers)
         .join_from(evaluations, runs, evaluations.c.run == runs.c.id)
@@ -185,18 +216,18 @@ def update_best_steps(connection: Connection, pack_id: str, step: int, saved: Co
         .order_by(evaluations.c.step)
     )
     best: dict[str, tuple[float, int]] = {}
-    for run, at, stored_names, numbers in connection.execute(statement):
+    for run, row_step, stored_names, numbers in connection.execute(statement):
         loss = dict(zip(json.loads(stored_names), MetricValues((), numbers).to_array(), strict=True)).get(
             BEST_STEP_METRIC, math.nan
         )
         if run in saved and math.isfinite(loss):
-            best[run] = min(best.get(run, (math.inf, at)), (float(loss), at))
-    for run, (_, at) in best.items():
-        connection.execute(update(runs).where(runs.c.id == run).values(best=at))
+            best[run] = min(best.get(run, (math.inf, row_step)), (float(loss), row_step))
+    for run, (_, best_step) in best.items():
+        connection.execute(update(runs).where(runs.c.id == run).values(best=best_step))
 
 
 def rewind_pack(connection: Connection, pack_id: str, step: int | None) -> None:
-    """Undo what the unsettled runs of a pack did after this step (None: everything) and let them run."""
+    """Delete what the unsettled runs of a pack recorded after this step (None: everything); they are running again."""
     unsettled = (runs.c.pack == pack_id) & ~runs.c.settled
     last = -1 if step is None else step
     for table in (evaluations, samples, checkpoints):
@@ -207,7 +238,7 @@ def rewind_pack(connection: Connection, pack_id: str, step: int | None) -> None:
 
 
 def record_environment(connection: Connection, pack_id: str, environment: Mapping[str, str]) -> None:
-    """Remember under what a pack runs from its saved step on, if that has changed."""
+    """Append the software environment from the saved step on, if it has changed."""
     row = connection.execute(select(packs.c.environment, packs.c.step).where(packs.c.id == pack_id)).one()
     entry = {"step": row.step or 0, **environment}
     if not row.environment or {**row.environment[-1], "step": entry["step"]} != entry:
@@ -219,7 +250,7 @@ def record_environment(connection: Connection, pack_id: str, environment: Mappin
 
 
 def reset_runs(connection: Connection, run_ids: Iterable[str]) -> None:
-    """Runs as if never started: no readings, no samples, no checkpoints, in no pack."""
+    """Reset runs to planned: no metrics, samples, checkpoints or pack."""
     for batch in batch_ids(run_ids):
         for table in (evaluations, samples, checkpoints):
             connection.execute(delete(table).where(table.c.run.in_(batch)))
@@ -227,7 +258,7 @@ def reset_runs(connection: Connection, run_ids: Iterable[str]) -> None:
 
 
 def close_packs(connection: Connection, pack_ids: Iterable[str]) -> None:
-    """Close those packs that have nothing left to train; a pack without runs vanishes, and so do runs nobody needs."""
+    """Close packs with nothing left to train; deletes packs without runs, and runs that nothing refers to."""
     for pack_id in pack_ids:
         owned = connection.execute(select(runs.c.settled).where(runs.c.pack == pack_id)).scalars().all()
         if not owned:
@@ -238,9 +269,9 @@ def close_packs(connection: Connection, pack_ids: Iterable[str]) -> None:
 
 
 def _delete_orphan_runs(connection: Connection) -> None:
-    """Delete runs that no study holds, but not while an open pack trains their slot along with its neighbours."""
+    """Delete runs that no study has, unless an open pack still trains their slot."""
     members = connection.execute(select(packs.c.members).where(packs.c.open)).scalars()
     needed = {run for pack in members for run in pack}
-    lone = connection.execute(select(runs.c.id).where(runs.c.id.not_in(select(study_runs.c.run)))).scalars().all()
-    for batch in batch_ids(run for run in lone if run not in needed):
+    orphans = connection.execute(select(runs.c.id).where(runs.c.id.not_in(select(study_runs.c.run)))).scalars().all()
+    for batch in batch_ids(run for run in orphans if run not in needed):
         connection.execute(delete(runs).where(runs.c.id.in_(batch)))

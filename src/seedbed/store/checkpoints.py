@@ -1,14 +1,14 @@
-"""Arrays in safetensors files that say whose they are and are checked before use; nothing is ever unpickled.
+"""Checkpoints as safetensors files that carry their identity and are verified on load; nothing is ever unpickled.
 
-The identity is canonical JSON under the one metadata key `seedbed`: the format keeps metadata in no stable order, and
-equal studies must give equal bytes. The digest of the whole file lives in the database.
+The identity is canonical JSON under a single metadata key, `seedbed`: safetensors does not keep metadata in a stable
+order, and equal studies must give equal bytes. The digest of the whole file is stored in the database.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,12 +22,12 @@ from seedbed.errors import DamagedCheckpoint
 from seedbed.records import Arrays
 from seedbed.store.durable_files import make_folders, translate_os_errors, write_atomic
 
-MAX_WRITER_THREADS = 8  # files that are put in place at a time: most of it is waiting for the disk
+MAX_WRITER_THREADS = 8  # files written concurrently; the threads mostly wait for fsync
 
 
 @dataclass(frozen=True)
 class CheckpointIdentity:
-    """What a file holds: the weights of a run, or the state of a pack."""
+    """What a checkpoint holds: the weights of a run, or the training state of a pack."""
 
     kind: Literal["weights", "state"]
     owner: str  # id of the run or pack
@@ -41,7 +41,7 @@ class CheckpointIdentity:
 
 @dataclass(frozen=True)
 class FileDigest:
-    """What the database must remember of a file."""
+    """Digest and size of a written file, as stored in the database."""
 
     digest: str
     bytes: int
@@ -49,7 +49,7 @@ class FileDigest:
 
 @dataclass(frozen=True)
 class CheckpointFile:
-    """Arrays to be written, whose they are, and where."""
+    """Arrays to write, with their identity and path."""
 
     path: Path
     arrays: Arrays
@@ -57,18 +57,18 @@ class CheckpointFile:
 
 
 def digest_bytes(data: bytes) -> str:
-    """BLAKE2b-256 in hexadecimal."""
+    """Hex BLAKE2b-256 digest."""
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 def digest_json(value: Any) -> str:
-    """Digest of a plain value, whatever the order of its keys."""
+    """Digest of a JSON value, independent of the order of its keys."""
     return digest_bytes(_canonical_json(value).encode())
 
 
 def write_checkpoint(file: CheckpointFile, preserved: str) -> FileDigest:
-    """Put arrays in a file, whole or not at all."""
-    # safetensors reads memory as if C-ordered: a transposed view would be saved with its numbers shuffled.
+    """Write one checkpoint atomically; `preserved` is quoted in the error if it fails."""
+    # safetensors assumes C order: a transposed view would be saved with its elements shuffled.
     ordered = {name: np.asarray(array, order="C") for name, array in file.arrays.items()}
     data = save(ordered, {"seedbed": _canonical_json(asdict(file.identity))})
     write_atomic(file.path, data, preserved)
@@ -76,16 +76,16 @@ def write_checkpoint(file: CheckpointFile, preserved: str) -> FileDigest:
 
 
 def write_checkpoints(files: Sequence[CheckpointFile], preserved: str) -> list[FileDigest]:
-    """Put each of these in place, several at a time; an error is raised when no file is being written any more."""
+    """Write checkpoints concurrently; an error is raised only after all writers have ended."""
     with translate_os_errors(files[0].path, preserved):
         make_folders(file.path.parent for file in files)
     with ThreadPoolExecutor(min(MAX_WRITER_THREADS, len(files))) as pool:
-        written = [pool.submit(write_checkpoint, file, preserved) for file in files]
-    return [one.result() for one in written]
+        futures = [pool.submit(write_checkpoint, file, preserved) for file in files]
+    return [future.result() for future in futures]
 
 
 def read_checkpoint(path: Path, identity: CheckpointIdentity, digest: str) -> Arrays:
-    """The arrays of a file whose bytes and owner are the expected ones, or DamagedCheckpoint."""
+    """The arrays of a checkpoint; DamagedCheckpoint if its digest or identity is not the expected one."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -105,17 +105,22 @@ def read_checkpoint(path: Path, identity: CheckpointIdentity, digest: str) -> Ar
 
 
 def select_slots(state: Arrays, slots: Sequence[int], n_slots: int) -> Arrays:
-    """Some slots' part of a pack's state: of arrays that have a row for each slot, theirs; all others are common."""
+    """The state of a part of a pack: rows of these slots from per-slot arrays; other arrays are shared as they are."""
     return {
         name: array[list(slots)] if array.ndim and len(array) == n_slots else array for name, array in state.items()
     }
 
 
 def _read_metadata(data: bytes) -> str:
-    """The identity inside a file that safetensors has already accepted."""
+    """The identity string in the header of a valid safetensors file."""
     length = int.from_bytes(data[:8], "little")
     return str(json.loads(data[8 : 8 + length])["__metadata__"]["seedbed"])
 
 
 def _canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def run_fingerprint(seed: int, identity: Mapping[str, Any]) -> str:
+    """What a weights file says of the run it belongs to, besides its id."""
+    return digest_json({"seed": seed, "settings": identity})

@@ -1,7 +1,7 @@
-"""One SQLite file opened safely: made once, recognised before use, written in immediate transactions.
+"""One SQLite file opened safely: created atomically, verified before use, written in immediate transactions.
 
-A writer keeps one connection in write-ahead-log mode and flushes every commit. A reader opens a connection per query,
-so that it never stops the log from shrinking, and leaves no file behind. Which rows there are is the schema's matter.
+A writer keeps its connections in WAL mode and flushes every commit. A reader opens a connection per query, so that it
+never blocks WAL checkpoints, and leaves no file behind. The tables are defined in schema.py.
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ from sqlalchemy import (
     Executable,
     NullPool,
     QueuePool,
-    Table,
-    column,
     create_engine,
     event,
     insert,
     select,
-    table,
-    update,
 )
 from sqlalchemy.exc import DBAPIError
 
 from seedbed.errors import Busy, MissingData, SeedbedError, StoreError
-from seedbed.store.durable_files import file_lock, fsync_folder, make_folder, translate_os_errors, write_error
+from seedbed.store.durable_files import (
+    file_lock,
+    fsync_folder,
+    is_locked,
+    make_folder,
+    translate_os_errors,
+    write_error,
+)
 from seedbed.store.schema import APPLICATION_ID, SCHEMA_VERSION, AnyRow, meta, metadata
+from seedbed.store.upgrade import keep_copy, upgrade_tables
 
 BUSY_TIMEOUT_SECONDS = 30
 _WRITER_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "mmap_size = 0")
@@ -50,7 +54,7 @@ class Database:
 
     @classmethod
     def create_or_open(cls, home: Path) -> Database:
-        """The store of a home, made when there is none."""
+        """Open the store of a home for writing, creating it if there is none."""
         path = home.absolute() / "store.db"
         with translate_os_errors(path, "nothing was changed"):
             make_folder(path.parent / "locks")
@@ -62,7 +66,7 @@ class Database:
 
     @classmethod
     def open_read_only(cls, home: Path) -> Database:
-        """The store of a home, never changed."""
+        """Open the store of a home for reading; never changes it."""
         path = home.absolute() / "store.db"
         if not path.exists():
             raise MissingData(f"there is no store in {home}; name another home with --home, or run a study first")
@@ -73,38 +77,50 @@ class Database:
         _check_header(path)
         database = cls(path, writable)
         try:
-            found = int(database.fetch(select(meta.c.value).where(meta.c.key == "schema"))[0].value)
+            found = database.read_schema()
             if found > SCHEMA_VERSION:
                 raise StoreError(
                     f"{path} has schema {found}, written by a newer seedbed; this one knows schema {SCHEMA_VERSION}; "
                     "nothing was changed; upgrade seedbed to use this store"
                 )
-            if writable and found < SCHEMA_VERSION:
-                database._upgrade()
+            if found < SCHEMA_VERSION and not writable:
+                raise StoreError(
+                    f"{path} has schema {found}, written by seedbed 0.1; nothing was changed; "
+                    f"`seedbed upgrade --home {path.parent}` brings it to schema {SCHEMA_VERSION} and keeps a copy"
+                )
+            if found < SCHEMA_VERSION:
+                database._upgrade(found)
         except BaseException:
             database.close()
             raise
         return database
 
-    def _upgrade(self) -> None:
-        """Add the tables that an older seedbed did not have; those that are there stay as they are."""
-        with self.transaction() as connection:
-            metadata.create_all(connection)
-            connection.execute(update(meta).where(meta.c.key == "schema").values(value=str(SCHEMA_VERSION)))
+    def _upgrade(self, schema: int) -> None:
+        """Brings an older store to today's schema after keeping a copy; all of it or nothing."""
+        with file_lock(self.path.parent / "locks" / "store.lock", "the store", wait=True):
+            if self.read_schema() != schema:  # another process has just done it
+                return
+            if held := [one.stem for one in (self.path.parent / "locks").glob("*.lock") if _is_held_pack(one)]:
+                raise Busy(
+                    f"{self.path} is to be upgraded, but pack {held[0]} is being trained; try again when it is done"
+                )
+            with translate_os_errors(self.path, "the store as it was"):
+                keep_copy(self.path, schema)
+            with self.transaction() as connection:
+                upgrade_tables(connection)
 
-    def has_table(self, wanted: Table) -> bool:
-        """Whether the file has this table."""
-        known = table("sqlite_master", column("name"))
-        return bool(self.fetch(select(known.c.name).where(known.c.name == wanted.name)))
+    def read_schema(self) -> int:
+        """The schema of the file."""
+        return int(self.fetch(select(meta.c.value).where(meta.c.key == "schema"))[0].value)
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Close all connections."""
         if os.getpid() == self._owner_pid:
             self._engine.dispose()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """One transaction that holds the writer's place from its start, so that it cannot fail half-way for a rival."""
+        """A transaction that takes the write lock at its start, so that it cannot fail half-way under contention."""
         self._check_process()
         with _translate_database_errors(self.path), self._engine.connect() as connection:
             connection = connection.execution_options(immediate=True)
@@ -112,7 +128,7 @@ class Database:
                 yield connection
 
     def fetch(self, statement: Executable) -> Sequence[AnyRow]:
-        """All rows of one query, as of one moment."""
+        """All rows of one query, from one consistent snapshot."""
         self._check_process()
         while True:
             before = self._file_stamp()
@@ -127,7 +143,7 @@ class Database:
                     return rows
 
     def _file_stamp(self) -> tuple[int, int] | None:
-        """What would change if a writer came while a reader believes that there is none; None when one may be there."""
+        """Stamp that changes if a writer appears while we read without a WAL; None if one may be active already."""
         if self._writable or self._wal_path.exists():
             return None
         found = self.path.stat() if self.path.exists() else None
@@ -141,12 +157,12 @@ class Database:
         if self._writable:
             connection = _connect_sqlite(
                 self.path, "mode=rw"
-            )  # never creates: a store deleted under us must not come back empty
+            )  # never creates: a deleted store must not come back empty
             for setting in _WRITER_PRAGMAS:
                 connection.execute(f"PRAGMA {setting}")
             return connection
-        # Without a log nobody is writing. A plain read-only connection would then create one and leave it behind, owned
-        # by the reader; an immutable one does not, and `fetch` asks again if a writer came in between.
+        # Without a WAL file nobody is writing. A plain read-only connection would then create one, owned by the reader,
+        # and leave it behind; an immutable one does not, and `fetch` retries if a writer appeared meanwhile.
         return _connect_sqlite(self.path, "mode=ro" if self._wal_path.exists() else "mode=ro&immutable=1")
 
     def _check_process(self) -> None:
@@ -157,9 +173,26 @@ class Database:
             )
 
 
+def read_schema(home: Path) -> int:
+    """The schema of a home's store, whichever version wrote it."""
+    path = home.absolute() / "store.db"
+    if not path.exists():
+        raise MissingData(f"there is no store in {home}; name another home with --home")
+    _check_header(path)
+    database = Database(path, writable=False)
+    try:
+        return database.read_schema()
+    finally:
+        database.close()
+
+
+def _is_held_pack(lock: Path) -> bool:
+    return lock.stem != "store" and is_locked(lock)
+
+
 @contextmanager
 def _translate_database_errors(path: Path) -> Iterator[None]:
-    """Turn the database's refusal into one of our errors."""
+    """Translate database errors into our own."""
     try:
         yield
     except DBAPIError as error:
@@ -167,7 +200,7 @@ def _translate_database_errors(path: Path) -> Iterator[None]:
 
 
 def _to_seedbed_error(path: Path, error: DBAPIError) -> SeedbedError | DBAPIError:
-    """Our error for a database error that a user can mend; the same error when it is a bug."""
+    """Our error for a database error that a user can fix; the same error if it is a bug."""
     kind, reason = getattr(error.orig, "sqlite_errorname", ""), str(error.orig)
     if kind.startswith(("SQLITE_FULL", "SQLITE_IOERR")) or "disk is full" in reason:
         return write_error(path, reason, out_of_space=True, preserved=_PRESERVED_ON_FAILURE)
@@ -197,7 +230,7 @@ def _connect_sqlite(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _create_store_file(path: Path) -> None:
-    """Build a store beside its place and rename it, so that `store.db` is complete whenever it is there."""
+    """Create a store under a temporary name and rename it, so that `store.db` is complete whenever it exists."""
     if path.exists():
         return
     log = path.with_name(path.name + "-wal")
@@ -221,7 +254,7 @@ def _create_store_file(path: Path) -> None:
 
 
 def _check_header(path: Path) -> None:
-    """Refuse what is not our database before SQLite could touch it; an empty file would pass for a valid one."""
+    """Reject files that are not our database before SQLite opens them; it accepts an empty file as valid."""
     with translate_os_errors(path, "nothing was changed"), path.open("rb") as file:
         header = file.read(100)
     if not header:

@@ -1,24 +1,26 @@
-"""The tables, and how a row becomes a record.
+"""The tables, and the conversion of rows to records.
 
-A reading is keyed by (run, step, name), but kept as one row per run and step: little-endian float64 numbers in the
-order of a names-set that many rows share. NaN and ±inf survive, which SQLite's own numbers would not allow.
+A metric is keyed by (run, step, name), but stored as one row per run and step: little-endian float64 values in the
+order of a list of names that many rows share. NaN survives this way; SQLite would store it as NULL.
 
-A run's end (finished, diverged) is *settled* once a saved state has it in it; until then a resume undoes it.
+The end of a run (finished, diverged) is *settled* once a saved state includes it; until then a resume undoes it.
 """
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import Any, TypeAlias
 
-from pydantic import ValidationError
 from sqlalchemy import JSON, Boolean, Column, ForeignKey, Integer, LargeBinary, MetaData, String, Table, Text
 
-from seedbed.errors import StoreError
+from seedbed.errors import UnreadableRun
 from seedbed.records import Cost, ParameterCounts, Placement, StoredPack, StoredRun
-from seedbed.settings import Settings
+from seedbed.settings import DatasetInfo, Settings, UnreadableSettings
 
-SCHEMA_VERSION = 3  # raised whenever an older program could no longer write correctly; 2: samples; 3: costs
-APPLICATION_ID = int.from_bytes(b"seed", "big")  # bytes 68–71 of the file, so that a foreign database is recognised
+# Raised whenever an older program could no longer write correctly; 2: samples, 3: costs, 4: all settings of a run.
+SCHEMA_VERSION = 4
+APPLICATION_ID = int.from_bytes(b"seed", "big")  # bytes 68–71 of the file, to recognise foreign databases
 
 AnyRow: TypeAlias = Any  # sqlalchemy.Row; its type parameters differ between versions 2.0 and 2.1
 
@@ -39,13 +41,15 @@ packs = Table(
     "packs",
     metadata,
     Column("id", String, primary_key=True),
-    Column("members", JSON, nullable=False),  # run ids by slot; a run taken out of the pack keeps its slot
+    Column("members", JSON, nullable=False),  # run ids by slot; a run removed from the pack keeps its slot
     Column("placement", JSON, nullable=False),
     Column("open", Boolean, nullable=False, default=True),
     Column("step", Integer),  # of the saved state
     Column("digest", String),  # of the saved state's file
     Column("seconds", JSON, nullable=False, default=dict),
-    Column("environment", JSON, nullable=False, default=list),  # [{"step": from which, …facts}], one entry per change
+    Column(
+        "environment", JSON, nullable=False, default=list
+    ),  # [{"step": first step, …versions}], one entry per change
 )
 
 runs = Table(
@@ -53,7 +57,7 @@ runs = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("seed", Integer, nullable=False),
-    Column("settings", JSON, nullable=False),
+    Column("settings", JSON, nullable=False),  # all of them, by the names of the version that wrote them
     Column("parameters", JSON, nullable=False),
     Column("status", String, nullable=False, default="planned"),
     Column("settled", Boolean, nullable=False, default=False),
@@ -61,6 +65,8 @@ runs = Table(
     Column("pack", ForeignKey("packs.id"), index=True),
     Column("cause", Text),
     Column("best", Integer),
+    Column("dataset", JSON),  # what its data determined; NULL: stored before schema 4
+    Column("fingerprint", String, nullable=False, server_default=""),  # what its weights files say of it
 )
 
 study_runs = Table(
@@ -72,20 +78,22 @@ study_runs = Table(
 )
 
 metric_names = Table(
-    "names",
+    "metric_names",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("names", Text, nullable=False, unique=True),  # a JSON list, as text so that it can be unique anywhere
+    Column(
+        "names", Text, nullable=False, unique=True
+    ),  # a JSON list, as text so that every database can index it as unique
 )
 
 evaluations = Table(
-    "readings",
+    "evaluations",
     metadata,
     Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("step", Integer, primary_key=True),
-    Column("names", ForeignKey("names.id"), nullable=False),
+    Column("names", ForeignKey("metric_names.id"), nullable=False),
     Column("numbers", LargeBinary, nullable=False),
-    sqlite_with_rowid=False,  # rows lie in key order, so a run's curves are one sweep
+    sqlite_with_rowid=False,  # rows are stored in key order, so a run's curves are one sequential scan
 )
 
 checkpoints = Table(
@@ -113,7 +121,7 @@ samples = Table(
     Column("run", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("step", Integer, primary_key=True),
     Column("number", Integer, primary_key=True),
-    # UTF-8 with lone surrogates let through: a model may write what no database takes for text, also NUL
+    # UTF-8 with surrogatepass: a model may generate lone surrogates or NUL, which a text column cannot hold
     Column("prompt", LargeBinary, nullable=False),
     Column("text", LargeBinary, nullable=False),
     Column("tokens", LargeBinary, nullable=False),  # little-endian int64
@@ -123,20 +131,24 @@ samples = Table(
 
 
 def run_from_row(row: AnyRow) -> StoredRun:
-    """The run in a row of `runs`."""
+    """A run from a row of `runs`."""
     try:
-        settings = Settings.from_flat(row.settings)
-    except (ValidationError, KeyError) as error:
-        raise StoreError(
-            f"run {row.id} has settings that this version does not know ({', '.join(row.settings)}); "
-            "it was stored by a newer seedbed: upgrade seedbed to read it"
-        ) from error
-    parameters = ParameterCounts(**row.parameters)
-    return StoredRun(row.id, row.seed, settings, parameters, row.status, row.step, row.pack, row.cause, row.best)
+        settings = _parse_settings(json.dumps(row.settings))
+    except UnreadableSettings as error:
+        raise UnreadableRun(f"run {row.id} cannot be read: {error}; its other data is kept") from error
+    return StoredRun(
+        row.id, row.seed, settings, ParameterCounts(**row.parameters), row.status, row.step, row.pack, row.cause,
+        row.best, None if row.dataset is None else DatasetInfo(**row.dataset),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)  # the seeds of a config share their settings
+def _parse_settings(stored: str) -> Settings:
+    return Settings.from_stored(json.loads(stored))
 
 
 def pack_from_row(row: AnyRow, cost: AnyRow | None = None) -> StoredPack:
-    """The pack in a row of `packs`, with what is known of its cost from a row of `costs`."""
+    """A pack from a row of `packs`, with its cost from a row of `costs` if there is one."""
     placement, environment = Placement(**row.placement), tuple(row.environment)
     spent = Cost(row.seconds) if cost is None else Cost(row.seconds, cost.counts, cost.steady, cost.peak)
     predicted = None if cost is None else cost.predicted

@@ -1,12 +1,12 @@
-"""The store of a home: what a study planned, what its runs read, and what they can go on from.
+"""The store of a home: planned studies, the metrics and samples of their runs, and the checkpoints to resume from.
 
-One transaction per method; the order of the writer's calls keeps the promise that nothing recorded is lost:
+One transaction per method. This order of calls guarantees that nothing recorded is lost:
 
     register(plan) → claim(packs) → with lock(pack): resume → (record …, save) … → finish | stop | fail
 
-Readings are committed by `record` before the checkpoint that follows them is put in place by `save`; `resume` undoes
-what came after the last save. A run's end counts for good once a save (or `finish`) has come after it. Files are
-named by ids, never by names. What the numbers mean is left to measures; what arrays hold, to training.
+`record` commits metrics before `save` puts the checkpoint that follows them in place; `resume` rolls back what was
+recorded after the last save. The end of a run (finished, diverged) is settled by the next `save` or `finish`. Files are
+named by ids, never by user-given names. stats/ interprets the metrics, training/ the arrays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 
 from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
-from seedbed.errors import DamagedCheckpoint, MissingData, UsageError
+from seedbed.errors import DamagedCheckpoint, MissingData, UnreadableRun, UsageError
 from seedbed.records import (
     Arrays,
     Checkpoint,
@@ -40,6 +40,7 @@ from seedbed.records import (
     StoredSample,
     StoredStudy,
 )
+from seedbed.settings import former_setting_names
 from seedbed.store import changes, schema
 from seedbed.store.checkpoints import (
     CheckpointFile,
@@ -50,7 +51,7 @@ from seedbed.store.checkpoints import (
     write_checkpoint,
     write_checkpoints,
 )
-from seedbed.store.database import Database
+from seedbed.store.database import Database, read_schema
 from seedbed.store.durable_files import file_lock, is_locked
 from seedbed.store.event_rows import ENDED_STATUSES, build_curves, fold_events, sample_from_row
 from seedbed.store.schema import (
@@ -66,10 +67,11 @@ from seedbed.store.schema import (
     studies,
     study_runs,
 )
+from seedbed.store.upgrade import copy_path
 
 
 class Store:
-    """Open with `Store.open` to write, `Store.read` to look."""
+    """Open with `Store.open` to write, `Store.open_read_only` to read."""
 
     def __init__(self, home: Path, database: Database) -> None:
         self.home = home.absolute()
@@ -77,16 +79,16 @@ class Store:
 
     @classmethod
     def open(cls, home: Path) -> Self:
-        """The store of this home, made when there is none."""
+        """Open the store of this home for writing, creating it if there is none."""
         return cls(home, Database.create_or_open(home))
 
     @classmethod
     def open_read_only(cls, home: Path) -> Self:
-        """The store of this home, to read only: nothing is made or changed."""
+        """Open the store of this home for reading; creates and changes no file."""
         return cls(home, Database.open_read_only(home))
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Close all database connections."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -98,36 +100,36 @@ class Store:
     # ---- before training ----
 
     def register(self, plan: Plan) -> None:
-        """Put a study's runs in the store; those that are there, from whatever study, stay as they are."""
+        """Add a study and its runs; runs that are already stored, in any study, are left unchanged."""
         with self._database.transaction() as connection:
             changes.upsert_study(connection, plan, datetime.now(UTC).isoformat(timespec="seconds"))
             changes.insert_runs(connection, plan)
 
-    def claim(self, given: Sequence[Pack], placement_of: Callable[[Pack], Placement]) -> list[StoredPack]:
-        """The packs to work on: those that unended runs started in, as they were stored, and new ones for the rest."""
+    def claim(self, planned: Sequence[Pack], placement_of: Callable[[Pack], Placement]) -> list[StoredPack]:
+        """The packs to train: the stored packs of runs that have started but not ended, and new ones for the rest."""
         with self._database.transaction() as connection:
-            rows = changes.select_run_rows(connection, [run.id for pack in given for run in pack.runs])
+            rows = changes.select_run_rows(connection, [run.id for pack in planned for run in pack.runs])
             changes.close_packs(connection, {row.pack for row in rows.values() if row.settled})
-            wanted: dict[str, None] = {}
-            for pack in given:
-                going = [run for run in pack.runs if not rows[run.id].settled]
-                wanted |= dict.fromkeys(rows[run.id].pack for run in going if rows[run.id].pack)
-                if free := tuple(run for run in going if not rows[run.id].pack):
-                    fresh = replace(pack, id=digest_json([run.id for run in free])[:16], runs=free)
-                    changes.insert_pack(connection, fresh, placement_of(fresh))
-                    wanted[fresh.id] = None
+            claimed: dict[str, None] = {}  # an ordered set of pack ids
+            for pack in planned:
+                unsettled = [run for run in pack.runs if not rows[run.id].settled]
+                claimed |= dict.fromkeys(rows[run.id].pack for run in unsettled if rows[run.id].pack)
+                if unstarted := tuple(run for run in unsettled if not rows[run.id].pack):
+                    new = replace(pack, id=digest_json([run.id for run in unstarted])[:16], runs=unstarted)
+                    changes.insert_pack(connection, new, placement_of(new))
+                    claimed[new.id] = None
         self._delete_stale_states()
-        found = {pack.id: pack for pack in self._select_packs(packs.c.id.in_(wanted))}
-        return [found[pack_id] for pack_id in wanted]
+        stored = {pack.id: pack for pack in self._select_packs(packs.c.id.in_(claimed))}
+        return [stored[pack_id] for pack_id in claimed]
 
     def lock(self, pack_id: str) -> AbstractContextManager[None]:
-        """Hold a pack while training it; `Busy` when another process does. A killed process holds nothing."""
+        """Hold a pack while training it; `Busy` if another process does. The lock ends with the process."""
         return file_lock(self._lock_path(pack_id), f"pack {pack_id}")
 
     # ---- while training; the caller holds the pack's lock ----
 
     def resume(self, pack_id: str, environment: Mapping[str, str] | None = None) -> tuple[int, Arrays] | None:
-        """The saved step and state to go on from, or None; what was recorded after it is dropped, to be made again."""
+        """The saved (step, state) to resume from, or None; deletes what was recorded after that step."""
         pack = self._pack_row(pack_id)
         state = None if pack.step is None else (pack.step, self._load_state(pack))
         with self._database.transaction() as connection:
@@ -137,7 +139,7 @@ class Store:
         return state
 
     def record(self, pack_id: str, events: Sequence[StoredEvent]) -> None:
-        """Commit what happened, in the order of training; the same again changes nothing, nor does an ended run."""
+        """Commit events in training order; idempotent, and events of ended runs are ignored."""
         with self._database.transaction() as connection:
             slots = changes.progress_by_slot(connection, pack_id)
             before = {slot: replace(progress) for slot, progress in slots.items()}
@@ -149,17 +151,21 @@ class Store:
             changes.update_progress(connection, [slots[slot] for slot in slots if slots[slot] != before[slot]])
 
     def save(self, pack_id: str, saved: CheckpointEvent) -> None:
-        """Put weights and state in place after their readings were recorded; the state before is then given up."""
+        """Write the checkpoint of a step whose events are recorded, then delete the pack's previous state."""
         pack = self._pack_row(pack_id)
-        kept = "all recorded readings" + ("" if pack.step is None else f" and the state of step {pack.step:,}")
-        due = self._weights_files(pack, saved)
+        preserved = "all recorded metrics" + ("" if pack.step is None else f" and the state of step {pack.step:,}")
+        weights_files = self._weights_files(pack, saved)
         path = self._state_path(pack_id, saved.step)
         state = CheckpointFile(path, saved.state, _state_identity(pack_id, pack.members, saved.step))
-        digested, *written = write_checkpoints([state, *due.values()], kept)  # the largest first
-        weights = [{"run": run, "step": saved.step, **asdict(one)} for run, one in zip(due, written, strict=True)]
+        files = [state, *weights_files.values()]  # the largest first: it takes longest
+        state_digest, *digests = write_checkpoints(files, preserved)
+        weights = [
+            {"run": run, "step": saved.step, **asdict(digest)}
+            for run, digest in zip(weights_files, digests, strict=True)
+        ]
         with self._database.transaction() as connection:
             changes.upsert(connection, checkpoints, weights)
-            values = {"step": saved.step, "digest": digested.digest}
+            values = {"step": saved.step, "digest": state_digest.digest}
             connection.execute(update(packs).where(packs.c.id == pack_id).values(values))
             changes.settle_ended_runs(connection, pack_id)
             changes.update_best_steps(connection, pack_id, saved.step, {row["run"] for row in weights})
@@ -168,20 +174,20 @@ class Store:
                 older.unlink(missing_ok=True)
 
     def _weights_files(self, pack: AnyRow, saved: CheckpointEvent) -> dict[str, CheckpointFile]:
-        """Files of the weights to be kept, by run; a run taken out of the pack is passed over."""
+        """The weights to write, by run; runs that were removed from the pack are skipped."""
         owned = {row.id: row for row in self._database.fetch(select(runs).where(runs.c.pack == pack.id))}
-        due = {pack.members[slot]: arrays for slot, arrays in saved.weights.items() if pack.members[slot] in owned}
+        weights = {pack.members[slot]: arrays for slot, arrays in saved.weights.items() if pack.members[slot] in owned}
         return {
             run: CheckpointFile(self._weights_path(run, saved.step), arrays, _weights_identity(owned[run], saved.step))
-            for run, arrays in due.items()
+            for run, arrays in weights.items()
         }
 
     def stop(self, pack_id: str) -> None:
-        """Mark the runs that were going on as stopped."""
+        """Mark the unended runs of a pack as stopped."""
         self._mark_unended(pack_id, {"status": "stopped"})
 
     def fail(self, pack_id: str, cause: str) -> None:
-        """Mark the runs that were going on as failed; the next claim takes them up again where they were saved."""
+        """Mark the unended runs of a pack as failed; the next claim resumes them from their last save."""
         self._mark_unended(pack_id, {"status": "failed", "cause": cause})
 
     def _mark_unended(self, pack_id: str, values: Mapping[str, Any]) -> None:
@@ -191,56 +197,57 @@ class Store:
             )
 
     def finish(self, pack_id: str) -> None:
-        """Close a pack whose runs have all ended, and give up its state."""
+        """Close a pack whose runs have all ended, and delete its state."""
         with self._database.transaction() as connection:
             changes.settle_ended_runs(connection, pack_id)
-            going = connection.execute(select(runs.c.id).where(runs.c.pack == pack_id, ~runs.c.settled)).scalars().all()
-            if going:
-                raise ValueError(f"pack {pack_id} has runs that have not ended: {', '.join(going)}")
+            unsettled = select(runs.c.id).where(runs.c.pack == pack_id, ~runs.c.settled)
+            if unended := connection.execute(unsettled).scalars().all():
+                raise ValueError(f"pack {pack_id} has runs that have not ended: {', '.join(unended)}")
             changes.close_packs(connection, [pack_id])
         self._delete_stale_states()
 
     def split(self, pack_id: str) -> list[StoredPack]:
-        """Two packs in the place of one that did not fit: half of its unended runs each, from where it was saved.
+        """Replace a pack that ran out of memory by two, each with half of its unended runs and of its saved state.
 
-        None where fewer than two runs have not ended; the pack then stays as it is.
+        Returns an empty list, and changes nothing, if fewer than two runs are unended.
         """
         [pack] = self._select_packs(packs.c.id == pack_id)
         state = None if pack.step is None else self._load_state(self._pack_row(pack_id))
         with self._database.transaction() as connection:
             unsettled = select(runs.c.id).where(runs.c.pack == pack_id, ~runs.c.settled)
-            going = set(connection.execute(unsettled).scalars())
-            slots = [slot for slot, run in enumerate(pack.runs) if run in going]
+            unended = set(connection.execute(unsettled).scalars())
+            slots = [slot for slot, run in enumerate(pack.runs) if run in unended]
             if len(slots) < 2:
                 return []
             middle = -(-len(slots) // 2)
-            parts = [self._start_split_pack(connection, pack, some, state) for some in (slots[:middle], slots[middle:])]
+            halves = (slots[:middle], slots[middle:])
+            parts = [self._start_split_pack(connection, pack, half, state) for half in halves]
             changes.close_packs(connection, [pack_id])
         self._delete_stale_states()
-        found = {part.id: part for part in self._select_packs(packs.c.id.in_(parts))}
-        return [found[part] for part in parts]
+        stored = {part.id: part for part in self._select_packs(packs.c.id.in_(parts))}
+        return [stored[part] for part in parts]
 
     def _start_split_pack(
         self, connection: Connection, pack: StoredPack, slots: Sequence[int], state: Arrays | None
     ) -> str:
-        members, share = [pack.runs[slot] for slot in slots], len(slots) / len(pack.runs)
+        members, fraction = [pack.runs[slot] for slot in slots], len(slots) / len(pack.runs)
         row: dict[str, Any] = {
             "id": digest_json(members)[:16], "members": members, "placement": asdict(pack.placement),
             "environment": list(pack.environment),
-            "seconds": {name: spent * share for name, spent in pack.cost.seconds.items()},
+            "seconds": {name: spent * fraction for name, spent in pack.cost.seconds.items()},
         }  # fmt: skip
         if state is not None and pack.step is not None:
             path, identity = self._state_path(row["id"], pack.step), _state_identity(row["id"], members, pack.step)
             file = CheckpointFile(path, select_slots(state, slots, len(pack.runs)), identity)
             row |= {"step": pack.step, "digest": write_checkpoint(file, "the unsplit pack").digest}
-        predicted = None if pack.predicted_bytes is None else round(pack.predicted_bytes * share)
+        predicted = None if pack.predicted_bytes is None else round(pack.predicted_bytes * fraction)
         changes.insert_split_pack(connection, row, {"predicted": predicted, "counts": dict(pack.cost.counts)})
         return str(row["id"])
 
-    # ---- going back ----
+    # ---- resetting and removing ----
 
     def reset(self, run_ids: Sequence[str]) -> None:
-        """Make runs planned again, without readings and checkpoints; `Busy` when one is being trained."""
+        """Set runs back to planned and delete their metrics and checkpoints; `Busy` if one is being trained."""
         with self._lock_packs_of(run_ids) as pack_ids:
             with self._database.transaction() as connection:
                 changes.reset_runs(connection, run_ids)
@@ -248,12 +255,12 @@ class Store:
             self._delete_files(run_ids)
 
     def restart(self, pack_id: str) -> None:
-        """Reset the runs of a pack whose end is not in its saved state: the way out when that state is damaged."""
+        """Reset the unsettled runs of a pack: the way out if its saved state is damaged."""
         unsettled = select(runs.c.id).where(runs.c.pack == pack_id, ~runs.c.settled)
         self.reset([row.id for row in self._database.fetch(unsettled)])
 
     def remove(self, study: str, run_ids: Sequence[str]) -> list[str]:
-        """Take runs out of a study, and delete and return those that no other study holds; an empty study goes too."""
+        """Remove runs from a study; deletes and returns those that no other study has. An emptied study is deleted."""
         with self._lock_packs_of(run_ids) as pack_ids:
             with self._database.transaction() as connection:
                 for batch in changes.batch_ids(run_ids):
@@ -269,13 +276,13 @@ class Store:
 
     @contextmanager
     def _lock_packs_of(self, run_ids: Sequence[str]) -> Iterator[list[str]]:
-        """The packs of these runs, none of which is being trained meanwhile."""
+        """Lock the open packs of these runs, so that none is trained meanwhile; yields all their packs."""
         statement = select(packs.c.id, packs.c.open).join_from(runs, packs, runs.c.pack == packs.c.id).distinct()
         batches = changes.batch_ids(run_ids)
         rows = [row for batch in batches for row in self._database.fetch(statement.where(runs.c.id.in_(batch)))]
-        with ExitStack() as held:
+        with ExitStack() as locks:
             for pack_id in sorted({row.id for row in rows if row.open}):
-                held.enter_context(self.lock(pack_id))
+                locks.enter_context(self.lock(pack_id))
             yield sorted({row.id for row in rows})
 
     def _delete_files(self, run_ids: Sequence[str]) -> None:
@@ -284,21 +291,20 @@ class Store:
         self._delete_stale_states()
 
     def _delete_stale_states(self) -> None:
-        """Give up states that no open pack needs, also those that a killed process left."""
+        """Delete states that no open pack needs, including those left by a killed process."""
         if not self._states_folder.exists():
             return
-        with (
-            self._database.transaction() as connection
-        ):  # so that nobody is just splitting a pack: its parts come with files
+        # Inside a write transaction: a concurrent split writes state files before its packs are in the database.
+        with self._database.transaction() as connection:
             needed = set(connection.execute(select(packs.c.id).where(packs.c.open)).scalars())
             for folder in self._states_folder.iterdir():
                 if folder.name not in needed:
                     shutil.rmtree(folder, ignore_errors=True)
 
-    # ---- looking ----
+    # ---- reading ----
 
     def studies(self) -> list[StoredStudy]:
-        """All studies, the oldest first."""
+        """All studies, oldest first."""
         counts = (
             select(studies, runs.c.status, runs.c.pack, func.count().label("n"))
             .join_from(studies, study_runs, study_runs.c.study == studies.c.name)
@@ -307,25 +313,25 @@ class Store:
             .order_by(studies.c.created, studies.c.name, runs.c.status)
         )
         rows = self._database.fetch(counts)
-        found = {row.name: row for row in rows}
-        left = self._abandoned_packs()
-        statuses: dict[str, Counter[RunStatus]] = {name: Counter() for name in found}
+        by_name = {row.name: row for row in rows}
+        abandoned = self._abandoned_packs()
+        statuses: dict[str, Counter[RunStatus]] = {name: Counter() for name in by_name}
         for row in rows:
-            statuses[row.name][_effective_status(row.status, row.pack, left)] += row.n
-        return [_study_from_row(row, statuses[name]) for name, row in found.items()]
+            statuses[row.name][_effective_status(row.status, row.pack, abandoned)] += row.n
+        return [_study_from_row(row, statuses[name]) for name, row in by_name.items()]
 
     def _abandoned_packs(self) -> set[str]:
-        """Packs whose runs are marked as running although nobody trains them: their process was killed."""
+        """Packs with runs marked as running that no process holds: their process was killed."""
         marked = self._database.fetch(select(runs.c.pack).where(runs.c.status == "running").distinct())
         return {row.pack for row in marked if not is_locked(self._lock_path(row.pack))}
 
     def study(self, name: str) -> StoredStudy:
-        """The study of this name."""
-        found = self.studies()
-        for study in found:
+        """The study with this name; MissingData lists those that exist."""
+        studies = self.studies()
+        for study in studies:
             if study.name == name:
                 return study
-        known = ", ".join(study.name for study in found) or "none"
+        known = ", ".join(study.name for study in studies) or "none"
         raise MissingData(f"there is no study {name!r} in {self.home}; stored studies: {known}")
 
     def runs(self, study: str | None = None) -> list[StoredRun]:
@@ -338,48 +344,57 @@ class Store:
         )
         if study is not None:
             statement = statement.where(studies.c.name == self.study(study).name)
-        return self._runs_from_rows({row.id: row for row in self._database.fetch(statement)}.values())
+        rows = {row.id: row for row in self._database.fetch(statement)}.values()
+        return self._runs_from_rows(rows, skip_unreadable=study is None)
 
-    def _runs_from_rows(self, rows: Iterable[AnyRow]) -> list[StoredRun]:
-        left = self._abandoned_packs()
-        return [replace(run, status=_effective_status(run.status, run.pack, left)) for run in map(run_from_row, rows)]
+    def _runs_from_rows(self, rows: Iterable[AnyRow], skip_unreadable: bool = False) -> list[StoredRun]:
+        abandoned, stored = self._abandoned_packs(), []
+        for row in rows:
+            try:
+                run = run_from_row(row)
+            except UnreadableRun:  # one study that cannot be read must not take the others of its home with it
+                if not skip_unreadable:
+                    raise
+            else:
+                stored.append(replace(run, status=_effective_status(run.status, run.pack, abandoned)))
+        return stored
 
     def progress(self) -> dict[str, list[RunProgress]]:
-        """How far the runs of every study have come, in the study's order; cheap enough to ask every second."""
-        found: dict[str, list[RunProgress]] = {}
+        """Status and step of all runs by study, in the study's order; cheap enough to poll every second."""
+        progress: dict[str, list[RunProgress]] = {}
         columns = (study_runs.c.study, runs.c.id, runs.c.status, runs.c.step, runs.c.pack)
         ordered = select(*columns).join_from(study_runs, runs, study_runs.c.run == runs.c.id)
-        left = self._abandoned_packs()
+        abandoned = self._abandoned_packs()
         for study, run, status, step, pack in self._database.fetch(ordered.order_by(study_runs.c.position)):
-            found.setdefault(study, []).append(RunProgress(run, _effective_status(status, pack, left), step))
-        return found
+            progress.setdefault(study, []).append(RunProgress(run, _effective_status(status, pack, abandoned), step))
+        return progress
 
     def run(self, prefix: str) -> StoredRun:
-        """The run with this id, or the only one whose id starts so."""
+        """The run with this id or unique id prefix."""
         return self._runs_from_rows([self._run_row(prefix)])[0]
 
     def _run_row(self, prefix: str) -> AnyRow:
         statement = select(runs).where(runs.c.id.startswith(prefix, autoescape=True)).order_by(runs.c.id).limit(4)
         rows = self._database.fetch(statement)
         if not rows:
-            raise MissingData(f"there is no run {prefix!r} in {self.home}; `seedbed ls` shows the runs that are there")
+            raise MissingData(f"there is no run {prefix!r} in {self.home}; `seedbed ls` lists the runs that are there")
         if len(rows) > 1 and rows[0].id != prefix:
-            some = ", ".join(row.id for row in rows[:3])
+            first = ", ".join(row.id for row in rows[:3])
             raise UsageError(
-                f"{prefix!r} is the start of several runs ({some}{', …' * (len(rows) > 3)}); write more of the id"
+                f"{prefix!r} is the start of several runs ({first}{', …' * (len(rows) > 3)}); write more of the id"
             )
         return rows[0]
 
     def pack_members(self, pack_id: str) -> list[StoredRun]:
-        """The runs of a pack by slot, also those that have been taken out of it since."""
+        """The runs of a pack by slot, including those since removed from it."""
         members = self._pack_row(pack_id).members
         batches = changes.batch_ids(members)
         rows = [row for batch in batches for row in self._database.fetch(select(runs).where(runs.c.id.in_(batch)))]
-        found = {row.id: row for row in rows}
-        return [run_from_row(found[run]) for run in members]
+        by_id = {row.id: row for row in rows}
+        return [run_from_row(by_id[run]) for run in members]
 
     def study_packs(self, study: str) -> list[StoredPack]:
-        """The packs that runs of this study were or are trained in."""
+        """The packs in which runs of this study have been trained or are being trained."""
         ids = (
             select(runs.c.pack)
             .join_from(study_runs, runs, study_runs.c.run == runs.c.id)
@@ -388,59 +403,55 @@ class Store:
         return self._select_packs(packs.c.id.in_(ids))
 
     def pack(self, pack_id: str) -> StoredPack:
-        """The pack of this id."""
+        """The pack with this id."""
         self._pack_row(pack_id)
         return self._select_packs(packs.c.id == pack_id)[0]
 
     def _select_packs(self, wanted: ColumnElement[bool]) -> list[StoredPack]:
         rows = self._database.fetch(select(packs).where(wanted).order_by(packs.c.id))
-        known = {}
-        if self._database.has_table(costs):  # else a store of an older seedbed that is only read
-            found = select(costs).join_from(costs, packs, costs.c.pack == packs.c.id).where(wanted)
-            known = {row.pack: row for row in self._database.fetch(found)}
-        return [pack_from_row(row, known.get(row.id)) for row in rows]
+        selected = select(costs).join_from(costs, packs, costs.c.pack == packs.c.id).where(wanted)
+        cost_rows = {row.pack: row for row in self._database.fetch(selected)}
+        return [pack_from_row(row, cost_rows.get(row.id)) for row in rows]
 
     def curves(self, run_ids: Sequence[str], names: Collection[str] | None = None) -> dict[str, dict[str, Curve]]:
-        """Readings by run and name, all names or those given; a run without readings has no curves."""
-        sets = {row.id: tuple(json.loads(row.names)) for row in self._database.fetch(select(schema.metric_names))}
+        """Curves by run and metric name, of all metrics or those given; empty for a run without evaluations."""
+        name_sets = {row.id: tuple(json.loads(row.names)) for row in self._database.fetch(select(schema.metric_names))}
         columns = (evaluations.c.run, evaluations.c.step, evaluations.c.names, evaluations.c.numbers)
-        found: dict[str, dict[str, Curve]] = {run: {} for run in run_ids}
-        for batch in changes.batch_ids(found):
+        curves: dict[str, dict[str, Curve]] = {run: {} for run in run_ids}
+        for batch in changes.batch_ids(curves):
             ordered = (
                 select(*columns).where(evaluations.c.run.in_(batch)).order_by(evaluations.c.run, evaluations.c.step)
             )
-            rows = ((run, step, sets[set_id], data) for run, step, set_id, data in self._database.fetch(ordered))
-            found |= build_curves(rows, names)
-        return found
+            rows = ((run, step, name_sets[set_id], data) for run, step, set_id, data in self._database.fetch(ordered))
+            curves |= build_curves(rows, names)
+        return curves
 
     def samples(self, run_id: str) -> list[StoredSample]:
-        """What a run wrote while it was trained, by step and number."""
-        if not self._database.has_table(samples):  # a store of an older seedbed that is only read
-            return []
-        found = select(samples).where(samples.c.run == run_id).order_by(samples.c.step, samples.c.number)
-        return [sample_from_row(row) for row in self._database.fetch(found)]
+        """Texts that a run generated during training, by step and number."""
+        ordered = select(samples).where(samples.c.run == run_id).order_by(samples.c.step, samples.c.number)
+        return [sample_from_row(row) for row in self._database.fetch(ordered)]
 
     def checkpoints(self, run_id: str) -> list[Checkpoint]:
-        """The kept weights of a run, by step."""
+        """The checkpoints of a run, by step."""
         rows = self._database.fetch(select(checkpoints).where(checkpoints.c.run == run_id).order_by(checkpoints.c.step))
         return [Checkpoint(row.run, row.step, row.digest, row.bytes) for row in rows]
 
     def load_weights(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Arrays:
-        """Kept weights of a run, checked before they are used."""
-        run, kept = self._run_row(run_id), self.find_checkpoint(run_id, step)
-        return read_checkpoint(self._weights_path(run.id, kept.step), _weights_identity(run, kept.step), kept.digest)
+        """The weights of a run at one step, verified."""
+        run, found = self._run_row(run_id), self.find_checkpoint(run_id, step)
+        return read_checkpoint(self._weights_path(run.id, found.step), _weights_identity(run, found.step), found.digest)
 
     def find_checkpoint(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Checkpoint:
-        """The checkpoint that this step names."""
+        """The checkpoint at this step; MissingData lists the steps that have one."""
         run = self._run_row(run_id)
-        kept = {each.step: each for each in self.checkpoints(run.id)}
-        at = max(kept, default=None) if step == "last" else run.best if step == "best" else step
-        if at not in kept:
-            found = ", ".join(f"{each:,}" for each in kept) or "none"
-            raise MissingData(f"run {run.id} has no kept weights for step {step}; steps with weights: {found}")
-        return kept[at]
+        by_step = {checkpoint.step: checkpoint for checkpoint in self.checkpoints(run.id)}
+        wanted = max(by_step, default=None) if step == "last" else run.best if step == "best" else step
+        if wanted not in by_step:
+            known = ", ".join(f"{each:,}" for each in by_step) or "none"
+            raise MissingData(f"run {run.id} has no saved weights for step {step}; steps with weights: {known}")
+        return by_step[wanted]
 
-    # ---- places ----
+    # ---- paths and rows ----
 
     @property
     def _checkpoints_folder(self) -> Path:
@@ -471,22 +482,36 @@ class Store:
             return read_checkpoint(self._state_path(pack.id, pack.step), identity, pack.digest)
         except DamagedCheckpoint as error:
             raise DamagedCheckpoint(
-                f"{error}; kept: all its readings and the weights of its runs; "
+                f"{error}; kept: all its metrics and the weights of its runs; "
                 "the same command with --restart trains these runs again from step 0"
             ) from error
 
 
-def _effective_status(status: RunStatus, pack: str | None, left: Collection[str]) -> RunStatus:
-    return "stopped" if status == "running" and pack in left else status
+def _effective_status(status: RunStatus, pack: str | None, abandoned: Collection[str]) -> RunStatus:
+    return "stopped" if status == "running" and pack in abandoned else status
 
 
 def _study_from_row(row: AnyRow, statuses: Mapping[RunStatus, int]) -> StoredStudy:
-    return StoredStudy(row.name, row.text, tuple(row.axes), row.created, sum(statuses.values()), statuses)
+    renamed = former_setting_names()
+    axes = tuple(renamed.get(name, name) for name in row.axes)
+    return StoredStudy(row.name, row.text, axes, row.created, sum(statuses.values()), statuses)
 
 
 def _weights_identity(run: AnyRow, step: int) -> CheckpointIdentity:
-    return CheckpointIdentity("weights", run.id, step, digest_json({"seed": run.seed, "settings": run.settings}))
+    return CheckpointIdentity("weights", run.id, step, run.fingerprint)
 
 
 def _state_identity(pack_id: str, members: Sequence[str], step: int) -> CheckpointIdentity:
     return CheckpointIdentity("state", pack_id, step, digest_json(members))
+
+
+def upgrade_home(home: Path) -> str:
+    """Brings the store of a home to today's schema, and says what was done."""
+    found = read_schema(home)
+    if found == schema.SCHEMA_VERSION:
+        return f"{home / 'store.db'} has schema {found} already; nothing was changed"
+    Store.open(home).close()
+    copy = copy_path(home / "store.db", found)
+    return (
+        f"upgraded {home / 'store.db'} from schema {found} to {schema.SCHEMA_VERSION}; a copy of it as it was: {copy}"
+    )

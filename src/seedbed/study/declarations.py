@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from seedbed.settings import Value, all_settings
 from seedbed.specs import METRIC_PATTERN, FigureSpec, QuestionSpec
 from seedbed.study.definition import Problems, check_setting_value, format_assignment
+from seedbed.study.former_words import FORMER_FIGURE_KINDS, translate_stored
 from seedbed.study.study_files import parse_toml
 from seedbed.study.toml_format import closest_match, format_toml_key, format_toml_value, preview_toml
 from seedbed.study.toml_scanner import find_key_lines
@@ -56,8 +57,8 @@ class Declarations:
 
 
 def parse_declarations(text: str) -> Declarations:
-    """The declarations of a resolved study; StudyError if its text has problems."""
-    document = parse_toml(text, "study")
+    """The declarations of a stored study, whichever version wrote it; StudyError if its text has problems."""
+    document = translate_stored(parse_toml(text, "study"))
     lines = find_key_lines(text)
     problems = Problems()
     declarations = read_declarations(document, lambda key: f"study:{lines.get(key, 1)}", problems)
@@ -97,6 +98,8 @@ def _format_option(value: Value) -> str:
 
 @dataclass(frozen=True)
 class _DeclarationParser:
+    """Validates the tables of figures and questions; problems carry the line of their key."""
+
     location: Callable[[str], str]
     problems: Problems
 
@@ -128,6 +131,7 @@ class _DeclarationParser:
         return entry
 
     def check_options(self, model: type[Spec], options: Mapping[str, Value], key: str) -> None:
+        """Report unknown options, and options whose values have the wrong type."""
         fields = model.model_fields
         kind = key.partition(".")[0]
         for name in options.keys() - fields.keys():
@@ -175,6 +179,7 @@ class _DeclarationParser:
                 self.add_problem(key, f"only: {format_assignment(name, value)}: expected {expected}")
 
     def check_required_options(self, question: QuestionSpec, key: str) -> None:
+        """Report options without which this kind of question cannot be answered."""
         missing = [name for name in REQUIRED_OPTIONS.get(question.ask, ()) if getattr(question, name) is None]
         if question.ask == "which is better":
             missing = ["between or and_metric"] if question.between is question.and_metric is None else []
@@ -221,6 +226,8 @@ def _filter_values(name: str, wanted: Value) -> Sequence[Value]:
 def _invalid_option_message(name: str, value: Value, field: FieldInfo) -> str:
     choices = get_args(field.annotation)
     if choices and all(isinstance(choice, str) for choice in choices):
+        if value in FORMER_FIGURE_KINDS.keys() and name == "kind":
+            return f"{name} = {preview_toml(value)} is now called {format_toml_value(FORMER_FIGURE_KINDS[value])}"
         guess = closest_match(value, choices) if isinstance(value, str) else None
         hint = f" (did you mean {guess}?)" if guess else ""
         return f"{name} = {preview_toml(value)}: expected one of {', '.join(map(format_toml_value, choices))}{hint}"

@@ -15,6 +15,7 @@ from seedbed.errors import Problem, StudyError
 from seedbed.settings import Value, all_settings, check_value, describe_accepted_values
 from seedbed.specs import FigureSpec, QuestionSpec
 from seedbed.study.exclude import ExcludeRule
+from seedbed.study.former_words import replacement_of
 from seedbed.study.toml_format import MAX_INT_BITS, closest_match, format_toml_key, preview_toml, truncate_text
 
 SETTING_GROUPS = ("task", "model", "train")  # the prefix of every setting's name
@@ -70,7 +71,10 @@ class Problems:
             self.n_omitted += 1
 
     def add_unknown(self, where: str, name: str, what: str, known: Iterable[str]) -> None:
-        """Add a problem about an unknown name, suggesting the closest known one."""
+        """Add a problem about an unknown name, with its new name if it was renamed, else the closest known one."""
+        if replacement := replacement_of(name):
+            self.add(where, f"{name} is now called {replacement}")
+            return
         full = len(self.entries) >= MAX_PROBLEMS
         guess = None if full else closest_match(name, known)  # skipped when it would not be reported: it is slow
         self.add(where, f"{what} (did you mean {guess}?)" if guess else what)

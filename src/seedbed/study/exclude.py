@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from seedbed.errors import Problem, StudyError
 from seedbed.settings import Value, all_settings, check_value, matches_value
+from seedbed.study.former_words import replacement_of
 from seedbed.study.toml_format import did_you_mean, preview_toml, truncate_text
 
 MAX_RULE_CHARACTERS: Final = 500
@@ -163,4 +164,6 @@ def _resolve_setting_name(text: str) -> str:
         return found[0]
     if found:
         raise InvalidRule(f"{text} could be {' or '.join(found)}")
+    if replacement := replacement_of(text):
+        raise InvalidRule(f"{text} is now called {replacement}")
     raise InvalidRule(f"{truncate_text(text)} is not a setting{did_you_mean(text, known)}")

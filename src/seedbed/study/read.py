@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from seedbed.settings import Value, all_settings
+from seedbed.settings import Value, all_settings, traits_of
 from seedbed.study.declarations import read_declarations
 from seedbed.study.definition import (
     MAX_RUNS,
@@ -30,6 +30,7 @@ from seedbed.study.definition import (
 )
 from seedbed.study.exclude import ExcludeRule, InvalidRule, parse_exclude_rule
 from seedbed.study.expand import expand_study
+from seedbed.study.former_words import translate_stored
 from seedbed.study.overrides import collect_overrides
 from seedbed.study.study_files import parse_toml, read_study_text, shipped_studies
 from seedbed.study.toml_format import format_toml_key, preview_toml, truncate_text
@@ -46,15 +47,28 @@ def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     return parse_study(read_study_text(path), str(path), overrides)
 
 
-def parse_study(text: str, path: str, overrides: Sequence[str] = ()) -> Study:
-    """The study in this text; `path` is shown in problems and names the study if the text does not."""
+def parse_study(text: str, path: str, overrides: Sequence[str] = (), stored: bool = False) -> Study:
+    """The study in this text; `path` is shown in problems and names the study if the text does not.
+
+    A stored study may be of an earlier version: its words are translated, and a setting that it does not mention has the
+    default that it was born with rather than today's.
+    """
     document = parse_toml(text, path)
     problems = Problems()
-    study = StudyParser(path, find_key_lines(text), problems).parse(document)
+    study = StudyParser(path, find_key_lines(text), problems).parse(translate_stored(document) if stored else document)
+    if stored:
+        study = replace(study, base=(*_changed_defaults(path), *study.base))
     if problems:
         expand_study(study, collect_overrides(overrides, problems), problems)  # so that conflicts are reported too
     problems.raise_if_any()
     return study
+
+
+def _changed_defaults(path: str) -> Iterator[Assignment]:
+    """The birth defaults of settings whose default has changed since."""
+    for name, (first, *_) in all_settings().items():
+        if not name.endswith(".kind") and first.default != traits_of(first).born:
+            yield Assignment(name, traits_of(first).born, path)
 
 
 @dataclass(frozen=True)
