@@ -1,4 +1,4 @@
-"""A study is priced before it runs, and what it took prices the next one; choices are kept and used again."""
+"""A study is estimated before it runs, and its measured times improve the next estimate; placements are stored."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from seedbed.study.plan import plan_named
 SMALL = ("task.p=5", "train.eval_first=0", "train.eval_every=10")
 
 
-class Nobody:
-    def say(self, text: str) -> None: ...
+class SilentObserver:
+    def report(self, text: str) -> None: ...
 
-    def begin(self, packs: Sequence[Any]) -> None: ...
+    def on_start(self, packs: Sequence[Any]) -> None: ...
 
-    def see(self, pack: Any, event: Any) -> None: ...
+    def on_event(self, pack: Any, event: Any) -> None: ...
 
-    def split(self, pack: Any, parts: Sequence[Any]) -> None: ...
+    def on_split(self, pack: Any, parts: Sequence[Any]) -> None: ...
 
 
 @pytest.fixture(autouse=True)
@@ -37,129 +37,119 @@ def _fresh_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machines, "n_cores", lambda: 1)
 
 
-def plan(*words: str, steps: int = 20, dim: str = "4") -> Plan:
-    return plan_named("quickstart", (*SMALL, f"train.steps={steps}", f"model.dim={dim}", *words))
+def plan(*overrides: str, steps: int = 20, dim: str = "4") -> Plan:
+    return plan_named("quickstart", (*SMALL, f"train.steps={steps}", f"model.dim={dim}", *overrides))
 
 
-def train(planned: Plan, home: Path, n_updates: int | None = None, machine: Machine | None = None) -> None:
+def train(study_plan: Plan, home: Path, n_updates: int | None = None, machine: Machine | None = None) -> None:
     calls = iter(range(10**6))
-    stop = (lambda: False) if n_updates is None else (lambda: next(calls) > n_updates)
-    run_studies([planned], home, machine or Machine("cpu", 1, "plain"), Nobody(), stop)
+    should_stop = (lambda: False) if n_updates is None else (lambda: next(calls) > n_updates)
+    run_studies([study_plan], home, machine or Machine("cpu", 1, "plain"), SilentObserver(), should_stop)
 
 
-def all_here(tasks: Any, work: Any, on_event: Any, *_: Any, **__: Any) -> None:
-    """Does all tasks in this process, in their order."""
-    for number, task in enumerate(tasks):
-        for event in work(task.prepare(), lambda: False):
-            on_event(number, event)
+def run_in_this_process(jobs: Any, run_job: Any, on_event: Any, *_: Any, **__: Any) -> None:
+    """Runs all jobs in this process, in order."""
+    for index, queued in enumerate(jobs):
+        for event in run_job(queued.prepare(), lambda: False):
+            on_event(index, event)
 
 
-def test_a_study_that_ran_prices_the_next_one(tmp_path: Path) -> None:
+def test_a_trained_study_makes_the_next_estimate_a_measured_one(tmp_path: Path) -> None:
     machine = Machine("cpu", 1, "plain")
-    planned = plan("seeds=3")
-    packs = pack_plans([planned], machine)
+    study_plan = plan("seeds=3")
+    packs = pack_plans([study_plan], machine)
     assert estimate_study(packs, machine, {}).basis == "guess"
-    train(planned, tmp_path / "lab")
+    train(study_plan, tmp_path / "lab")
     [rate] = read_rates()
     assert rate.n_runs == 3
     assert rate.steady is not None
     assert {"prepare", "compile", "compute", "evaluate", "save", "start"} <= set(rate.seconds)
     longer = plan("seeds=3", steps=200)
-    found = estimate_study(pack_plans([longer], machine), machine, {})
-    assert found.basis == "measured"
-    assert found.seconds == pytest.approx(
+    estimate = estimate_study(pack_plans([longer], machine), machine, {})
+    assert estimate.basis == "measured"
+    assert estimate.seconds == pytest.approx(
         rate.seconds["start"]
         + rate.seconds["prepare"] + rate.seconds["compile"] + 199 * rate.seconds["compute"]
         + 21 * rate.seconds["evaluate"] + rate.seconds["save"]
     )  # fmt: skip
 
 
-def test_what_is_done_already_costs_nothing_more(tmp_path: Path) -> None:
-    machine, planned = Machine("cpu", 1, "plain"), plan("seeds=2")
-    train(planned, tmp_path / "lab")
+def test_steps_that_are_done_are_not_estimated_again(tmp_path: Path) -> None:
+    machine, study_plan = Machine("cpu", 1, "plain"), plan("seeds=2")
+    train(study_plan, tmp_path / "lab")
     with Store.open_read_only(tmp_path / "lab") as store:
-        standing = {run.id: run for run in store.runs()}
-    start = estimate_study([], machine, {}).seconds
-    assert start == 0
-    packs = pack_plans([planned], machine)
-    done, all_of_it = estimate_study(packs, machine, standing).seconds, estimate_study(packs, machine, {}).seconds
-    assert done < all_of_it
-    half = {name: replace(run, status="stopped", step=run.settings.n_steps() // 2) for name, run in standing.items()}
-    assert done < estimate_study(packs, machine, half).seconds < all_of_it
+        finished = {run.id: run for run in store.runs()}
+    assert estimate_study([], machine, {}).seconds == 0
+    packs = pack_plans([study_plan], machine)
+    rest, whole = estimate_study(packs, machine, finished).seconds, estimate_study(packs, machine, {}).seconds
+    assert rest < whole
+    half = {name: replace(run, status="stopped", step=run.settings.n_steps() // 2) for name, run in finished.items()}
+    assert rest < estimate_study(packs, machine, half).seconds < whole
 
 
-def test_a_probe_makes_the_price_a_measured_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One pack of each shape, as many at a time as would train together; here without worker processes."""
-    asked: list[tuple[int, int]] = []
+def test_a_probe_makes_the_estimate_a_measured_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pack of each shape, as many at once as would train concurrently; here without worker processes."""
+    probed: list[tuple[int, int]] = []
 
     def measure(job: Any, _: Any) -> Iterator[CostEvent]:
-        asked.append((len(job.seeds), job.placement.workers))
+        probed.append((len(job.seeds), job.placement.workers))
         counts = dict.fromkeys(("prepare", "compile", "compute", "evaluate", "save"), 2)
-        yield CostEvent(0, Cost(dict.fromkeys(counts, float(len(asked))), counts, 5, 6))
+        yield CostEvent(0, Cost(dict.fromkeys(counts, float(len(probed))), counts, 5, 6))
 
-    monkeypatch.setattr(pricing, "_measure", measure)
-    monkeypatch.setattr(pricing, "run_jobs", all_here)
+    monkeypatch.setattr(estimates, "_run_probe", measure)
+    monkeypatch.setattr(estimates, "run_jobs", run_in_this_process)
     machine = Machine("cpu", 2)
-    planned = plan("seeds=6", "model.layers=1,2", "train.lr=0.1,0.2")
-    packs = pack_plans([planned], machine)
+    study_plan = plan("seeds=6", "model.layers=1,2", "train.lr=0.1,0.2")
+    packs = pack_plans([study_plan], machine)
     probe_packs(place_packs(packs, machine), machine)
     sizes = sorted({len(pack.runs) for pack in packs})
-    assert sorted(set(asked)) == [(size, 2) for size in sizes]
-    assert len(asked) == 2 * len({(len(pack.runs), pack.runs[0].settings.model.layers) for pack in packs})
+    assert sorted(set(probed)) == [(size, 2) for size in sizes]
+    assert len(probed) == 2 * len({(len(pack.runs), pack.runs[0].settings.model.layers) for pack in packs})
     rates = read_rates()
-    assert rates[0].seconds["compute"] == pytest.approx(
-        (1 / 2 + 2 / 2) / 2
-    )  # the mean of the two that ran side by side
+    assert rates[0].seconds["compute"] == pytest.approx((1 / 2 + 2 / 2) / 2)  # the mean of two concurrent probes
     assert estimate_study(packs, machine, {}).basis == "measured"
 
 
 @pytest.mark.parametrize("machine", [Machine("cpu", 2), Machine("cuda", 1)])
-def test_the_longest_packs_come_first_so_that_nobody_waits_for_them(machine: Machine) -> None:
+def test_the_longest_packs_come_first(machine: Machine) -> None:
     packs = pack_plans([plan("seeds=2", dim="4,64,16")], machine)
     widths = [pack.runs[0].settings.model.dim for pack, _ in place_packs(packs, machine)]
     assert widths == sorted(widths, reverse=True)
 
 
-def test_on_a_gpu_packs_are_probed_alone_and_priced_as_beside_those_that_share_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Four packs: each update takes 4 / 2.2 times as long as alone, and all four take as long as one."""
+def test_on_a_gpu_packs_are_probed_alone_and_rescaled_for_contention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four concurrent packs: each update takes 4 / 2.2 times as long as alone, and all four as long as the longest."""
     machine = Machine("cuda", 1, "graph")
     packs = pack_plans([plan("seeds=1", steps=101, dim="4,8,16,32")], machine)
-    asked: list[Any] = []
+    probed: list[Any] = []
 
     def measure(job: Any, _: Any) -> Iterator[CostEvent]:
-        asked.append(job)
+        probed.append(job)
         counts = dict.fromkeys(("prepare", "compile", "compute", "evaluate", "save"), 1)
         yield CostEvent(0, Cost(dict.fromkeys(counts, 1.0), counts, 5, 6))
 
-    monkeypatch.setattr(pricing, "_measure", measure)
-    monkeypatch.setattr(pricing, "run_jobs", all_here)
+    monkeypatch.setattr(estimates, "_run_probe", measure)
+    monkeypatch.setattr(estimates, "run_jobs", run_in_this_process)
     probe_packs(place_packs(packs, machine), machine)
-    assert len(asked) == 4
+    assert len(probed) == 4
     for rate in read_rates():
-        times = {name: rate.seconds[name] for name in ("prepare", "compile", "compute", "evaluate", "save")}
-        assert times == pytest.approx(
-            {
-                "prepare": 1,
-                "compile": 1,
-                "compute": 4 / 2.2,
-                "evaluate": 4 / 2.2,
-                "save": 1 + 2 * estimates.SAVE_SECONDS_PER_FILE,
-            }
-        )
-    found = estimate_study(packs, machine, {})
-    each = [one.seconds for one in found.packs.values()]
-    assert found.basis == "measured"
-    assert found.seconds == pytest.approx(load_estimator("cuda").startup_seconds("cuda") + max(each))
+        seconds = {name: rate.seconds[name] for name in ("prepare", "compile", "compute", "evaluate", "save")}
+        save = 1 + 2 * estimates.SAVE_SECONDS_PER_FILE
+        expected = {"prepare": 1, "compile": 1, "compute": 4 / 2.2, "evaluate": 4 / 2.2, "save": save}
+        assert seconds == pytest.approx(expected)
+    estimate = estimate_study(packs, machine, {})
+    longest = max(pack.seconds for pack in estimate.packs.values())
+    assert estimate.basis == "measured"
+    assert estimate.seconds == pytest.approx(load_estimator("cuda").startup_seconds("cuda") + longest)
 
 
-def test_what_a_gpu_command_took_besides_training_is_its_start(tmp_path: Path) -> None:
-    """13 packs of 10 s on 12 lanes and one of 5 s alone are 25 of 32 s."""
+def test_the_startup_time_is_what_a_command_took_besides_training(tmp_path: Path) -> None:
+    """13 packs of 10 s in 12 slots and an exclusive one of 5 s take 25 of 32 s."""
     runs = [as_stored(run) for run in plan("seeds=1").runs]
-    shared, alone = Placement("cuda", workers=12), Placement("cuda", workers=1, exclusive=True)
+    shared, exclusive = Placement("cuda", workers=12), Placement("cuda", workers=1, exclusive=True)
     packs = [PackTiming(runs, shared, Cost({"compute": 10.0}, {"compute": 9}), Cost()) for _ in range(13)]
-    packs += [PackTiming(runs, alone, Cost({"compute": 15.0}, {"compute": 9}), Cost({"compute": 10.0}, {"compute": 6}))]
+    total, previous = Cost({"compute": 15.0}, {"compute": 9}), Cost({"compute": 10.0}, {"compute": 6})
+    packs += [PackTiming(runs, exclusive, total, previous)]
     save_rates(packs, Machine("cuda", 1), 32.0)
     assert load_estimator("cuda").startup_seconds("cuda") == pytest.approx(7.0)
 
@@ -179,38 +169,38 @@ def test_a_real_probe_runs_in_another_process(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_short_study_is_not_probed_before_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise AssertionError("probed")
 
-    monkeypatch.setattr(pricing, "probe", refuse)
+    monkeypatch.setattr(estimates, "probe_packs", fail)
     estimates.probe_candidates(plan("seeds=8").runs, Machine("cpu", 2), lambda _: None, lambda: False)
     long = plan("seeds=8", steps=10**8).runs
     with pytest.raises(AssertionError, match="probed"):
         estimates.probe_candidates(long, Machine("cpu", 2), lambda _: None, lambda: False)
 
 
-def test_what_was_chosen_is_kept_with_the_pack_and_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned, home = plan("seeds=4"), tmp_path / "lab"
-    train(planned, home, n_updates=5, machine=Machine("cpu", 1, "plain"))
+def test_a_placement_is_stored_with_the_pack_and_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study_plan, home = plan("seeds=4"), tmp_path / "lab"
+    train(study_plan, home, n_updates=5, machine=Machine("cpu", 1, "plain"))
     with Store.open_read_only(home) as store:
         [before] = store.study_packs("quickstart")
     assert (before.placement.workers, before.placement.threads, before.placement.mode) == (1, 1, "plain")
-    asked: list[int] = []
+    used_workers: list[int] = []
     original = run_studies.__globals__["run_jobs"]
 
-    def noted(tasks: Any, work: Any, on_event: Any, n_workers: int, *rest: Any) -> None:
-        asked.append(n_workers)
-        original(tasks, work, on_event, n_workers, *rest)
+    def recorded(jobs: Any, run_job: Any, on_event: Any, n_workers: int, *rest: Any) -> None:
+        used_workers.append(n_workers)
+        original(jobs, run_job, on_event, n_workers, *rest)
 
-    monkeypatch.setitem(run_studies.__globals__, "run_jobs", noted)
-    train(planned, home, machine=Machine("cpu", 3, workers_requested=False))
+    monkeypatch.setitem(run_studies.__globals__, "run_jobs", recorded)
+    train(study_plan, home, machine=Machine("cpu", 3, workers_requested=False))
     with Store.open_read_only(home) as store:
         [after] = store.study_packs("quickstart")
         assert {run.status for run in store.runs()} == {"finished"}
-    assert (asked, after.id, after.placement) == ([1], before.id, before.placement)
+    assert (used_workers, after.id, after.placement) == ([1], before.id, before.placement)
 
 
-def test_a_run_alone_has_all_cores_and_nothing_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exclusive_run_has_all_cores_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machines, "n_cores", lambda: 4)
     machine = Machine("cpu", 4)
     packs = pack_plans([plan("seeds=4", "train.exclusive=true")], machine)

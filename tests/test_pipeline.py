@@ -1,4 +1,4 @@
-"""What the pipeline hands to the engine: which packs are compiled ahead, and what that does."""
+"""The jobs that the pipeline passes to the engine: which packs are precompiled, and what that runs."""
 
 from __future__ import annotations
 
@@ -21,59 +21,59 @@ from seedbed.training.trainer import Trainer
 SMALL = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=9", "seeds=3")
 
 
-class Nobody:
-    def say(self, text: str) -> None: ...
+class SilentObserver:
+    def report(self, text: str) -> None: ...
 
-    def begin(self, packs: Sequence[Any]) -> None: ...
+    def on_start(self, packs: Sequence[Any]) -> None: ...
 
-    def see(self, pack: Any, event: Any) -> None: ...
+    def on_event(self, pack: Any, event: Any) -> None: ...
 
-    def split(self, pack: Any, parts: Sequence[Any]) -> None: ...
+    def on_split(self, pack: Any, parts: Sequence[Any]) -> None: ...
 
 
-def tasks_of(
-    machine: Machine, home: Path, monkeypatch: pytest.MonkeyPatch, words: Sequence[str] = SMALL
+def queued_jobs(
+    machine: Machine, home: Path, monkeypatch: pytest.MonkeyPatch, overrides: Sequence[str] = SMALL
 ) -> list[QueuedJob]:
-    """The tasks of a small study as the engine would get them; nothing is trained."""
-    found: list[QueuedJob] = []
-    monkeypatch.setattr(pipeline, "run_jobs", lambda tasks, *_: found.extend(tasks))
-    run_studies([plan_named("quickstart", words)], home, machine, Nobody(), lambda: False)
-    return found
+    """The jobs of a small study as the engine would get them; nothing is trained."""
+    queued: list[QueuedJob] = []
+    monkeypatch.setattr(pipeline, "run_jobs", lambda jobs, *_: queued.extend(jobs))
+    run_studies([plan_named("quickstart", overrides)], home, machine, SilentObserver(), lambda: False)
+    return queued
 
 
-def test_packs_that_are_compiled_for_a_gpu_are_compiled_ahead_and_others_are_not(
+def test_only_packs_that_are_compiled_for_a_gpu_are_precompiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for device, engine in (("cuda", "graph"), ("cuda", "plain"), ("cpu", "compiled")):
-        tasks = tasks_of(Machine(device, 1, engine), tmp_path / (device + engine), monkeypatch)
-        assert [task.precompile for task in tasks] == [None]
-    [task] = tasks_of(Machine("cuda", 1, "compiled"), tmp_path / "lab", monkeypatch)
-    assert task.precompile is not None
-    piece = pickle.loads(pickle.dumps(task.precompile))
-    assert piece.func is precompile_pack
-    [job], prepared = piece.args, task.prepare()
+    for device, mode in (("cuda", "graph"), ("cuda", "plain"), ("cpu", "compiled")):
+        jobs = queued_jobs(Machine(device, 1, mode), tmp_path / (device + mode), monkeypatch)
+        assert [job.precompile for job in jobs] == [None]
+    [queued] = queued_jobs(Machine("cuda", 1, "compiled"), tmp_path / "lab", monkeypatch)
+    assert queued.precompile is not None
+    precompile = pickle.loads(pickle.dumps(queued.precompile))
+    assert precompile.func is precompile_pack
+    [job], prepared = precompile.args, queued.prepare()
     assert (job.settings, job.seeds, job.placement) == (prepared.settings, prepared.seeds, prepared.placement)
 
 
-@pytest.mark.parametrize(("word", "length"), [("train.steps=20", 20), ("train.seconds=9", None)])
-def test_a_pack_is_as_long_as_its_steps_and_of_seconds_nobody_knows(
-    word: str, length: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("budget", "n_time_slices"), [("train.steps=20", 20), ("train.seconds=9", None)])
+def test_a_job_has_one_time_slice_per_step_and_an_unknown_number_with_a_time_budget(
+    budget: str, n_time_slices: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = [dial for dial in SMALL if not dial.startswith("train.steps")]
-    [task] = tasks_of(Machine("cuda", 1, "graph"), tmp_path, monkeypatch, [*others, word])
-    assert task.n_time_slices == length
+    others = [override for override in SMALL if not override.startswith("train.steps")]
+    [job] = queued_jobs(Machine("cuda", 1, "graph"), tmp_path, monkeypatch, [*others, budget])
+    assert job.n_time_slices == n_time_slices
 
 
-def test_compiling_ahead_is_one_record_and_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, done = plan_named("quickstart", SMALL), list[str]()
-    for owner, name in ((Evaluator, "read"), (Trainer, "advance")):
+def test_precompiling_runs_one_evaluation_and_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, calls = plan_named("quickstart", SMALL), list[str]()
+    for owner, name in ((Evaluator, "evaluate"), (Trainer, "train_step")):
         original = getattr(owner, name)
 
-        def noted(self: Any, name: str = name, original: Any = original) -> Any:
-            done.append(name)
+        def recorded(self: Any, name: str = name, original: Any = original) -> Any:
+            calls.append(name)
             return original(self)
 
-        monkeypatch.setattr(owner, name, noted)
+        monkeypatch.setattr(owner, name, recorded)
     job = PackJob([run.settings for run in plan.runs], [0, 1, 2], replace(Placement(), dtype="float64"), None, Cost())
     precompile_pack(job)
-    assert done == ["read", "advance"]
+    assert calls == ["evaluate", "train_step"]

@@ -1,9 +1,9 @@
-"""What a study costs here: prices before it runs, probes where asked for or worth it, and rates kept after it.
+"""Estimates what a study takes on this machine, probes packs to measure it, and saves measured rates after a study.
 
-    estimate = price_study(packs, machine, standing)
-    probe(placed(packs, machine), machine)
+    estimate = estimate_study(packs, machine, stored_runs)
+    probe_packs(place_packs(packs, machine), machine)
 
-Prices need no torch; a probe trains for about a second in worker processes, as many at a time as the study would have.
+Estimates need no torch; a probe trains for about a second in worker processes, as many at once as the study would use.
 """
 
 from __future__ import annotations
@@ -23,38 +23,37 @@ from seedbed.engines.rates import MeasuredRate, add_rates, read_rates
 from seedbed.records import Cost, CostEvent, Event, Pack, Placement, Run, StoredRun, StudyEstimate
 from seedbed.settings import Settings
 
-PROBE_SECONDS = 1.0  # seconds of updates, and of a record
-SAVE_SECONDS_PER_FILE = (
-    0.02  # seconds a file of a save, of which several are put in place at a time; a probe writes none
-)
+PROBE_SECONDS = 1.0  # of updates, and of an evaluation
+SAVE_SECONDS_PER_FILE = 0.02  # added to probes, which write no files; several files are written concurrently
 
 
 def load_estimator(device: str) -> CostEstimator:
-    """Prices from all that was measured on this machine."""
+    """An estimator with all rates measured on this machine."""
     return CostEstimator(read_rates(), machine_name(device))
 
 
 def estimate_study(packs: Sequence[Pack], machine: Machine, stored_runs: Mapping[str, StoredRun]) -> StudyEstimate:
-    """What these packs are expected to cost, and how long the study takes from where its runs stand."""
-    left, machine = {pack.id: _remaining_fraction(pack, stored_runs) for pack in packs}, machine.fit_slots(packs)
-    return estimate_packs(place_packs(packs, machine), load_estimator(machine.device), left, machine.n_concurrent_packs)
+    """The estimate of each pack, and of the time that the study still takes given the progress of its runs."""
+    remaining, machine = {pack.id: _remaining_fraction(pack, stored_runs) for pack in packs}, machine.fit_slots(packs)
+    estimator = load_estimator(machine.device)
+    return estimate_packs(place_packs(packs, machine), estimator, remaining, machine.n_concurrent_packs)
 
 
 def place_packs(packs: Sequence[Pack], machine: Machine) -> list[PlacedPack]:
-    """These packs where they would run; the longest first, so that nobody waits for it in the end."""
-    prices, machine = load_estimator(machine.device), machine.fit_slots(packs)
-    found = [(pack, choose_placement(pack, len(packs), machine, prices)) for pack in packs]
-    return sorted(found, key=lambda one: -prices.estimate_pack(*one).seconds)
+    """These packs with their placements, longest first, so that no long pack is left over at the end."""
+    estimator, machine = load_estimator(machine.device), machine.fit_slots(packs)
+    placed = [(pack, choose_placement(pack, len(packs), machine, estimator)) for pack in packs]
+    return sorted(placed, key=lambda pack: -estimator.estimate_pack(*pack).seconds)
 
 
 def _remaining_fraction(pack: Pack, stored_runs: Mapping[str, StoredRun]) -> float:
-    """The share of a pack that is still to be done: that of its run which is least far, among those not ended."""
-    shares = []
+    """The fraction of a pack that is still to be trained: the largest among its runs that have not ended."""
+    fractions = []
     for run in pack.runs:
-        known = stored_runs.get(run.id)
-        if known is None or known.status not in ("finished", "diverged"):
-            shares.append(1.0 if known is None else 1 - known.step / run.settings.n_steps(run.dataset_info))
-    return max(shares, default=0.0)
+        stored = stored_runs.get(run.id)
+        if stored is None or stored.status not in ("finished", "diverged"):
+            fractions.append(1.0 if stored is None else 1 - stored.step / run.settings.n_steps(run.dataset_info))
+    return max(fractions, default=0.0)
 
 
 # ---- probing ----
@@ -79,37 +78,37 @@ def probe_packs(
     should_stop: ShouldStop = lambda: False,
     start_time: float | None = None,
 ) -> None:
-    """Times packs of every shape among these, as many at a time as would train together, and keeps the rates."""
+    """Times one pack of every shape among these, as many at once as would train concurrently, and saves the rates."""
     start_time = time.perf_counter() if start_time is None else start_time
-    timed = _distinct_packs(packs, machine)
+    probed = _distinct_packs(packs, machine)
     costs: dict[int, Cost] = {}
-    first: list[float] = []
+    startup_seconds: list[float] = []
 
-    def on_event(number: int, event: Event | JobFailure) -> None:
+    def on_event(job_index: int, event: Event | JobFailure) -> None:
         if isinstance(event, CostEvent):
-            costs[number] = event.cost
-            first.append(time.perf_counter() - start_time - sum(event.cost.seconds.values()))
+            costs[job_index] = event.cost
+            startup_seconds.append(time.perf_counter() - start_time - sum(event.cost.seconds.values()))
 
-    tasks = [
-        QueuedJob(partial(_make_probe_job, pack.runs, placement), placement.exclusive) for pack, placement in timed
+    jobs = [
+        QueuedJob(partial(_make_probe_job, pack.runs, placement), placement.exclusive) for pack, placement in probed
     ]
-    run_jobs(tasks, _run_probe, on_event, machine.n_workers, should_stop, force_workers=True)
+    run_jobs(jobs, _run_probe, on_event, machine.n_workers, should_stop, force_workers=True)
     rates = [
         make_rate(_adjust_to_training(cost, pack, placement), pack.runs, placement, _name_of_machine(machine))
-        for (pack, placement), cost in ((timed[number], costs[number]) for number in sorted(costs))
+        for (pack, placement), cost in ((probed[index], costs[index]) for index in sorted(costs))
     ]
     if rates:
-        rates[-1] = replace(rates[-1], seconds={**rates[-1].seconds, "start": first[0]})
+        rates[-1] = replace(rates[-1], seconds={**rates[-1].seconds, "start": startup_seconds[0]})
     add_rates(_average_by_key(rates))
 
 
 def _distinct_packs(packs: Sequence[PlacedPack], machine: Machine) -> list[PlacedPack]:
-    """One pack of each shape and size, as often as such packs would train side by side."""
-    found: dict[tuple[str, int, Placement], Pack] = {}
+    """One pack of each shape and size; on a CPU as many copies as would train concurrently."""
+    distinct: dict[tuple[str, int, Placement], Pack] = {}
     for pack, placement in packs:
-        found.setdefault((shape_digest(pack.runs), len(pack.runs), placement), pack)
-    copies = {key: key[2].workers if machine.device == "cpu" else 1 for key in found}
-    return [(pack, key[2]) for key, pack in found.items() for _ in range(copies[key])]
+        distinct.setdefault((shape_digest(pack.runs), len(pack.runs), placement), pack)
+    n_copies = {key: key[2].workers if machine.device == "cpu" else 1 for key in distinct}
+    return [(pack, key[2]) for key, pack in distinct.items() for _ in range(n_copies[key])]
 
 
 def _make_probe_job(runs: Sequence[Run], placement: Placement) -> _ProbeJob:
@@ -117,35 +116,35 @@ def _make_probe_job(runs: Sequence[Run], placement: Placement) -> _ProbeJob:
 
 
 def _adjust_to_training(cost: Cost, pack: Pack, placement: Placement) -> Cost:
-    """What a probe measured, as it is in training: a save also writes files and a transaction, and on a GPU, where
-    packs are probed alone, others are beside it."""
+    """A probe's cost as it would be in training, where saves write files and GPU packs share the device."""
+    # On a GPU packs are probed one at a time.
     seconds = scale_device_seconds(cost.seconds, concurrency_slowdown(placement.device, placement.workers))
     seconds["save"] += SAVE_SECONDS_PER_FILE * (1 + len(pack.runs))
     return replace(cost, seconds=seconds)
 
 
 def _average_by_key(rates: Sequence[MeasuredRate]) -> list[MeasuredRate]:
-    """One rate of each pack, where several were timed at a time."""
-    alike: dict[tuple[str | int, ...], list[MeasuredRate]] = {}
+    """One mean rate for each key, where copies of a pack were timed concurrently."""
+    by_key: dict[tuple[str | int, ...], list[MeasuredRate]] = {}
     for rate in rates:
-        alike.setdefault(rate.key, []).append(rate)
-    return [_mean_rate(some) for some in alike.values()]
+        by_key.setdefault(rate.key, []).append(rate)
+    return [_mean_rate(group) for group in by_key.values()]
 
 
 def _mean_rate(rates: Sequence[MeasuredRate]) -> MeasuredRate:
     names = dict.fromkeys(name for rate in rates for name in rate.seconds)
-    known = {name: [rate.seconds[name] for rate in rates if name in rate.seconds] for name in names}
-    return replace(rates[-1], seconds={name: sum(spent) / len(spent) for name, spent in known.items()})
+    measured = {name: [rate.seconds[name] for rate in rates if name in rate.seconds] for name in names}
+    return replace(rates[-1], seconds={name: sum(values) / len(values) for name, values in measured.items()})
 
 
 def probe_candidates(
     runs: Sequence[Run], machine: Machine, report: Callable[[str], None], should_stop: ShouldStop
 ) -> float:
-    """Before a long study on a CPU: finds out where stacking and more threads pay; the seconds that this took."""
+    """Before a long study on a CPU, times stacking and threading alternatives; returns the seconds that this took."""
     start = time.perf_counter()
     packs = untimed_candidates(runs, machine, load_estimator(machine.device))
     if packs and not should_stop():
-        report(f"measuring {len(packs)} ways to train for a second each, to take those that pay")
+        report(f"timing {len(packs)} ways to train for a second each, to choose the fastest")
         probe_packs(packs, machine, should_stop)
     return time.perf_counter() - start
 
@@ -155,7 +154,7 @@ def probe_candidates(
 
 @dataclass(frozen=True)
 class PackTiming:
-    """What a pack cost in all, and what of it a command before had spent."""
+    """The total cost of a pack, and the part of it that earlier commands spent."""
 
     runs: Sequence[StoredRun]
     placement: Placement
@@ -164,15 +163,16 @@ class PackTiming:
 
 
 def save_rates(packs: Sequence[PackTiming], machine: Machine, seconds: float | None) -> None:
-    """Keeps what packs took; `seconds` are those of the whole command, where it came to its end."""
-    rates, spent = [], []
+    """Saves the rates of trained packs; `seconds` is the time of the whole command, None if it was interrupted."""
+    rates, seconds_by_pack = [], []
     for pack in packs:
         runs = [_to_run(run) for run in pack.runs]
         rates.append(make_rate(pack.cost, runs, pack.placement, _name_of_machine(machine)))
-        spent.append((sum(pack.cost.seconds.values()) - sum(pack.previous_cost.seconds.values()), pack.placement))
+        pack_seconds = sum(pack.cost.seconds.values()) - sum(pack.previous_cost.seconds.values())
+        seconds_by_pack.append((pack_seconds, pack.placement))
     if rates and seconds is not None:
-        start = max(0.0, seconds - wall_seconds(spent, machine.n_concurrent_packs))
-        rates[-1] = replace(rates[-1], seconds={**rates[-1].seconds, "start": start})
+        startup_seconds = max(0.0, seconds - wall_seconds(seconds_by_pack, machine.n_concurrent_packs))
+        rates[-1] = replace(rates[-1], seconds={**rates[-1].seconds, "start": startup_seconds})
     add_rates(_average_by_key(rates))
 
 

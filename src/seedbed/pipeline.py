@@ -1,9 +1,9 @@
-"""Where all parts meet: plan → pack → train → record.
+"""Runs studies end to end: plan → pack → train → record.
 
-    outcome = run_studies([plan], Path("lab"), Machine.here(), observer, stop=lambda: False)
+    outcome = run_studies([plan], Path("lab"), Machine.detect(), observer, should_stop=lambda: False)
 
-Training yields events, the recorder makes records of them. Runs that are finished are left alone; the others go on in
-the pack they started in, and a pack that does not fit into memory goes on as two.
+Training yields events, which the recorder writes to the store. Finished runs are left unchanged; the others resume in
+the pack they started in, and a pack that does not fit into memory is split in two.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from seedbed.study.pack import pack_runs
 
 @dataclass(frozen=True)
 class PackJob:
-    """One pack's work, as it crosses to a worker."""
+    """All that a worker process needs to train one pack."""
 
     settings: Sequence[Settings]
     seeds: Sequence[int]
@@ -53,14 +53,14 @@ def run_pack_job(job: PackJob, should_stop: ShouldStop) -> Iterator[Event]:
 
 
 def precompile_pack(job: PackJob) -> None:
-    """Does what a job's pack does first, its first record and update, and so leaves both in the compiler's caches."""
+    """Runs a pack's first evaluation and update, which leaves both in the compiler's caches."""
     for event in run_pack_job(job, lambda: False):
         if isinstance(event, StepEvent) and event.step > 0:
             return
 
 
 class ProgressObserver(Protocol):
-    """Is told what happens, to show it."""
+    """Receives the progress of training, to display it."""
 
     def report(self, text: str) -> None: ...
 
@@ -73,7 +73,7 @@ class ProgressObserver(Protocol):
 
 @dataclass(frozen=True)
 class ActivePack:
-    """A stored pack with its runs, as it is being trained."""
+    """A stored pack with its runs, while it is being trained."""
 
     stored: StoredPack
     runs: Sequence[StoredRun]
@@ -84,14 +84,14 @@ class ActivePack:
 
     @property
     def n_remaining_steps(self) -> int | None:
-        """Steps to go, where they are numbered: a budget of seconds has no number of them."""
-        counted = all(run.settings.train.seconds is None for run in self.runs)
-        return self.n_steps - (self.stored.step or 0) if counted else None
+        """Steps left to train; None with a time budget, which has no number of steps."""
+        has_step_budget = all(run.settings.train.seconds is None for run in self.runs)
+        return self.n_steps - (self.stored.step or 0) if has_step_budget else None
 
 
 @dataclass
 class StudyOutcome:
-    """How a study's runs stand after a command, by status; `busy` are packs that another process holds."""
+    """Number of runs by status after a command; `busy_packs` are messages about packs that another process trains."""
 
     counts: Counter[str] = field(default_factory=Counter)
     stopped: bool = False
@@ -101,12 +101,12 @@ class StudyOutcome:
 def pack_plans(
     plans: Sequence[Plan], machine: Machine, is_ended: Callable[[str], bool] = lambda _: False
 ) -> list[Pack]:
-    """How the runs that have not ended would be packed on this machine, stacked only as far as is known to pay.
+    """Packs of the runs that have not ended, for this machine; not stacked where that was measured to be slower.
 
-    Runs of several plans share packs, and what is in more than one of them is there once.
+    Runs of several plans share packs; a run that is in more than one plan is packed once.
     """
-    wanted = {run.id: run for plan in plans for run in plan.runs}
-    runs = [run for run in wanted.values() if not is_ended(run.id)]
+    planned = {run.id: run for plan in plans for run in plan.runs}
+    runs = [run for run in planned.values() if not is_ended(run.id)]
     return pack_runs(runs, machine.capacity(max_runs_by_shape(runs, machine, load_estimator(machine.device))))
 
 
@@ -118,42 +118,41 @@ def run_studies(
     should_stop: ShouldStop,
     start_time: float | None = None,
 ) -> StudyOutcome:
-    """Trains every run of the plans that is not in the store yet; `began`: when the command did, on `perf_counter`."""
+    """Trains every run of the plans that has not ended yet; `start_time`: `perf_counter()` when the command began."""
     start_time = time.perf_counter() if start_time is None else start_time
-    with Store.open(home) as store, ExitStack() as held:
+    with Store.open(home) as store, ExitStack() as locks:
         for plan in plans:
             store.register(plan)
-        wanted = {run.id: run for plan in plans for run in plan.runs}
-        status = {run.id: run.status for run in store.runs() if run.id in wanted}
-        fresh = [run for run in wanted.values() if status[run.id] == "planned"]
-        start_time += probe_candidates(fresh, machine, observer.report, should_stop)
-        due = pack_plans(plans, machine, lambda run: status[run] in ("finished", "diverged"))
-        machine = machine.fit_slots(due)
-        packs = place_packs(due, machine)
-        prices, n_packs = load_estimator(machine.device), len(packs)
-        training = _StudyRunner(store, held, machine, observer)
-        training.enqueue_packs(
-            store.claim([pack for pack, _ in packs], lambda pack: choose_placement(pack, n_packs, machine, prices))
-        )
-        training.run(should_stop)
-        outcome = training.outcome
-        outcome.counts = Counter(run.status for run in store.runs() if run.id in wanted)
-        save_rates(training.pack_timings(), machine, None if outcome.stopped else time.perf_counter() - start_time)
+        planned = {run.id: run for plan in plans for run in plan.runs}
+        status = {run.id: run.status for run in store.runs() if run.id in planned}
+        new_runs = [run for run in planned.values() if status[run.id] == "planned"]
+        start_time += probe_candidates(new_runs, machine, observer.report, should_stop)  # not part of the startup time
+        packs = pack_plans(plans, machine, lambda run: status[run] in ("finished", "diverged"))
+        machine = machine.fit_slots(packs)
+        ordered = [pack for pack, _ in place_packs(packs, machine)]
+        estimator, n_packs = load_estimator(machine.device), len(packs)
+        runner = _StudyRunner(store, locks, machine, observer)
+        # Runs that were begun stay in their stored pack and placement, so what is claimed may differ from `ordered`.
+        runner.enqueue_packs(store.claim(ordered, lambda pack: choose_placement(pack, n_packs, machine, estimator)))
+        runner.run(should_stop)
+        outcome = runner.outcome
+        outcome.counts = Counter(run.status for run in store.runs() if run.id in planned)
+        save_rates(runner.pack_timings(), machine, None if outcome.stopped else time.perf_counter() - start_time)
         return outcome
 
 
 class _StudyRunner:
-    """The packs that a command trains, each with its lock, its recorder and its place in the queue."""
+    """The packs that a command trains, each with its lock, recorder and queued job."""
 
     def __init__(self, store: Store, locks: ExitStack, machine: Machine, observer: ProgressObserver) -> None:
         self._store, self._locks, self._machine, self._observer = store, locks, machine, observer
-        self._packs: list[ActivePack] = []  # by the number of their task
+        self._packs: list[ActivePack] = []  # by job index
         self._jobs: list[QueuedJob] = []
         self._recorders: dict[str, Recorder] = {}
         self.outcome = StudyOutcome()
 
     def enqueue_packs(self, packs: Sequence[StoredPack]) -> None:
-        """Puts packs into the queue, but those that another process is training."""
+        """Queues packs, except those that another process is training."""
         self._observer.on_start([pack for stored in packs if (pack := self._lock_and_enqueue(stored)) is not None])
 
     def _lock_and_enqueue(self, stored: StoredPack) -> ActivePack | None:
@@ -174,23 +173,25 @@ class _StudyRunner:
         )
 
     def _prepare_job(self, pack: ActivePack) -> PackJob:
-        saved = self._store.resume(pack.stored.id, describe_environment(pack.stored.placement))
-        state, spent = (None, Cost()) if saved is None else (saved[1], self._store.pack(pack.stored.id).cost)
-        return _make_job(pack, state, spent)
+        resumed = self._store.resume(pack.stored.id, describe_environment(pack.stored.placement))
+        if resumed is None:
+            return _make_job(pack, None, Cost())
+        _, state = resumed
+        return _make_job(pack, state, self._store.pack(pack.stored.id).cost)
 
     def run(self, should_stop: ShouldStop) -> None:
-        """Trains all packs, and closes those that came to their end."""
+        """Trains all packs and closes their recorders."""
         run_jobs(self._jobs, run_pack_job, self._on_event, self._n_workers(), should_stop, self._machine.n_slots)
         self.outcome.stopped |= should_stop()
         for recorder in self._recorders.values():
             recorder.close()
 
     def _n_workers(self) -> int:
-        """As many as were asked for now, or as the packs that go on were begun with."""
-        begun = [pack.stored.placement.workers for pack in self._packs if not pack.stored.placement.exclusive]
-        if self._machine.workers_requested or self._machine.device != "cpu" or not all(begun):
+        """The requested number of worker processes, or else the number that the packs were started with."""
+        stored = [pack.stored.placement.workers for pack in self._packs if not pack.stored.placement.exclusive]
+        if self._machine.workers_requested or self._machine.device != "cpu" or not all(stored):  # 0: not known
             return self._machine.n_workers
-        return max(begun, default=1)
+        return max(stored, default=1)
 
     def _on_event(self, job_index: int, event: Event | JobFailure) -> None:
         pack = self._packs[job_index]
@@ -203,13 +204,12 @@ class _StudyRunner:
         self.outcome.stopped |= isinstance(event, StopEvent)
 
     def _retry_with_less_memory(self, job_index: int) -> bool:
-        """Whether there is another way for a pack that did not fit: in two parts, or with nothing beside it."""
+        """Requeues a pack that did not fit, split in two or else exclusively; returns whether that was possible."""
         pack = self._packs[job_index]
         if parts := self._recorders[pack.stored.id].split():
             del self._recorders[pack.stored.id]
-            self._observer.on_split(
-                pack, [held for part in parts if (held := self._lock_and_enqueue(part)) is not None]
-            )
+            active = [part for stored in parts if (part := self._lock_and_enqueue(stored)) is not None]
+            self._observer.on_split(pack, active)
             return True
         if len(self._jobs) > 1 and not self._jobs[job_index].exclusive:
             self._enqueue(pack, exclusive=True)
@@ -217,12 +217,12 @@ class _StudyRunner:
         return False
 
     def pack_timings(self) -> list[PackTiming]:
-        """What the packs have cost, as far as it was told."""
+        """The costs of the packs that have reported one."""
         packs = {pack.stored.id: pack for pack in self._packs}
-        costs = {name: recorder.cost for name, recorder in self._recorders.items() if recorder.cost.counts}
+        costs = {pack_id: recorder.cost for pack_id, recorder in self._recorders.items() if recorder.cost.counts}
         return [
-            PackTiming(packs[name].runs, packs[name].stored.placement, cost, packs[name].stored.cost)
-            for name, cost in costs.items()
+            PackTiming(packs[pack_id].runs, packs[pack_id].stored.placement, cost, packs[pack_id].stored.cost)
+            for pack_id, cost in costs.items()
         ]
 
 
@@ -232,16 +232,15 @@ def _make_job(pack: ActivePack, state: Arrays | None, previous_cost: Cost) -> Pa
 
 
 def _precompile_function(pack: ActivePack) -> Callable[[], None] | None:
-    """What can be done for a pack before its turn comes: on a GPU, compiling, during which its lanes would all wait."""
+    """Compiles a pack for a GPU in another process, since compiling here would block all slots; None if not needed."""
     placement = pack.stored.placement
     compiles = placement.device == "cuda" and placement.mode == "compiled"
     return partial(precompile_pack, _make_job(pack, None, Cost())) if compiles else None
 
 
 def _out_of_memory_message(pack: ActivePack, cause: str) -> str:
-    predicted = (
-        "" if pack.stored.predicted_bytes is None else f" (predicted: {pack.stored.predicted_bytes / 2**20:,.0f} MiB)"
-    )
+    n_bytes = pack.stored.predicted_bytes
+    predicted = "" if n_bytes is None else f" (predicted: {n_bytes / 2**20:,.0f} MiB)"
     return (
         f"one run of it alone does not fit into memory{predicted}: {cause}; "
         "make train.batch_size, task.length or the model smaller, or use a larger machine"
@@ -249,7 +248,7 @@ def _out_of_memory_message(pack: ActivePack, cause: str) -> str:
 
 
 def describe_environment(placement: Placement) -> dict[str, str]:
-    """What the last bits of a result may depend on."""
+    """Versions and hardware that the last bits of a result may depend on."""
     packages = {"seedbed": __version__} | {name: version(name) for name in ("torch", "numpy")}
     machine = {"python": platform.python_version(), "system": platform.platform(), "processor": processor_name()}
     return packages | machine | {"device": placement.device, "threads": str(placement.threads)}

@@ -1,4 +1,4 @@
-"""What a person sees while a study trains: bars in a terminal, a plain line now and then elsewhere; on stderr only."""
+"""Progress of a study on stderr: bars in a terminal, otherwise a plain line at intervals."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from seedbed.engines.local import JobFailure
 from seedbed.pipeline import ActivePack
 from seedbed.records import CheckpointEvent, DivergenceEvent, EvaluationEvent, Event, FinishEvent, StepEvent, StopEvent
 
-PLAIN_LINE_INTERVAL_SECONDS = 10.0  # seconds between lines when stderr is not a terminal
+PLAIN_LINE_INTERVAL_SECONDS = 10.0  # when stderr is not a terminal
 
 
 @dataclass
 class _PackProgress:
-    """One pack's progress so far."""
+    """Progress of one pack."""
 
     pack: ActivePack
     name: str
@@ -38,12 +38,12 @@ class _PackProgress:
     step: int
     n_active: int
     bar: TaskID | None = None
-    bar_started: bool = False  # its bar
-    start_time: float = 0.0
+    bar_started: bool = False
+    start_time: float = 0.0  # 0: waiting
     losses: str = ""
 
     def steps_per_second(self, now: float) -> float:
-        """Updates per second of the whole pack since it began here."""
+        """Updates per second of the whole pack in this session."""
         return (self.step - self.start_step) / (now - self.start_time) if now > self.start_time else 0.0
 
 
@@ -54,7 +54,7 @@ class _SpeedColumn(ProgressColumn):
 
 
 class ProgressDisplay:
-    """Follows packs; used as `with Watcher(console) as watcher: run_studies(…, watcher, …)`."""
+    """Displays packs while they train: `with ProgressDisplay(console) as display: run_studies(…, display, …)`."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self._console, self._quiet = console, quiet
@@ -87,43 +87,43 @@ class ProgressDisplay:
     def _add_packs(self, packs: Sequence[ActivePack]) -> None:
         n_before = len(self._packs)
         for number, pack in enumerate(packs, n_before + 1):
-            n_live = sum(run.status not in ("finished", "diverged") for run in pack.runs)
-            start = pack.stored.step or 0
+            n_active = sum(run.status not in ("finished", "diverged") for run in pack.runs)
+            start_step = pack.stored.step or 0
             name = f"pack {number}/{n_before + len(packs)}, {len(pack.runs)} {'run' if len(pack.runs) == 1 else 'runs'}"
             bar = None
             if self._bars is not None:
-                bar = self._bars.add_task(name, total=pack.n_steps, completed=start, losses="waiting", start=False)
-            self._packs[pack.stored.id] = _PackProgress(pack, name, start, start, n_live, bar)
+                bar = self._bars.add_task(name, total=pack.n_steps, completed=start_step, losses="waiting", start=False)
+            self._packs[pack.stored.id] = _PackProgress(pack, name, start_step, start_step, n_active, bar)
 
     def on_split(self, pack: ActivePack, parts: Sequence[ActivePack]) -> None:
-        """Tells that a pack goes on as several, each with a bar of its own."""
+        """Prints that a pack was split, and replaces its bar by one for each part."""
         sizes = " and ".join(str(len(part.runs)) for part in parts)
-        lane = self._packs[pack.stored.id]
-        self._print(f"{lane.name} did not fit into memory; it goes on as packs of {sizes} runs")
+        progress = self._packs[pack.stored.id]
+        self._print(f"{progress.name} did not fit into memory; it continues as packs of {sizes} runs")
         self._add_packs(parts)
         del self._packs[pack.stored.id]
-        if self._bars is not None and lane.bar is not None:
-            self._bars.remove_task(lane.bar)
+        if self._bars is not None and progress.bar is not None:
+            self._bars.remove_task(progress.bar)
 
     def on_event(self, pack: ActivePack, event: Event | JobFailure) -> None:
-        lane = self._packs[pack.stored.id]
-        lane.start_time = lane.start_time or time.monotonic()
+        progress = self._packs[pack.stored.id]
+        progress.start_time = progress.start_time or time.monotonic()
         if isinstance(event, JobFailure):
-            self._print(f"{lane.name} failed: {event.cause}; the other packs go on")
+            self._print(f"{progress.name} failed: {event.cause}; the other packs continue")
         elif isinstance(event, DivergenceEvent):
-            self._print_divergence(lane, event)
+            self._print_divergence(progress, event)
         elif isinstance(event, FinishEvent):
-            lane.n_active -= 1
+            progress.n_active -= 1
         elif isinstance(event, StepEvent | CheckpointEvent | StopEvent):
-            lane.step = event.step
+            progress.step = event.step
         elif isinstance(event, EvaluationEvent):
-            lane.losses = _format_losses(event)
-        self._refresh(lane)
+            progress.losses = _format_losses(event)
+        self._refresh(progress)
 
     def _print_divergence(self, progress: _PackProgress, event: DivergenceEvent) -> None:
         run = progress.pack.runs[event.slot]
         progress.n_active -= 1
-        neighbours = f"; its {progress.n_active} neighbours go on" if progress.n_active else ""
+        neighbours = f"; its {progress.n_active} neighbours continue" if progress.n_active else ""
         self._print(
             f"run {run.id} diverged at step {event.step} (lr {run.settings.train.lr:g}): {event.cause}{neighbours}"
         )
@@ -141,7 +141,7 @@ class ProgressDisplay:
                     self._print(_format_progress(progress, self._last_printed))
 
     def report(self, text: str) -> None:
-        """Tells what goes on before the packs do."""
+        """Prints a message, such as what happens before the packs start."""
         if not self._quiet:
             self._print(text)
 
@@ -150,15 +150,15 @@ class ProgressDisplay:
 
 
 def _format_progress(progress: _PackProgress, now: float) -> str:
-    rate = progress.steps_per_second(now)
-    left = f", {(progress.pack.n_steps - progress.step) / rate:.0f} s left" if rate else ""
-    return f"{progress.name}: step {progress.step:,} of {progress.pack.n_steps:,}, {rate:,.0f} steps/s{left}, {progress.losses}"
+    n_steps, speed = progress.pack.n_steps, progress.steps_per_second(now)
+    left = f", {(n_steps - progress.step) / speed:.0f} s left" if speed else ""
+    return f"{progress.name}: step {progress.step:,} of {n_steps:,}, {speed:,.0f} steps/s{left}, {progress.losses}"
 
 
 def _format_losses(event: EvaluationEvent) -> str:
-    """The pack's mean losses and accuracies now, as far as they are read."""
-    said = []
-    for name, short in (("train/loss", "loss"), ("val/loss", "val"), ("val/accuracy", "acc")):
+    """The mean losses and accuracy of the pack, of the metrics that it has."""
+    parts = []
+    for name, label in (("train/loss", "loss"), ("val/loss", "val"), ("val/accuracy", "acc")):
         if name in event.metrics:
-            said.append(f"{short} {event.values[:, event.metrics.index(name)].mean():.3g}")
-    return " ".join(said)
+            parts.append(f"{label} {event.values[:, event.metrics.index(name)].mean():.3g}")
+    return " ".join(parts)

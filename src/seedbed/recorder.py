@@ -1,4 +1,4 @@
-"""From events to records: what one pack's training tells goes into the store, in the order that loses nothing."""
+"""Writes the events of one pack's training to the store, in an order in which a crash loses nothing."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from seedbed.records import (
 )
 from seedbed.store.store import Store
 
-FLUSH_INTERVAL_SECONDS = 0.5  # seconds that readings may wait before they are committed together
+FLUSH_INTERVAL_SECONDS = 0.5  # events of this time are committed together
 
 
 class Recorder:
-    """Brings one pack's events into the store: readings are committed before the checkpoint that follows them."""
+    """Stores one pack's events: metrics are committed before the checkpoint that follows them."""
 
     def __init__(self, store: Store, pack_id: str) -> None:
         self._store, self._pack = store, pack_id
         self._pending: list[StoredEvent] = []
         self._last_flush = time.monotonic()
-        self._is_open = False  # training has begun and not been closed
-        self._write_seconds = 0.0  # seconds that checkpoints took to be put in place
-        self.cost = Cost()  # the last that was told
+        self._is_open = False  # training has started and not been stopped, failed or split
+        self._write_seconds = 0.0  # spent on writing checkpoints
+        self.cost = Cost()  # the last one reported
 
     def record(self, event: Event | JobFailure) -> None:
         self._is_open = True
@@ -56,7 +56,7 @@ class Recorder:
             self._is_open = False
 
     def _add_write_time(self, event: CostEvent) -> CostEvent:
-        """Training knows what it took to copy a state, not what it took to write it."""
+        """Adds the time of writing checkpoints, since training measures only the copy to the host."""
         seconds = {**event.cost.seconds, "save": event.cost.seconds.get("save", 0.0) + self._write_seconds}
         self.cost = replace(event.cost, seconds=seconds)
         return replace(event, cost=self.cost)
@@ -67,19 +67,19 @@ class Recorder:
         self._write_seconds += time.perf_counter() - start
 
     def flush(self) -> None:
-        """Commits what waits."""
+        """Commits pending events."""
         if self._pending:
             self._store.record(self._pack, self._pending)
         self._pending, self._last_flush = [], time.monotonic()
 
     def split(self) -> list[StoredPack]:
-        """Gives the pack up for two smaller ones; none where it has one run left."""
+        """Replaces the pack by two smaller ones and returns them; none if it has only one run."""
         self.flush()
         self._is_open = False
         return self._store.split(self._pack)
 
     def close(self) -> None:
-        """Ends a pack whose training ran to its end."""
+        """Commits pending events, and marks the pack as finished if its training was completed."""
         self.flush()
         if self._is_open:
             self._store.finish(self._pack)

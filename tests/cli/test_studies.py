@@ -243,7 +243,7 @@ def test_rm_asks_first_and_keeps_what_another_study_holds(tmp_path):
 def test_a_diverging_run_is_told_and_its_neighbours_finish(tmp_path):
     done = seedbed("run", "quickstart", *TINY[:-1], "seeds=2", "train.lr=0.001,1e20", "--workers", 1, home=tmp_path)
     assert done.stderr.count("diverged at step") == 2
-    assert "neighbours go on" in done.stderr
+    assert "neighbours continue" in done.stderr
     runs = json.loads(seedbed("ls", "quickstart", "--json", home=tmp_path).stdout)["runs"]
     assert sorted(run["status"] for run in runs) == ["diverged", "diverged", "finished", "finished"]
     points = json.loads(seedbed("show", "quickstart", "--json", home=tmp_path).stdout)["points"]

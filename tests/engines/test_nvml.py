@@ -1,4 +1,4 @@
-"""What the driver's library tells of a GPU, by a fake of it; without one, nothing is known and nothing breaks."""
+"""GPU memory as NVML reports it, with a fake library; without a driver it is unknown and nothing fails."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def test_memory_is_that_of_the_first_visible_gpu(visible, gib, monkeypatch):
 
 
 @pytest.mark.parametrize("broken", ["init", "handle", "memory"])
-def test_what_the_driver_does_not_tell_is_not_known(broken):
+def test_memory_is_unknown_where_the_driver_does_not_report_it(broken):
     library = FakeLibrary(broken)
     assert gpu_memory_bytes(lambda _: library) is None
     assert not library.open
 
 
-def test_without_a_driver_nothing_is_known():
+def test_memory_is_unknown_without_a_driver():
     def missing(name: str) -> Any:
         raise OSError(f"{name}: cannot open shared object file")
 

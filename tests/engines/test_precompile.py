@@ -1,17 +1,18 @@
-"""What is done ahead: in its order, so much at a time, and ended with the one who asked for it."""
+"""The precompile pool: jobs in order, a limited index at a time, ended with the pool."""
 
 from __future__ import annotations
 
 import pytest
 
+from seedbed.engines import precompile
 from seedbed.engines.precompile import PrecompileJob, PrecompilePool
 
 
 class Process:
-    """Lives until it is told to end."""
+    """A fake process that lives until it is killed."""
 
-    def __init__(self, piece: PrecompileJob) -> None:
-        self.piece, self.alive, self.joined = piece, True, False
+    def __init__(self, job: PrecompileJob) -> None:
+        self.job, self.alive, self.joined = job, True, False
 
     def is_alive(self) -> bool:
         return self.alive
@@ -26,52 +27,52 @@ class Process:
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
-    found: list[Process] = []
+    started: list[Process] = []
 
-    def start(piece: PrecompileJob) -> Process:
-        found.append(Process(piece))
-        return found[-1]
+    def start(job: PrecompileJob) -> Process:
+        started.append(Process(job))
+        return started[-1]
 
-    monkeypatch.setattr(ahead, "_start", start)
-    monkeypatch.setattr(ahead, "LOOK", 0.0)
-    return found
-
-
-def piece() -> None: ...
+    monkeypatch.setattr(precompile, "_start_process", start)
+    monkeypatch.setattr(precompile, "POLL_INTERVAL_SECONDS", 0.0)
+    return started
 
 
-def test_so_many_are_under_way_at_a_time_in_their_order(processes: list[Process]) -> None:
-    with PrecompilePool(dict.fromkeys((7, 3, 5), piece), max_processes=2) as pieces:
-        pieces.poll()
-        pieces.poll()
+def do_nothing() -> None: ...
+
+
+def test_a_limited_number_of_jobs_runs_at_a_time_in_order(processes: list[Process]) -> None:
+    with PrecompilePool(dict.fromkeys((7, 3, 5), do_nothing), max_processes=2) as pool:
+        pool.poll()
+        pool.poll()
         assert len(processes) == 2
-        assert [pieces.is_ready(number) for number in (7, 3, 5, 9)] == [False, False, False, True]
+        assert [pool.is_ready(index) for index in (7, 3, 5, 9)] == [False, False, False, True]
         processes[1].alive = False
-        pieces.poll()
+        pool.poll()
         assert len(processes) == 3
-        assert [pieces.is_ready(number) for number in (7, 3, 5)] == [False, True, False]
+        assert [pool.is_ready(index) for index in (7, 3, 5)] == [False, True, False]
         processes[0].alive = processes[2].alive = False
-        pieces.poll()
-        assert all(map(pieces.is_ready, (7, 3, 5)))
+        pool.poll()
+        assert all(map(pool.is_ready, (7, 3, 5)))
 
 
-def test_at_the_end_all_processes_are_ended_and_none_is_begun(processes: list[Process]) -> None:
-    with PrecompilePool(dict.fromkeys(range(4), piece), max_processes=3) as pieces:
-        pieces.poll()
+def test_leaving_the_pool_ends_all_processes_and_starts_no_more(processes: list[Process]) -> None:
+    with PrecompilePool(dict.fromkeys(range(4), do_nothing), max_processes=3) as pool:
+        pool.poll()
     assert [process.joined for process in processes] == [True] * 3
-    pieces.poll()
+    pool.poll()
     assert len(processes) == 3
 
 
-def test_processes_are_looked_at_now_and_then_only(processes: list[Process], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_polled_only_at_intervals(processes: list[Process], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 100.0, 100.05, 100.2, 100.2])
-    monkeypatch.setattr(ahead, "LOOK", 0.1)
+    monkeypatch.setattr(precompile, "POLL_INTERVAL_SECONDS", 0.1)
     monkeypatch.setattr("seedbed.engines.precompile.time.monotonic", lambda: next(clock))
-    with PrecompilePool({1: piece}, max_processes=1) as pieces:
-        pieces.poll()
+    with PrecompilePool({1: do_nothing}, max_processes=1) as pool:
+        pool.poll()
         processes[0].alive = False
-        pieces.poll()
-        assert not pieces.is_ready(1)
-        pieces.poll()
-        assert pieces.is_ready(1)
-        pieces.poll()  # with nothing left the clock, which has run out, is not asked
+        pool.poll()
+        assert not pool.is_ready(1)
+        pool.poll()
+        assert pool.is_ready(1)
+        pool.poll()  # with no jobs left the clock, which is exhausted, is not read

@@ -1,4 +1,4 @@
-"""The file of rates: kept, replaced, and never in the way."""
+"""The rates file: rates are stored and replaced, and an unusable file is no obstacle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return rates_path()
 
 
-def test_rates_come_back_and_newer_ones_replace_older_ones_of_the_same_pack(file: Path) -> None:
+def test_newer_rates_replace_older_ones_with_the_same_key(file: Path) -> None:
     assert read_rates() == []
     other = replace(RATE, n_runs=1)
     add_rates([RATE, other])
@@ -31,7 +31,7 @@ def test_rates_come_back_and_newer_ones_replace_older_ones_of_the_same_pack(file
 @pytest.mark.parametrize(
     "text", ["", "{}", "[1, 2]", '{"version": 0, "rates": []}', '{"version": 1, "rates": [{"x": 1}]}']
 )
-def test_a_file_that_cannot_be_understood_counts_as_empty_and_is_replaced(file: Path, text: str) -> None:
+def test_an_invalid_file_counts_as_empty_and_is_replaced(file: Path, text: str) -> None:
     file.parent.mkdir()
     file.write_text(text)
     assert read_rates() == []
@@ -39,7 +39,7 @@ def test_a_file_that_cannot_be_understood_counts_as_empty_and_is_replaced(file: 
     assert read_rates() == [RATE]
 
 
-def test_a_place_that_cannot_be_written_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_cannot_be_written_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SEEDBED_RATES", str(tmp_path / "file" / "rates.json"))
     add_rates([RATE])

@@ -1,4 +1,4 @@
-"""A pack that does not fit into memory goes on as two: with the same numbers, from where it was saved."""
+"""A pack that does not fit into memory is split in two, which resume from its checkpoint with the same numbers."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ from seedbed.study.plan import plan_named
 from seedbed.training.evaluate import compute_metrics
 from seedbed.training.trainer import Trainer
 
-DIALS = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=12", "train.eval_first=3",
+OVERRIDES = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=12", "train.eval_first=3",
          "train.eval_every=4", "train.save_every=4", "train.lr=0.003,0.01,0.03,0.1,0.3", "seeds=1")  # fmt: skip
-PLAN = plan_named("quickstart", DIALS)
+PLAN = plan_named("quickstart", OVERRIDES)
 
 
-class Exact(Machine):
-    """This machine in double precision, one pack at a time."""
+class DoublePrecisionMachine(Machine):
+    """This machine in float64, one pack at a time."""
 
-    def placement(self, pack: Pack, n_packs: int) -> Placement:
+    def default_placement(self, pack: Pack, n_packs: int) -> Placement:
         return replace(super().default_placement(pack, n_packs), dtype="float64", threads=1)
 
 
-class Listener:
-    """Remembers what it is told."""
+class RecordingObserver:
+    """Records the splits and failures that are reported to it."""
 
     def __init__(self) -> None:
         self.splits: list[tuple[int, list[int]]] = []
         self.failures: list[str] = []
         self.updates = 0
 
-    def say(self, text: str) -> None: ...
+    def report(self, text: str) -> None: ...
 
-    def begin(self, packs: Sequence[Any]) -> None: ...
+    def on_start(self, packs: Sequence[Any]) -> None: ...
 
-    def split(self, pack: Any, parts: Sequence[Any]) -> None:
+    def on_split(self, pack: Any, parts: Sequence[Any]) -> None:
         self.splits.append((len(pack.runs), [len(part.runs) for part in parts]))
 
-    def see(self, pack: Any, event: Any) -> None:
+    def on_event(self, pack: Any, event: Any) -> None:
         if hasattr(event, "trace"):
             self.failures.append(event.cause)
         if isinstance(event, CostEvent):
             self.updates = max(self.updates, event.step)
 
 
-def run(home: Path) -> Listener:
-    listener = Listener()
-    run_studies([PLAN], home, Exact("cpu", 1, "plain"), listener, lambda: False)
-    return listener
+def run(home: Path) -> RecordingObserver:
+    observer = RecordingObserver()
+    run_studies([PLAN], home, DoublePrecisionMachine("cpu", 1, "plain"), observer, lambda: False)
+    return observer
 
 
 def curves(home: Path) -> dict[tuple[str, str], list[Any]]:
@@ -82,31 +82,31 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def refuse_packs(patch: pytest.MonkeyPatch, above: int, after: int) -> list[int]:
-    """Refuses memory to packs of more runs than `above` from update `after` on; gives the sizes of packs updated."""
-    done: list[int] = []
-    advance = Trainer.train_step
+def limit_pack_size(patch: pytest.MonkeyPatch, above: int, after: int) -> list[int]:
+    """Makes packs of more than `above` runs fail at update `after`; returns the size of the pack at every update."""
+    updated: list[int] = []
+    train_step = Trainer.train_step
 
-    def refusing(trainer: Trainer) -> None:
+    def limited_step(trainer: Trainer) -> None:
         if len(trainer.n_steps) > above and int(trainer.step) >= after:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        done.append(len(trainer.n_steps))
-        advance(trainer)
+        updated.append(len(trainer.n_steps))
+        train_step(trainer)
 
-    patch.setattr(Trainer, "advance", refusing)
-    return done
+    patch.setattr(Trainer, "train_step", limited_step)
+    return updated
 
 
 @pytest.mark.parametrize(("after", "redone"), [(0, 12), (6, 8)])
-def test_a_split_study_has_the_numbers_of_an_unsplit_one(
+def test_a_split_study_has_the_metrics_of_an_unsplit_one(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, after: int, redone: int
 ) -> None:
-    """5 runs → 3 and 2 → 2 and 1; refused at update 6, the halves go on from the checkpoint of step 4."""
-    done = refuse_packs(monkeypatch, above=2, after=after)
-    listener = run(tmp_path)
-    assert listener.splits == [(5, [3, 2]), (3, [2, 1])]
-    again = [3] * max(0, after - 4)  # from the checkpoint to where the half of three is refused too
-    assert done == [5] * after + again + [2] * (2 * redone) + [1] * redone
+    """5 runs → 3 and 2 → 2 and 1; out of memory at update 6, the parts resume from the checkpoint of step 4."""
+    updated = limit_pack_size(monkeypatch, above=2, after=after)
+    observer = run(tmp_path)
+    assert observer.splits == [(5, [3, 2]), (3, [2, 1])]
+    again = [3] * max(0, after - 4)  # from the checkpoint to where the part of three runs out of memory too
+    assert updated == [5] * after + again + [2] * (2 * redone) + [1] * redone
     assert statuses(tmp_path) == ["finished"] * 5
     split, unsplit = curves(tmp_path), curves(whole)
     assert split.keys() == unsplit.keys()
@@ -115,69 +115,71 @@ def test_a_split_study_has_the_numbers_of_an_unsplit_one(
         np.testing.assert_allclose(values, unsplit[key][1], rtol=1e-10, err_msg=str(key))
 
 
-def test_what_a_trainer_holds_is_free_as_soon_as_nobody_holds_it() -> None:
+def test_a_trainer_is_freed_without_garbage_collection() -> None:
     trainer = Trainer([PLAN.runs[0].settings], [1], "cpu", torch.float32)
     trainer.train_step()
     compute_metrics(trainer)
-    held = [weakref.ref(part) for part in (trainer, trainer.parameters, trainer.model)]
-    gc.disable()  # so that nobody looks for circles
+    references = [weakref.ref(x) for x in (trainer, trainer.parameters, trainer.model)]
+    gc.disable()  # reference cycles would stay
     try:
         del trainer
-        assert [part() for part in held] == [None] * 3
+        assert [reference() for reference in references] == [None] * 3
     finally:
         gc.enable()
 
 
-class Lanes(Exact):
-    """As a GPU is shared: packs take turns in one process."""
+class TimeSlicingMachine(DoublePrecisionMachine):
+    """Packs are time-sliced in one process, as on a GPU."""
 
-    n_lanes = 12
+    n_slots = 12
 
 
-def test_packs_side_by_side_are_halved_only_until_one_fits_and_what_they_held_is_free_again(
+def test_concurrent_packs_are_halved_only_until_one_fits_and_their_memory_is_freed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory for 20 runs, two packs of 32: their halves fit one after another, not beside each other."""
-    advance, living, done = Trainer.train_step, weakref.WeakSet[Trainer](), list[int]()
+    """Memory for 20 runs, two packs of 32: their halves fit one after another, not concurrently."""
+    train_step, alive, updated = Trainer.train_step, weakref.WeakSet[Trainer](), list[int]()
 
-    def refusing(trainer: Trainer) -> None:
-        living.add(trainer)
-        if sum(len(one.n_steps) for one in living) > 20:
+    def limited_step(trainer: Trainer) -> None:
+        alive.add(trainer)
+        if sum(len(other.n_steps) for other in alive) > 20:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        done.append(len(trainer.n_steps))
-        advance(trainer)
+        updated.append(len(trainer.n_steps))
+        train_step(trainer)
 
-    monkeypatch.setattr(Trainer, "advance", refusing)
-    words = ("task.p=5", "model.dim=8", "model.layers=1", "model.kind=gpt,lstm", "train.steps=3", "seeds=32")
-    listener = Listener()
-    run_studies([plan_named("quickstart", words)], tmp_path, Lanes("cpu", 1, "plain"), listener, lambda: False)
-    assert listener.splits == [(32, [16, 16])] * 2
-    assert listener.failures == []
-    assert done == [16] * 12
+    monkeypatch.setattr(Trainer, "train_step", limited_step)
+    overrides = ("task.p=5", "model.dim=8", "model.layers=1", "model.kind=gpt,lstm", "train.steps=3", "seeds=32")
+    observer = RecordingObserver()
+    run_studies(
+        [plan_named("quickstart", overrides)], tmp_path, TimeSlicingMachine("cpu", 1, "plain"), observer, lambda: False
+    )
+    assert observer.splits == [(32, [16, 16])] * 2
+    assert observer.failures == []
+    assert updated == [16] * 12
     assert statuses(tmp_path) == ["finished"] * 64
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_with_little_memory_packs_are_halved_until_they_fit(tmp_path: Path) -> None:
-    """64 runs of a default model want 2 to 3 GiB while they train; there is one."""
-    listener, total = Listener(), torch.cuda.get_device_properties(0).total_memory
-    words = ("model.kind=gpt,lstm", "train.steps=20", "seeds=64")
+    """64 runs of a default model need 2 to 3 GiB to train; there is one."""
+    observer, total = RecordingObserver(), torch.cuda.get_device_properties(0).total_memory
+    overrides = ("model.kind=gpt,lstm", "train.steps=20", "seeds=64")
     torch.cuda.set_per_process_memory_fraction(2**30 / total)
     try:
-        plan = plan_named("arithmetic/sanity", words)
-        run_studies([plan], tmp_path, Machine("cuda", 1, "graph"), listener, lambda: False)
+        plan = plan_named("arithmetic/sanity", overrides)
+        run_studies([plan], tmp_path, Machine("cuda", 1, "graph"), observer, lambda: False)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert statuses(tmp_path) == ["finished"] * 128
-    smallest = min(size for _, parts in listener.splits for size in parts)
+    smallest = min(size for _, parts in observer.splits for size in parts)
     assert 4 <= smallest < 64
 
 
-def test_a_run_that_does_not_fit_by_itself_fails_with_a_sentence(
+def test_a_single_run_that_does_not_fit_fails_with_a_clear_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refuse_packs(monkeypatch, above=0, after=0)
-    listener = run(tmp_path)
+    limit_pack_size(monkeypatch, above=0, after=0)
+    observer = run(tmp_path)
     assert statuses(tmp_path) == ["failed"] * 5
     with Store.open_read_only(tmp_path) as store:
         causes = {stored.cause for stored in store.runs()}
@@ -185,49 +187,51 @@ def test_a_run_that_does_not_fit_by_itself_fails_with_a_sentence(
         "one run of it alone does not fit into memory (predicted: 0 MiB): OutOfMemoryError" in str(c) for c in causes
     )
     assert all("make train.batch_size, task.length or the model smaller" in str(cause) for cause in causes)
-    assert len(listener.failures) == 5
+    assert len(observer.failures) == 5
 
 
-def test_a_run_that_was_refused_beside_others_is_tried_once_more_alone(
+def test_a_single_run_that_ran_out_of_memory_is_retried_exclusively(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory that others held is free then; what was recorded before the refusal is not there twice."""
-    advance, refused = Trainer.train_step, set[float]()
+    """Other packs' memory is free then; what was recorded before the failure is not recorded twice."""
+    train_step, failed = Trainer.train_step, set[float]()
 
-    def refusing(trainer: Trainer) -> None:
+    def limited_step(trainer: Trainer) -> None:
         lr = float(trainer.optimizer.lr[0])
-        if len(trainer.n_steps) > 1 or (int(trainer.step) == 6 and lr not in refused):
-            refused.update({lr} if len(trainer.n_steps) == 1 else set())
+        if len(trainer.n_steps) > 1 or (int(trainer.step) == 6 and lr not in failed):
+            failed.update({lr} if len(trainer.n_steps) == 1 else set())
             raise MemoryError
-        advance(trainer)
+        train_step(trainer)
 
-    monkeypatch.setattr(Trainer, "advance", refusing)
-    listener = run(tmp_path)
-    assert len(refused) == 5
-    assert (listener.failures, statuses(tmp_path)) == ([], ["finished"] * 5)
+    monkeypatch.setattr(Trainer, "train_step", limited_step)
+    observer = run(tmp_path)
+    assert len(failed) == 5
+    assert (observer.failures, statuses(tmp_path)) == ([], ["finished"] * 5)
     found, expected = curves(tmp_path), curves(whole)
     assert {key: steps for key, (steps, _) in found.items()} == {key: steps for key, (steps, _) in expected.items()}
 
 
-def test_what_was_split_stays_split_when_the_command_is_given_again(
+def test_a_split_pack_stays_split_when_the_study_is_resumed(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        refuse_packs(patch, above=2, after=6)
+        limit_pack_size(patch, above=2, after=6)
         calls = iter([*[False] * 22, *[True] * 99])
-        run_studies([PLAN], tmp_path, Exact("cpu", 1, "plain"), Listener(), lambda: next(calls))
+        run_studies(
+            [PLAN], tmp_path, DoublePrecisionMachine("cpu", 1, "plain"), RecordingObserver(), lambda: next(calls)
+        )
     assert "stopped" in statuses(tmp_path) or "planned" in statuses(tmp_path)
-    done = refuse_packs(monkeypatch, above=3, after=0)
+    updated = limit_pack_size(monkeypatch, above=3, after=0)
     assert run(tmp_path).splits == []
-    assert set(done) <= {1, 2, 3}
+    assert set(updated) <= {1, 2, 3}
     assert statuses(tmp_path) == ["finished"] * 5
 
 
-def test_another_error_is_no_reason_to_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Trainer) -> None:
+def test_other_errors_do_not_split_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Trainer) -> None:
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr(Trainer, "advance", refuse)
-    listener = run(tmp_path)
-    assert listener.splits == []
+    monkeypatch.setattr(Trainer, "train_step", fail)
+    observer = run(tmp_path)
+    assert observer.splits == []
     assert statuses(tmp_path) == ["failed"] * 5

@@ -1,1 +1,1 @@
-"""Where work happens; an engine receives the work as a function and knows nothing of models or stores."""
+"""Where jobs run; an engine is given the work as a function and knows nothing of models or stores."""

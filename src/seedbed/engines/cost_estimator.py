@@ -1,11 +1,11 @@
-"""What packs will cost on this machine: times measured here before, carried over to other shapes; no torch.
+"""Estimates the cost of packs on this machine from times measured here before; no torch.
 
-    prices = Prices(read_rates(), machine_name("cpu"))
-    prices.of(pack, placement).seconds
+    estimator = CostEstimator(read_rates(), machine_name("cpu"))
+    estimator.estimate_pack(pack, placement).seconds
 
-A pack that was timed before costs what it did; beside another number of packs on a GPU, as much more or less as such
-packs slow each other down there. Else the time of an update is a + b·x, x being what its operations and
-bytes would take at round figures; a and b are fitted to the packs of the same task and model that were timed here.
+Cost of a timed pack: its last timing, rescaled by the measured GPU contention for the current number of concurrent
+packs. For other shapes the time of an update is a + b·x, where x is the time that the cost model predicts; a and b are
+fitted to the timed packs of the same task and model.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from seedbed.study.pack import shape_key
 
 
 def make_rate(cost: Cost, runs: Sequence[Run], placement: Placement, machine: str) -> MeasuredRate:
-    """What is kept of a pack that was timed."""
+    """The rate of a pack, from its measured cost."""
     run = largest_batch_run(runs)
-    each = {name: cost.seconds[name] / n for name, n in cost.counts.items() if n and name in cost.seconds}
+    update = predict_seconds(update_workload(run.settings, run.dataset_info), placement)
+    evaluation = predict_seconds(evaluation_workload(run.settings, run.dataset_info), placement)
+    seconds = {name: cost.seconds[name] / n for name, n in cost.counts.items() if n and name in cost.seconds}
     return MeasuredRate(
         machine, placement.device, placement.mode, placement.threads, placement.workers, rate_family(run.settings),
-        shape_digest(runs), len(runs), predict_seconds(update_workload(run.settings, run.dataset_info), placement),
-        predict_seconds(evaluation_workload(run.settings, run.dataset_info), placement), each, cost.steady_bytes, cost.peak_bytes,
+        shape_digest(runs), len(runs), update, evaluation, seconds, cost.steady_bytes, cost.peak_bytes,
     )  # fmt: skip
 
 
@@ -50,7 +51,7 @@ def rate_family(settings: Settings) -> str:
 
 
 def shape_digest(runs: Sequence[Run]) -> str:
-    """A name of everything that decides how long a pack's updates and records take, but for how many runs it has."""
+    """A digest of all that the time of a pack's updates and evaluations depends on, except its number of runs."""
     settings = largest_batch_run(runs).settings
     shared = [
         entry for entry in shape_key(settings)
@@ -62,7 +63,7 @@ def shape_digest(runs: Sequence[Run]) -> str:
 
 
 class CostEstimator:
-    """Prices on one machine."""
+    """Estimates for one machine from its measured rates."""
 
     def __init__(self, rates: Iterable[MeasuredRate], machine: str) -> None:
         self._rates = [rate for rate in rates if rate.machine == machine]
@@ -71,7 +72,7 @@ class CostEstimator:
             self._by_shape.setdefault((rate.shape, rate.device, rate.mode, rate.threads), []).append(rate)
 
     def estimate_pack(self, pack: Pack, placement: Placement) -> PackEstimate:
-        """What a whole pack is expected to cost."""
+        """Expected seconds and bytes of a whole pack."""
         seconds, basis = self.section_seconds(pack.runs, placement)
         run = max(pack.runs, key=lambda run: run.settings.n_steps(run.dataset_info))
         counts = section_counts(run)
@@ -81,41 +82,42 @@ class CostEstimator:
         return PackEstimate(total, self._peak_bytes(pack, placement) or pack.bytes, basis)
 
     def section_seconds(self, runs: Sequence[Run], placement: Placement) -> tuple[Mapping[str, float], EstimateBasis]:
-        """Seconds that everything a pack does takes a time, and what they are taken from."""
-        shape = self._rates_of_shape(runs, placement)
-        same = [rate for rate in shape if rate.n_runs == len(runs)]
-        exact = [rate for rate in same if rate.workers == placement.workers]
-        rough = predict_section_seconds(runs, placement)
-        if same:
-            return rough | dict((exact or same)[-1].seconds), "measured" if exact else "similar"
-        if shape:
-            nearest = min(shape, key=lambda rate: abs(rate.n_runs - len(runs)))
-            return rough | _rescale_for_runs(nearest, len(runs)), "similar"
-        kin = self._related_rates(runs, placement)
-        return (rough | self._extrapolate(kin, runs, placement), "model") if kin else (rough, "guess")
+        """Seconds of each section of a pack per execution, and what they are based on."""
+        same_shape = self._rates_of_shape(runs, placement)
+        same_pack = [rate for rate in same_shape if rate.n_runs == len(runs)]
+        exact = [rate for rate in same_pack if rate.workers == placement.workers]
+        predicted = predict_section_seconds(runs, placement)  # for sections that were not timed
+        if same_pack:
+            return predicted | dict((exact or same_pack)[-1].seconds), "measured" if exact else "similar"
+        if same_shape:
+            nearest = min(same_shape, key=lambda rate: abs(rate.n_runs - len(runs)))
+            return predicted | _rescale_for_runs(nearest, len(runs)), "similar"
+        if related := self._related_rates(runs, placement):
+            return predicted | self._extrapolate(related, runs, placement), "model"
+        return predicted, "guess"
 
     def _rates_of_shape(self, runs: Sequence[Run], placement: Placement) -> Sequence[MeasuredRate]:
-        """Packs of this shape that were timed in the same way, of however many runs."""
+        """Rates of packs with this shape, device, mode and threads, with any number of runs."""
         key = (shape_digest(runs), placement.device, placement.mode, placement.threads)
         return [_rescale_for_contention(rate, placement.workers) for rate in self._by_shape.get(key, ())]
 
     def _related_rates(self, runs: Sequence[Run], placement: Placement) -> Sequence[MeasuredRate]:
-        """Packs that were timed in the same way: of the same task and model, or of any where there are none."""
-        way = [rate for rate in self._rates if (rate.device, rate.mode) == (placement.device, placement.mode)]
-        kin = [rate for rate in way if rate.family == rate_family(runs[0].settings)] or way
-        return [_rescale_for_contention(rate, placement.workers) for rate in kin]
+        """Rates with this device and mode of the same task and model, or of any if there are none."""
+        same_mode = [rate for rate in self._rates if (rate.device, rate.mode) == (placement.device, placement.mode)]
+        related = [rate for rate in same_mode if rate.family == rate_family(runs[0].settings)] or same_mode
+        return [_rescale_for_contention(rate, placement.workers) for rate in related]
 
     def _peak_bytes(self, pack: Pack, placement: Placement) -> int | None:
-        """Bytes that such a pack held at most when it was trained here."""
+        """Measured peak memory of such a pack; None if it was never trained here."""
         peaks = [rate.peak for rate in self._rates_of_shape(pack.runs, placement) if rate.n_runs == len(pack.runs)]
         return peaks[-1] if peaks else None
 
     def _extrapolate(
         self, related: Sequence[MeasuredRate], runs: Sequence[Run], placement: Placement
     ) -> dict[str, float]:
-        """Times of other shapes brought over: updates and records by their laws, the rest as it was."""
-        run, n = largest_batch_run(runs), len(runs)
-        found = {
+        """Section times from other shapes: updates and evaluations by fitted lines, the rest as medians."""
+        run, n_runs = largest_batch_run(runs), len(runs)
+        seconds = {
             name: median(rate.seconds[name] for rate in related if name in rate.seconds)
             for name in ("prepare", "compile", "save")
             if any(name in rate.seconds for rate in related)
@@ -123,23 +125,21 @@ class CostEstimator:
         updates = [
             (rate.n_runs * rate.update, rate.seconds["compute"]) for rate in related if "compute" in rate.seconds
         ]
-        records = [
+        evaluations = [
             (rate.n_runs * rate.record, rate.seconds["evaluate"]) for rate in related if "evaluate" in rate.seconds
         ]
         if updates:
-            found["compute"] = fit_line(updates)(
-                n * predict_seconds(update_workload(run.settings, run.dataset_info), placement)
-            )
-        if records:
-            found["evaluate"] = fit_line(records)(
-                n * predict_seconds(evaluation_workload(run.settings, run.dataset_info), placement)
-            )
-        return found
+            predicted = predict_seconds(update_workload(run.settings, run.dataset_info), placement)
+            seconds["compute"] = fit_line(updates)(n_runs * predicted)
+        if evaluations:
+            predicted = predict_seconds(evaluation_workload(run.settings, run.dataset_info), placement)
+            seconds["evaluate"] = fit_line(evaluations)(n_runs * predicted)
+        return seconds
 
     def startup_seconds(self, device: str) -> float:
-        """Seconds before the first update of a study, as last measured here."""
-        known = [rate.seconds["start"] for rate in self._rates if rate.device == device and "start" in rate.seconds]
-        return known[-1] if known else STARTUP_SECONDS[device]
+        """Seconds before the first update of a study, as last measured on this device, else a typical value."""
+        measured = [rate.seconds["start"] for rate in self._rates if rate.device == device and "start" in rate.seconds]
+        return measured[-1] if measured else STARTUP_SECONDS[device]
 
 
 class _Line(NamedTuple):
@@ -151,11 +151,12 @@ class _Line(NamedTuple):
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> _Line:
-    """The line a + b·x with a, b ≥ 0 whose relative errors at these (x, seconds) are least in square.
+    """The line a + b·x with a, b ≥ 0 that minimizes the squared relative errors at these (x, seconds).
 
-    >>> law([(1.0, 3.0), (2.0, 5.0)])
-    _Law(step=1.0, slope=2.0)
+    >>> fit_line([(1.0, 3.0), (2.0, 5.0)])
+    _Line(intercept=1.0, slope=2.0)
     """
+    # Weighted least squares with weights 1 / seconds², by the normal equations.
     sums = {"1": 0.0, "x": 0.0, "11": 0.0, "1x": 0.0, "xx": 0.0}
     for x, seconds in points:
         one, scaled = 1 / seconds, x / seconds
@@ -168,64 +169,64 @@ def fit_line(points: Sequence[tuple[float, float]]) -> _Line:
     determinant = sums["11"] * sums["xx"] - sums["1x"] ** 2
     if len(points) == 1 or determinant <= 1e-9 * sums["11"] * sums["xx"]:
         return through_zero
-    step = (sums["1"] * sums["xx"] - sums["x"] * sums["1x"]) / determinant
+    intercept = (sums["1"] * sums["xx"] - sums["x"] * sums["1x"]) / determinant
     slope = (sums["x"] * sums["11"] - sums["1"] * sums["1x"]) / determinant
     if slope < 0:
         return _Line(sums["1"] / sums["11"], 0.0)
-    return _Line(step, slope) if step >= 0 else through_zero
+    return _Line(intercept, slope) if intercept >= 0 else through_zero
 
 
 def _rescale_for_contention(rate: MeasuredRate, n_packs: int) -> MeasuredRate:
-    """What a pack would have taken beside so many others."""
+    """The rate that a pack would have had among that many concurrent packs."""
     factor = concurrency_slowdown(rate.device, n_packs) / concurrency_slowdown(rate.device, rate.workers)
     return rate if factor == 1 else replace(rate, seconds=scale_device_seconds(rate.seconds, factor))
 
 
 def _rescale_for_runs(rate: MeasuredRate, n_runs: int) -> dict[str, float]:
-    """Times of the same shape with another number of runs: on a CPU the work grows with it, a GPU has room."""
-    growing = {"compute", "evaluate", "write", "save"} if rate.device == "cpu" else {"save"}
-    return {name: spent * (n_runs / rate.n_runs if name in growing else 1.0) for name, spent in rate.seconds.items()}
+    """Section times of the same shape with another number of runs: proportional on a CPU, constant on a GPU."""
+    proportional = {"compute", "evaluate", "write", "save"} if rate.device == "cpu" else {"save"}
+    factor = n_runs / rate.n_runs
+    return {name: value * (factor if name in proportional else 1.0) for name, value in rate.seconds.items()}
 
 
 def section_counts(run: Run) -> dict[str, int]:
-    """How often a run of this length prepares, updates, records, writes and saves."""
+    """How many times each section is executed in a run."""
     train, n = run.settings.train, run.settings.n_steps(run.dataset_info)
     first = min(train.eval_first, n)
-    n_records = 1 + first + max(0, n // train.eval_every - first // train.eval_every)
-    n_records += n > first and n % train.eval_every > 0
+    n_evaluations = 1 + first + max(0, n // train.eval_every - first // train.eval_every)
+    n_evaluations += n > first and n % train.eval_every > 0
     n_saves = n // train.save_every + (n % train.save_every > 0)
-    n_texts = n // train.sample_every if train.sample_every else 0
-    return {
-        "prepare": 1, "compile": 1, "compute": max(0, n - 1), "evaluate": n_records, "write": n_texts, "save": n_saves
-    }  # fmt: skip
+    n_samples = n // train.sample_every if train.sample_every else 0
+    counts = {"prepare": 1, "compile": 1, "compute": max(0, n - 1)}  # the first update counts as compile
+    return counts | {"evaluate": n_evaluations, "write": n_samples, "save": n_saves}
 
 
 def estimate_packs(
     packs: Sequence[tuple[Pack, Placement]], estimator: CostEstimator, remaining: Mapping[str, float], n_concurrent: int
 ) -> StudyEstimate:
-    """What a study takes; `left` are the shares of packs that are still to be done."""
-    priced = {pack.id: estimator.estimate_pack(pack, placement) for pack, placement in packs}
-    seconds = [(priced[pack.id].seconds * remaining.get(pack.id, 1.0), placement) for pack, placement in packs]
-    start = estimator.startup_seconds(packs[0][1].device) if packs else 0.0
-    return StudyEstimate(start + wall_seconds(seconds, n_concurrent), priced)
+    """The estimate of a study; `remaining` are the fractions of packs that are still to be trained, by id."""
+    estimates = {pack.id: estimator.estimate_pack(pack, placement) for pack, placement in packs}
+    seconds = [(estimates[pack.id].seconds * remaining.get(pack.id, 1.0), placement) for pack, placement in packs]
+    startup = estimator.startup_seconds(packs[0][1].device) if packs else 0.0
+    return StudyEstimate(startup + wall_seconds(seconds, n_concurrent), estimates)
 
 
 def wall_seconds(seconds: Iterable[tuple[float, Placement]], n_concurrent: int) -> float:
-    """How long packs of these seconds take in all: side by side in their order, those alone after all others."""
+    """Wall-clock time of these packs: concurrently in their order, exclusive ones after all others."""
     shared: list[float] = []
-    alone: list[float] = []
-    for spent, placement in seconds:
-        (alone if placement.exclusive else shared).append(spent)
-    return makespan(shared, n_concurrent) + sum(alone)
+    exclusive: list[float] = []
+    for pack_seconds, placement in seconds:
+        (exclusive if placement.exclusive else shared).append(pack_seconds)
+    return makespan(shared, n_concurrent) + sum(exclusive)
 
 
 def makespan(seconds: Iterable[float], n_workers: int) -> float:
-    """When the last of these jobs is done, each taken up in turn by the worker that is free first.
+    """Time at which the last of these jobs ends if each is started in order on the first free worker.
 
     >>> makespan([3.0, 1.0, 1.0, 2.0], 2)
     4.0
     """
-    free = [0.0] * n_workers
-    for spent in seconds:
-        heapq.heappush(free, heapq.heappop(free) + spent)
-    return max(free)
+    free_at = [0.0] * n_workers
+    for job_seconds in seconds:
+        heapq.heappush(free_at, heapq.heappop(free_at) + job_seconds)
+    return max(free_at)

@@ -1,11 +1,11 @@
-"""This machine: packs in worker processes on the CPU, or one after another in this process.
+"""The local engine: jobs in worker processes on the CPU, or time-sliced in this process on a GPU.
 
-    run_jobs([Task(prepare), …], work, on_event, n_workers=2, stop=lambda: interrupted)
+    run_jobs([QueuedJob(prepare), …], run_job, on_event, n_workers=2, should_stop=lambda: interrupted)
 
-`work(job, stop)` yields events; each reaches `on_event(number of the task, event)` in the caller's process, which alone
-writes. A job that raises, or whose process dies, is reported as `Failed` and the others go on; `on_event` may append
-tasks to the list, to do the same work in another way. Where tasks take turns here, what one needs first and would hold
-up the others with is done ahead, in another process.
+`run_job(job, should_stop)` yields events; each is passed to `on_event(job_index, event)` in the caller's process, the
+only one that writes. A job that raises, or whose process dies, is reported as `JobFailure` and the others continue;
+`on_event` may append jobs to the list, to retry the work in another way. Where jobs share this process, compiling would
+block all of them, so it is done beforehand in another process.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ from seedbed.engines.malloc import keep_freed_heap
 from seedbed.engines.precompile import POLL_INTERVAL_SECONDS, PrecompileJob, PrecompilePool
 from seedbed.records import Event, StepEvent
 
-PROGRESS_INTERVAL_SECONDS = 0.5  # seconds between progress events that cross a process border
+PROGRESS_INTERVAL_SECONDS = 0.5  # between step events that a worker process sends
 OUT_OF_MEMORY_MESSAGES = (
     "can't allocate memory",
     "CUDA error: out of memory",
     "[CUDA]: out of memory",
     "STATUS_ALLOC_FAILED",
 )
-EXTRA_SLOTS = 3  # lanes besides, for tasks that something was done ahead for: the longest are among them
-MAX_TIME_SLICES = 8  # of a long task while the shortest beside it has one
+EXTRA_SLOTS = 3  # beyond the limit, for precompiled jobs: the longest are among them
+MAX_TIME_SLICES = 8  # of a long job in a round in which the shortest gets one
 
 
 @dataclass(frozen=True)
 class JobFailure:
-    """A job that ended with an error of its own; `no_memory` where it did not fit, as far as that can be told."""
+    """A job that ended with an error; `out_of_memory` if it did not fit, as far as that can be detected."""
 
     cause: str
     trace: str = ""
     out_of_memory: bool = False
 
 
-ShouldStop: TypeAlias = Callable[[], bool]  # looked at between updates
-Job: TypeAlias = Any  # what `prepare` makes and `work` takes; it must be picklable
+ShouldStop: TypeAlias = Callable[[], bool]  # polled between updates
+Job: TypeAlias = Any  # what `prepare` returns and `run_job` takes; must be picklable
 JobFunction: TypeAlias = Callable[[Job, ShouldStop], Iterator[Event]]
 EventHandler: TypeAlias = Callable[[int, Event | JobFailure], None]
 
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job to do, prepared just before it starts; `alone`: while nothing else is done on this machine.
+    """A job, prepared just before it starts; an `exclusive` one runs while no other job does.
 
-    `ahead` makes its start short where it was done before in any process; it must be picklable. `length` is how many
-    turns it needs, where that is known, so that long and short ones end together.
+    `precompile` (picklable) shortens its start if it has run before in any process. `n_time_slices` is the number of
+    slices it needs, if known, so that long and short jobs end together.
     """
 
     prepare: Callable[[], Job]
@@ -69,12 +69,12 @@ class QueuedJob:
 
 
 def n_cores() -> int:
-    """Cores this process may use."""
+    """Number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def process_age_seconds() -> float:
-    """Seconds since this process was started, as the system tells it; 0 where it does not."""
+    """Seconds since this process was started; 0 where the system does not report it."""
     stat = Path("/proc/self/stat")
     if not stat.exists():
         return 0.0
@@ -83,7 +83,7 @@ def process_age_seconds() -> float:
 
 
 def find_device() -> str:
-    """`cuda` where an NVIDIA driver is loaded, else `cpu`; found without importing torch."""
+    """`cuda` if an NVIDIA driver is loaded, else `cpu`; without importing torch."""
     return "cuda" if Path("/dev/nvidia0").exists() else "cpu"
 
 
@@ -96,7 +96,7 @@ def run_jobs(
     n_slots: int = 1,
     force_workers: bool = False,
 ) -> None:
-    """Does all tasks: in worker processes (`apart`: in any case), or here, `n_lanes` of them in turn."""
+    """Runs all jobs: in worker processes, or (one worker or one job) in this process, `n_slots` of them time-sliced."""
     if force_workers or (n_workers > 1 and len(jobs) > 1):
         _run_in_workers(jobs, run_job, on_event, n_workers, should_stop)
     else:
@@ -104,7 +104,7 @@ def run_jobs(
 
 
 class _JobQueue:
-    """Which task starts next: in their order those that are ready, and those that must be alone after all others."""
+    """Decides which job starts next: ready ones in order, exclusive ones after all others."""
 
     def __init__(self, jobs: list[QueuedJob], is_ready: Callable[[int], bool] = lambda _: True) -> None:
         self._jobs, self._is_ready = jobs, is_ready
@@ -112,67 +112,70 @@ class _JobQueue:
         self.extra_slots = EXTRA_SLOTS
 
     def pending(self) -> list[int]:
-        """The tasks that have not been started."""
-        return [number for number in range(len(self._jobs)) if number not in self._started]
+        """Indices of the jobs that have not been started."""
+        return [index for index in range(len(self._jobs)) if index not in self._started]
 
     def pop_ready(self, running: Collection[int], free_slots: int = 1) -> int | None:
-        """A task to start beside those that are being done; None where there is none yet, or none any more.
+        """Index of a job to start beside the running ones; None if there is none now.
 
-        Where there is no room, but not too little either, one whose start was made short may: it has waited already.
+        Precompiled jobs may start up to `extra_slots` beyond the limit: they have waited for their compile.
         """
-        if free_slots <= -self.extra_slots or any(self._jobs[number].exclusive for number in running):
+        if free_slots <= -self.extra_slots or any(self._jobs[index].exclusive for index in running):
             return None
-        waiting = self.pending()
-        shared = [number for number in waiting if not self._jobs[number].exclusive]
-        fit = [number for number in shared if self._is_ready(number)] if shared else [] if running else waiting
+        pending = self.pending()
+        shared = [index for index in pending if not self._jobs[index].exclusive]
+        startable = [index for index in shared if self._is_ready(index)]
+        if not shared and not running:
+            startable = pending  # only exclusive jobs are left
         if free_slots <= 0:
-            fit = [number for number in fit if self._jobs[number].precompile is not None]
-        if not fit:
+            startable = [index for index in startable if self._jobs[index].precompile is not None]
+        if not startable:
             return None
-        self._started.add(fit[0])
-        return fit[0]
+        self._started.add(startable[0])
+        return startable[0]
 
 
 def _run_in_process(
     jobs: list[QueuedJob], run_job: JobFunction, on_event: EventHandler, n_slots: int, should_stop: ShouldStop
 ) -> None:
-    """Takes turns between lanes: each turn queues one update on the device, so lanes with own streams overlap there.
+    """Time-slices the running jobs: a slice queues one update, so jobs on separate CUDA streams overlap on the device.
 
-    Where one did not fit into memory beside others, there are no more lanes from then on than those others have.
+    When a job runs out of memory beside others, the number of slots drops to the number of those others.
     """
-    lanes: dict[int, Iterator[Event]] = {}
-    with PrecompilePool(_precompile_jobs(jobs), max_processes=max(1, n_cores() // 4)) as ahead:
-        queue = _JobQueue(jobs, ahead.is_ready)
+    running: dict[int, Iterator[Event]] = {}
+    with PrecompilePool(_precompile_jobs(jobs), max_processes=max(1, n_cores() // 4)) as pool:
+        queue = _JobQueue(jobs, pool.is_ready)
         if n_slots == 1:
-            queue.extra_slots = 0  # there is no room for two
+            queue.extra_slots = 0  # one slot means that two packs do not fit into memory
         while True:
-            ahead.poll()
-            while not should_stop() and (number := queue.pop_ready(lanes, n_slots - len(lanes))) is not None:
-                lanes[number] = run_job(jobs[number].prepare(), should_stop)
-            if not lanes:
+            pool.poll()
+            while not should_stop() and (index := queue.pop_ready(running, n_slots - len(running))) is not None:
+                running[index] = run_job(jobs[index].prepare(), should_stop)
+            if not running:
                 if not queue.pending() or should_stop():
                     return
-                time.sleep(POLL_INTERVAL_SECONDS)  # until what is done ahead has ended
-            for number in _next_time_slices(jobs, lanes):
-                if number in lanes and _failed_for_memory(_run_time_slice(lanes, number, on_event)) and lanes:
-                    n_slots, queue.extra_slots = min(n_slots, len(lanes)), 0
+                time.sleep(POLL_INTERVAL_SECONDS)  # all pending jobs are being precompiled
+            for index in _next_time_slices(jobs, running):
+                # An earlier slice of the same round may have ended the job.
+                if index in running and _failed_for_memory(_run_time_slice(running, index, on_event)) and running:
+                    n_slots, queue.extra_slots = min(n_slots, len(running)), 0
 
 
 def _next_time_slices(jobs: Sequence[QueuedJob], running: Collection[int]) -> list[int]:
-    """Whose turns are next: each one's once, or as many times as a task is longer than the shortest of them."""
-    lengths = {number: length for number in running if (length := jobs[number].n_time_slices) is not None}
-    least = max(1, min(lengths.values(), default=1))
-    shares = {number: min(MAX_TIME_SLICES, round(lengths.get(number, least) / least)) for number in running}
-    return [number for number, share in shares.items() for _ in range(max(1, share))]
+    """One round of slices: one per job, or in proportion to its length relative to the shortest job."""
+    lengths = {index: length for index in running if (length := jobs[index].n_time_slices) is not None}
+    shortest = max(1, min(lengths.values(), default=1))
+    counts = {index: min(MAX_TIME_SLICES, round(lengths.get(index, shortest) / shortest)) for index in running}
+    return [index for index, count in counts.items() for _ in range(max(1, count))]
 
 
 def _precompile_jobs(jobs: Sequence[QueuedJob]) -> dict[int, PrecompileJob]:
-    """What is done ahead, by task; where all that share the lanes need it, the first does it itself at once."""
-    shared = [number for number, task in enumerate(jobs) if not task.exclusive]
-    due = {number: piece for number in shared if (piece := jobs[number].precompile) is not None}
-    if len(due) == len(shared):
-        due.pop(next(iter(due), -1), None)
-    return due
+    """Precompile functions by job index, of jobs that share this process."""
+    shared = [index for index, job in enumerate(jobs) if not job.exclusive]
+    functions = {index: function for index in shared if (function := jobs[index].precompile) is not None}
+    if len(functions) == len(shared):
+        functions.pop(next(iter(functions), -1), None)  # nothing else could run meanwhile: the first compiles itself
+    return functions
 
 
 def _run_time_slice(
@@ -181,7 +184,7 @@ def _run_time_slice(
     event: Event | JobFailure | None
     try:
         event = next(running[job_index], None)
-    except Exception as error:  # what training raised; what on_event raises is not caught
+    except Exception as error:  # of the job; errors of on_event are not caught
         event = make_failure(error)
     if event is None or isinstance(event, JobFailure):
         del running[job_index]
@@ -193,7 +196,7 @@ def _run_time_slice(
 
 
 def _release_memory() -> None:
-    """Frees what a job held of the device, also for libraries that do not ask torch, before the next one asks."""
+    """Returns a failed job's GPU memory to the driver, so that libraries with their own allocators can use it too."""
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
@@ -232,20 +235,20 @@ def _run_in_workers(
 def _start_next_job(
     queue: _JobQueue, jobs: list[QueuedJob], workers: list[_Worker], n_workers: int, make_worker: Callable[[], _Worker]
 ) -> bool:
-    """Gives one more task to an idle or a new worker; says whether there was one to give."""
+    """Starts one more job on an idle or new worker; returns whether there was one to start."""
     idle = [worker for worker in workers if worker.job_index is None]
     busy = [worker.job_index for worker in workers if worker.job_index is not None]
-    number = queue.pop_ready(busy) if idle or len(workers) < n_workers else None
-    if number is None:
+    index = queue.pop_ready(busy) if idle or len(workers) < n_workers else None
+    if index is None:
         return False
     if not idle:
         workers.append(make_worker())
-    (idle or workers)[-1].start(number, jobs[number].prepare)
+    (idle or workers)[-1].start(index, jobs[index].prepare)
     return True
 
 
 class _Worker:
-    """One process and the job it is busy with."""
+    """A worker process and the job it is running."""
 
     def __init__(self, context: Any, run_job: JobFunction, stop_flag: SharedFlag) -> None:
         self.job_index: int | None = None
@@ -253,34 +256,34 @@ class _Worker:
         self._spawn_process()
 
     def _spawn_process(self) -> None:
-        self.pipe, theirs = self._context.Pipe()
+        self.pipe, child_pipe = self._context.Pipe()
         self._process = self._context.Process(
-            target=_worker_main, args=(theirs, self._run_job, self._stop_flag), daemon=True
+            target=_worker_main, args=(child_pipe, self._run_job, self._stop_flag), daemon=True
         )
         self._process.start()
-        theirs.close()
+        child_pipe.close()
 
     def start(self, job_index: int, prepare: Callable[[], Job]) -> None:
         self.pipe.send(prepare())
         self.job_index = job_index
 
     def forward_message(self, on_event: EventHandler) -> None:
-        """Hands on one message; the worker is free again after the last one of its job."""
-        number = self.job_index
-        assert number is not None
+        """Passes one message to `on_event`; after the last one of its job the worker is idle again."""
+        job_index = self.job_index
+        assert job_index is not None
         try:
             message = self.pipe.recv()
         except (EOFError, OSError):
             self._process.join()
-            killed = self._process.exitcode == -signal.SIGKILL
+            was_killed = self._process.exitcode == -signal.SIGKILL  # as the kernel's OOM killer does
             message = JobFailure(
-                f"its worker process died ({_format_exit_code(self._process.exitcode)})", out_of_memory=killed
+                f"its worker process died ({_format_exit_code(self._process.exitcode)})", out_of_memory=was_killed
             )
             self._spawn_process()
         if message is None or isinstance(message, JobFailure):
             self.job_index = None
         if message is not None:
-            on_event(number, message)
+            on_event(job_index, message)
 
     def terminate(self) -> None:
         self.pipe.close()
@@ -289,7 +292,7 @@ class _Worker:
 
 
 def _worker_main(pipe: Connection, run_job: JobFunction, stop_flag: SharedFlag) -> None:
-    """The worker's life: take a job, send its events, send None; ends when the pipe does."""
+    """Main loop of a worker: receive a job, send its events, send None; until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     keep_freed_heap()
@@ -302,13 +305,13 @@ def _worker_main(pipe: Connection, run_job: JobFunction, stop_flag: SharedFlag) 
 
 
 def _send_events(pipe: Connection, events: Iterator[Event]) -> None:
-    last_tick = 0.0
+    last_sent = 0.0
     try:
         for event in events:
             if isinstance(event, StepEvent):
-                if time.monotonic() - last_tick < PROGRESS_INTERVAL_SECONDS:
+                if time.monotonic() - last_sent < PROGRESS_INTERVAL_SECONDS:
                     continue
-                last_tick = time.monotonic()
+                last_sent = time.monotonic()
             pipe.send(event)
     except (BrokenPipeError, ConnectionResetError):
         raise
@@ -319,22 +322,20 @@ def _send_events(pipe: Connection, events: Iterator[Event]) -> None:
 
 
 def make_failure(error: Exception) -> JobFailure:
-    """What a job raised, as it is told; to be called while the error is being handled."""
+    """An exception as an event; call it inside the `except` block."""
     return JobFailure(_format_error(error), traceback.format_exc(), _is_memory_error(error))
 
 
 def _is_memory_error(error: BaseException | None) -> bool:
-    """A refusal of memory, or what one led to; torch's class is known by its name, since torch is not imported here.
-
-    Libraries on a GPU that find none left say so in their own words.
-    """
+    """Whether an error, or one that led to it, means that memory ran out."""
     if error is None:
         return False
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    refused = bool(kinds & {"MemoryError", "OutOfMemoryError"}) or any(
-        said in str(error) for said in OUT_OF_MEMORY_MESSAGES
+    # By name, since torch is not imported here; libraries such as cuBLAS and Triton have messages of their own.
+    class_names = {cls.__name__ for cls in type(error).__mro__}
+    is_memory_error = bool(class_names & {"MemoryError", "OutOfMemoryError"}) or any(
+        message in str(error) for message in OUT_OF_MEMORY_MESSAGES
     )
-    return refused or _is_memory_error(error.__cause__ or error.__context__)
+    return is_memory_error or _is_memory_error(error.__cause__ or error.__context__)
 
 
 def _format_error(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""What this machine offers a study: its name, how large packs may be, and where each of them runs; no torch.
+"""This machine's resources: its name, how large packs may be, and the default placement of each; no torch.
 
-machine = Machine.here().fitted(packs)
-machine.room(stacked), machine.placement(pack, n_packs)
+machine = Machine.detect().fit_slots(packs)
+machine.capacity(max_runs_by_shape), machine.default_placement(pack, n_packs)
 """
 
 from __future__ import annotations
@@ -16,38 +16,35 @@ from seedbed.engines.nvml import gpu_memory_bytes, gpu_name
 from seedbed.records import Pack, Placement
 from seedbed.study.pack import Capacity, ShapeKey
 
-MAX_CPU_PACK_BYTES = 24 * 2**20  # bytes; beyond the cache, stacking on a CPU gains nothing (docs/log.md)
-MAX_GPU_PACK_BYTES = (
-    6 * 2**30
-)  # with all lanes full of such packs 72 GiB, besides those that are compiled ahead meanwhile
-MAX_GPU_SLOTS = 12  # packs that share a GPU at a time, each on its own stream
-USABLE_GPU_MEMORY_FRACTION = (
-    0.8  # of a GPU's memory; the rest is the driver's, the libraries', and what predictions miss
-)
+MAX_CPU_PACK_BYTES = 24 * 2**20  # beyond the cache, stacking on a CPU gains nothing (docs/log.md)
+MAX_GPU_PACK_BYTES = 6 * 2**30  # 72 GiB when all slots hold such packs, besides what is being precompiled
+MAX_GPU_SLOTS = 12  # concurrent packs on a GPU, each on its own stream
+USABLE_GPU_MEMORY_FRACTION = 0.8  # the rest is for the driver, libraries, and the error of predictions
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A device, and how many packs train on it at a time."""
+    """A device, and how many packs train on it concurrently."""
 
     device: str
     n_workers: int
     mode: str | None = None  # None: chosen for each pack
-    workers_requested: bool = True  # else what packs started with counts when they go on
-    memory_bytes: int | None = None  # bytes of a GPU that packs may hold together; None: not known, taken for plenty
+    workers_requested: bool = True  # otherwise resumed packs keep the number they started with
+    memory_bytes: int | None = None  # GPU memory for all packs together; None: unknown, assumed ample
     max_slots: int = MAX_GPU_SLOTS
 
     @classmethod
     def detect(cls, device: str | None = None, n_workers: int | None = None, mode: str | None = None) -> Machine:
-        """This machine, as found or as asked for; a GPU has one worker, a CPU one for each core."""
+        """This machine, as detected where not given; a GPU has one worker process, a CPU one per core."""
         device = device or find_device()
-        found = n_workers or (n_cores() if device == "cpu" else 1)
+        default_workers = n_cores() if device == "cpu" else 1
         memory = None if device == "cpu" else gpu_memory_bytes()
         usable = None if memory is None else int(USABLE_GPU_MEMORY_FRACTION * memory)
-        return cls(device, found, mode, workers_requested=n_workers is not None, memory_bytes=usable)
+        requested = n_workers is not None
+        return cls(device, n_workers or default_workers, mode, workers_requested=requested, memory_bytes=usable)
 
     def fit_slots(self, packs: Iterable[Pack]) -> Machine:
-        """This machine with as many lanes as have room for the largest of these packs side by side."""
+        """This machine with as many slots as fit into memory when the largest of these packs train concurrently."""
         if self.memory_bytes is None:
             return self
         sizes = sorted((pack.bytes for pack in packs if not pack.runs[0].settings.train.exclusive), reverse=True)
@@ -56,16 +53,16 @@ class Machine:
 
     @property
     def n_slots(self) -> int:
-        """Packs that one process trains in turn."""
+        """Packs that one process trains concurrently."""
         return 1 if self.device == "cpu" else self.max_slots
 
     @property
     def n_concurrent_packs(self) -> int:
-        """Packs that train at a time, in all processes together."""
+        """Packs that train concurrently in all processes together."""
         return self.n_workers * self.n_slots
 
     def capacity(self, max_runs_by_shape: Mapping[ShapeKey, int] | None = None) -> Capacity:
-        """Limits of packs; `stacked` are those of shapes for which it was measured how many runs pay."""
+        """Limits of packs; `max_runs_by_shape` are those of shapes where measurements gave a smaller one."""
         if self.device == "cpu":
             return Capacity(
                 max_bytes=MAX_CPU_PACK_BYTES,
@@ -77,19 +74,19 @@ class Machine:
         return Capacity(max_bytes=largest, max_runs=512, min_packs=1)
 
     def default_placement(self, pack: Pack, n_packs: int) -> Placement:
-        """Single-threaded workers when there are packs for all of them; else a pack may use the idle cores.
+        """On a CPU one thread per pack, or more if there are fewer packs than cores; on a GPU one CUDA graph.
 
-        On a GPU the whole update is one graph; `choice.py` knows where compiling it first pays.
+        `choose_placement` refines this where compiling or fewer threads are faster.
         """
-        alone = pack.runs[0].settings.train.exclusive
-        side_by_side = 1 if alone else min(self.n_concurrent_packs, max(1, n_packs))
-        threads = max(1, n_cores() // side_by_side) if self.device == "cpu" else 1
-        engine = self.mode or ("plain" if self.device == "cpu" else "graph")
-        return Placement(self.device, threads, engine, workers=side_by_side, exclusive=alone)
+        exclusive = pack.runs[0].settings.train.exclusive
+        n_concurrent = 1 if exclusive else min(self.n_concurrent_packs, max(1, n_packs))
+        threads = max(1, n_cores() // n_concurrent) if self.device == "cpu" else 1
+        mode = self.mode or ("plain" if self.device == "cpu" else "graph")
+        return Placement(self.device, threads, mode, workers=n_concurrent, exclusive=exclusive)
 
 
 def machine_name(device: str) -> str:
-    """The processor with its cores, and the GPU where that is used: rates of one are not those of another."""
+    """Processor, number of cores and, if used, the GPU: rates are valid only for the machine with that name."""
     name = f"{processor_name()} × {n_cores()}"
     return name if device == "cpu" else f"{gpu_name()}, {name}"
 

@@ -1,7 +1,7 @@
-"""Memory that a process has given back to the C library stays with the process, so that it need not be fetched again.
+"""Makes malloc keep freed memory in the process instead of returning it to the system.
 
-An update asks for the same large tensors each time; by default those above 32 MB go back to the system at once and
-come back as fresh pages, one fault for every 4 kB (docs/log.md). Only glibc has these dials; elsewhere nothing is done.
+Every update allocates the same large tensors; by default those above 32 MB are unmapped when freed and come back as
+fresh pages, with one page fault per 4 kB (docs/log.md). Only glibc has these parameters; elsewhere nothing is changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MAX_INT32 = 2**31 - 1
 
 
 def keep_freed_heap() -> bool:
-    """Makes it so for this process; says whether it could."""
+    """Never trims the heap of this process, nor allocates by mmap; returns whether that could be set."""
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt

@@ -1,4 +1,4 @@
-"""The GPU of this machine as its driver tells it: what it is, and its memory; no torch."""
+"""Name and memory of this machine's GPU, as its driver reports them; no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-NVML_LIBRARY = "libnvidia-ml.so.1"  # NVML, which comes with the driver
+NVML_LIBRARY = "libnvidia-ml.so.1"  # comes with the driver
 
 
 class _NvmlMemory(ctypes.Structure):
@@ -16,7 +16,7 @@ class _NvmlMemory(ctypes.Structure):
 
 
 def gpu_name() -> str:
-    """The GPU's model."""
+    """The GPU's model name."""
     for info in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         for line in info.read_text(encoding="utf-8").splitlines():
             if line.startswith("Model:"):
@@ -25,7 +25,7 @@ def gpu_name() -> str:
 
 
 def gpu_memory_bytes(load_library: Callable[[str], Any] = ctypes.CDLL) -> int | None:
-    """Bytes of the GPU's memory, whoever holds them; None where the driver does not tell."""
+    """Total memory of the GPU, used or free; None if the driver does not report it."""
     try:
         library = load_library(NVML_LIBRARY)
     except OSError:
@@ -34,14 +34,14 @@ def gpu_memory_bytes(load_library: Callable[[str], Any] = ctypes.CDLL) -> int | 
         return None
     handle, memory = ctypes.c_void_p(), _NvmlMemory()
     try:
-        found = library.nvmlDeviceGetHandleByIndex_v2(_first_visible_gpu(), ctypes.byref(handle)) == 0
-        found = found and library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
+        succeeded = library.nvmlDeviceGetHandleByIndex_v2(_first_visible_gpu(), ctypes.byref(handle)) == 0
+        succeeded = succeeded and library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
     finally:
         library.nvmlShutdown()
-    return memory.total if found and memory.total else None
+    return memory.total if succeeded and memory.total else None
 
 
 def _first_visible_gpu() -> int:
-    """The number of the GPU that torch calls its first, unless it is named in another way than by a number."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    return int(named) if named.isdecimal() else 0
+    """Index of the GPU that torch sees as the first; 0 if CUDA_VISIBLE_DEVICES has a UUID instead of an index."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    return int(first) if first.isdecimal() else 0
