@@ -1,4 +1,4 @@
-"""Independent models for one run, written with torch's own layers, to compare with."""
+"""An independent GPT for one run, written with torch's own layers, as a reference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seedbed.settings import GPTSettings
 
-SLOPES = {  # written out from the paper's rule
+SLOPES = {  # ALiBi, written out from the paper's rule
     1: [2**-8],
     2: [2**-4, 2**-8],
     3: [2**-4, 2**-8, 2**-2],
@@ -20,41 +20,41 @@ SLOPES = {  # written out from the paper's rule
 }
 
 
-def turned(x: Tensor) -> Tensor:
-    """Rotary positions as products of complex numbers: dimensions k and k + K/2 are one of them."""
+def apply_rotary(x: Tensor) -> Tensor:
+    """Rotary position embedding by complex multiplication: dimensions k and k + K/2 form one complex number."""
     half = x.shape[-1] // 2
-    numbers = torch.complex(x[..., :half], x[..., half:])
+    complex_x = torch.complex(x[..., :half], x[..., half:])
     for t in range(x.shape[-2]):
-        turn = [cmath.exp(1j * t / 10_000 ** (2 * k / x.shape[-1])) for k in range(half)]
-        numbers[..., t, :] *= torch.tensor(turn, dtype=numbers.dtype)
-    return torch.cat([numbers.real, numbers.imag], -1)
+        rotation = [cmath.exp(1j * t / 10_000 ** (2 * k / x.shape[-1])) for k in range(half)]
+        complex_x[..., t, :] *= torch.tensor(rotation, dtype=complex_x.dtype)
+    return torch.cat([complex_x.real, complex_x.imag], -1)
 
 
 class PlainGPT(nn.Module):
-    """The same function as ours, the way a student writes it: nn.Linear, nn.LayerNorm, a loop over heads."""
+    """The same function as ours in textbook form: nn.Linear, nn.LayerNorm, a loop over heads."""
 
-    def __init__(self, overrides: GPTSettings, vocabulary: int, context: int) -> None:
+    def __init__(self, settings: GPTSettings, vocabulary: int, context: int) -> None:
         super().__init__()
-        d, hidden = overrides.dim, overrides.hidden or overrides.dim * overrides.mlp_multiplier
-        qkv_bias = overrides.attention_bias if overrides.qkv_bias is None else overrides.qkv_bias
-        self.overrides, self.context = overrides, context
+        d, hidden = settings.dim, settings.hidden or settings.dim * settings.mlp_multiplier
+        qkv_bias = settings.attention_bias if settings.qkv_bias is None else settings.qkv_bias
+        self.settings, self.context = settings, context
         self.tokens = nn.Embedding(vocabulary, d)
-        self.learned = nn.Embedding(context, d) if overrides.positions == "learned" else None
+        self.learned = nn.Embedding(context, d) if settings.positions == "learned" else None
         self.layers = nn.ModuleList()
-        for _ in range(overrides.layers):
-            maps = {name: nn.Linear(d, d, bias=qkv_bias) for name in ("q", "k", "v")}
-            maps["o"] = nn.Linear(d, d, bias=overrides.attention_bias)
-            mlp = {"up": nn.Linear(d, hidden, overrides.mlp_bias), "down": nn.Linear(hidden, d, overrides.mlp_bias)}
-            self.layers.append(nn.ModuleDict(maps | mlp | {"ln1": nn.LayerNorm(d), "ln2": nn.LayerNorm(d)}))
-        self.final = nn.LayerNorm(d) if overrides.final_norm else None
-        self.head = nn.Linear(d, vocabulary, bias=overrides.output_bias)
-        if overrides.tied:
+        for _ in range(settings.layers):
+            projections = {name: nn.Linear(d, d, bias=qkv_bias) for name in ("q", "k", "v")}
+            projections["o"] = nn.Linear(d, d, bias=settings.attention_bias)
+            mlp = {"up": nn.Linear(d, hidden, settings.mlp_bias), "down": nn.Linear(hidden, d, settings.mlp_bias)}
+            self.layers.append(nn.ModuleDict(projections | mlp | {"ln1": nn.LayerNorm(d), "ln2": nn.LayerNorm(d)}))
+        self.final = nn.LayerNorm(d) if settings.final_norm else None
+        self.head = nn.Linear(d, vocabulary, bias=settings.output_bias)
+        if settings.tied:
             self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens) + self.positions(tokens.shape[1])
         for layer in self.layers:
-            if self.overrides.norm == "pre":
+            if self.settings.norm == "pre":
                 x = x + self.attention(layer, layer["ln1"](x))
                 x = x + self.mlp(layer, layer["ln2"](x))
             else:
@@ -63,41 +63,41 @@ class PlainGPT(nn.Module):
         return self.head(x if self.final is None else self.final(x))
 
     def positions(self, n: int) -> Tensor:
-        d = self.overrides.dim
+        d = self.settings.dim
         table = torch.zeros(n, d, dtype=self.head.weight.dtype)
         if self.learned is not None:
             return self.learned.weight[:n]
-        if self.overrides.positions == "sinusoidal":
+        if self.settings.positions == "sinusoidal":
             for t in range(n):
                 for i in range(d):
                     k = i // 2
-                    exponent = 2 * k / d if self.overrides.position_exponent == "2k/d" else k / d
+                    exponent = 2 * k / d if self.settings.position_exponent == "2k/d" else k / d
                     table[t, i] = (math.cos if i % 2 else math.sin)(t / 10_000**exponent)
         return table
 
     def attention(self, layer: nn.ModuleDict, x: Tensor) -> Tensor:
         q, k, v = (layer[name](x) for name in "qkv")
-        n, width = x.shape[1], self.overrides.dim // self.overrides.heads
+        n, width = x.shape[1], self.settings.dim // self.settings.heads
         future = torch.ones(n, n).triu(1).bool()
-        mixed = []
-        for head in range(self.overrides.heads):
+        head_outputs = []
+        for head in range(self.settings.heads):
             part = slice(head * width, (head + 1) * width)
-            if self.overrides.positions == "rotary":
-                scores = turned(q[..., part]) @ turned(k[..., part]).transpose(1, 2) / math.sqrt(width)
+            if self.settings.positions == "rotary":
+                scores = apply_rotary(q[..., part]) @ apply_rotary(k[..., part]).transpose(1, 2) / math.sqrt(width)
             else:
                 scores = q[..., part] @ k[..., part].transpose(1, 2) / math.sqrt(width)
-            if self.overrides.positions == "alibi":
-                steps = torch.arange(n)[:, None] - torch.arange(n)
-                scores = scores - SLOPES[self.overrides.heads][head] * steps.abs()
-            mixed.append(scores.masked_fill(future, -math.inf).softmax(-1) @ v[..., part])
-        return layer["o"](torch.cat(mixed, -1))
+            if self.settings.positions == "alibi":
+                distance = torch.arange(n)[:, None] - torch.arange(n)
+                scores = scores - SLOPES[self.settings.heads][head] * distance.abs()
+            head_outputs.append(scores.masked_fill(future, -math.inf).softmax(-1) @ v[..., part])
+        return layer["o"](torch.cat(head_outputs, -1))
 
     def mlp(self, layer: nn.ModuleDict, x: Tensor) -> Tensor:
-        activation = F.relu if self.overrides.activation == "relu" else F.gelu
+        activation = F.relu if self.settings.activation == "relu" else F.gelu
         return layer["down"](activation(layer["up"](x)))
 
     def load(self, ours: dict[str, Tensor]) -> None:
-        """Takes the weights of one of our runs."""
+        """Loads the weights of one of our runs."""
         self.tokens.weight.data = ours["embed.weight"]
         if self.learned is not None:
             self.learned.weight.data = ours["position_table.weight"]
@@ -113,7 +113,7 @@ class PlainGPT(nn.Module):
                     getattr(layer[part], kind).data = ours[f"{name}{theirs}.{kind}"]
         if self.final is not None:
             self.final.weight.data, self.final.bias.data = ours["final_norm.weight"], ours["final_norm.bias"]
-        if not self.overrides.tied:
+        if not self.settings.tied:
             self.head.weight.data = ours["output.weight"]
-        if self.overrides.output_bias:
+        if self.settings.output_bias:
             self.head.bias.data = ours["output.bias"]

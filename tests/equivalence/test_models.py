@@ -1,4 +1,4 @@
-"""Ours equals torch's: each family against something independent, in float64."""
+"""Our models equal independent implementations in float64, and runs of a pack are independent."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ V, T = 18, 6  # p = 13
 SMALL = {"task.p": 13, "model.layers": 2, "model.dim": 12}
 
 
-def pack(overrides, seeds=(3, 5, 8), noise=0.1):
-    """Three runs in float64, moved off their initial weights so that zeros and ones cannot hide a mistake."""
+def make_pack(overrides, seeds=(3, 5, 8), noise=0.1):
+    """Three runs in float64, with noise on the initial weights so that zeros and ones cannot hide a mistake."""
     settings = [Settings.from_flat(overrides)] * len(seeds)
     model, parameters = build_pack(settings, seeds, torch.zeros(1, dtype=torch.int64), torch.float64)
     torch.manual_seed(0)
@@ -27,7 +27,7 @@ def pack(overrides, seeds=(3, 5, 8), noise=0.1):
     return settings[0], model, parameters
 
 
-def tensors(parameters, slot):
+def run_tensors(parameters, slot):
     return {name: torch.from_numpy(array) for name, array in parameters.get_arrays(slot).items()}
 
 
@@ -45,45 +45,45 @@ GPT_KINDS = [
 
 
 @pytest.mark.parametrize("overrides", GPT_KINDS)
-def test_gpt_equals_a_plain_one(overrides):
-    settings, model, parameters = pack(SMALL | overrides)
+def test_gpt_equals_the_reference(overrides):
+    settings, model, parameters = make_pack(SMALL | overrides)
     tokens = torch.randint(V, (3, 4, T))
     logits = model(tokens)
     for slot in range(3):
         plain = PlainGPT(settings.model, V, T).double()
-        plain.load(tensors(parameters, slot))
+        plain.load(run_tensors(parameters, slot))
         torch.testing.assert_close(logits[slot], plain(tokens[slot]), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("positions", ["none", "alibi", "rotary", "sinusoidal"])
 @pytest.mark.parametrize("length", [5, 16, 17, 40])
-def test_short_and_long_attention_agree_with_a_plain_one(length, positions):
-    """Up to 16 positions multiply-and-sum is used, beyond it torch's fused kernel."""
+def test_short_and_long_attention_equal_the_reference(length, positions):
+    """Up to 16 positions use elementwise multiply-and-sum, longer sequences SDPA."""
     settings = Settings.from_flat(SMALL | {"model.positions": positions, "model.heads": 3})
     model, parameters = build_pack([settings] * 2, [1, 2], torch.zeros(1, dtype=torch.int64), torch.float64)
     tokens = torch.randint(V, (2, 3, length))
     for slot in range(2):
         plain = PlainGPT(settings.model, V, length).double()
-        plain.load(tensors(parameters, slot))
+        plain.load(run_tensors(parameters, slot))
         torch.testing.assert_close(model(tokens)[slot], plain(tokens[slot]), rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("biases", [0, 1, 2])
-def test_lstm_equals_torchs_lstm(biases):
-    _, model, parameters = pack(
+def test_lstm_equals_torch_lstm(biases):
+    _, model, parameters = make_pack(
         SMALL | {"model.kind": "lstm", "model.hidden": 7, "model.gate_biases": biases, "model.layers": 3}
     )
     tokens = torch.randint(V, (3, 4, T))
     logits = model(tokens)
     for slot in range(3):
-        ours = tensors(parameters, slot)
+        ours = run_tensors(parameters, slot)
         theirs = nn.LSTM(12, 7, 3, bias=biases > 0, batch_first=True, dtype=torch.float64)
         for i in range(3):
             getattr(theirs, f"weight_ih_l{i}").data = ours[f"cells.{i}.input.weight"]
             getattr(theirs, f"weight_hh_l{i}").data = ours[f"cells.{i}.state.weight"]
             if biases:
                 getattr(theirs, f"bias_ih_l{i}").data = ours[f"cells.{i}.input.bias"]
-                merged = torch.zeros(28, dtype=torch.float64)  # one bias a gate: the second one is zero
+                merged = torch.zeros(28, dtype=torch.float64)  # one bias per gate: the second one is zero
                 getattr(theirs, f"bias_hh_l{i}").data = ours.get(f"cells.{i}.state.bias", merged)
         states, _ = theirs(ours["embed.weight"][tokens[slot]])
         expected = states @ ours["output.weight"].T + ours["output.bias"]
@@ -98,19 +98,19 @@ ALL_KINDS = [SMALL | kind for kind in GPT_KINDS] + [
 
 
 @pytest.mark.parametrize("overrides", ALL_KINDS)
-def test_wanted_positions_alone_give_the_same_logits(overrides):
-    _, model, _ = pack(overrides)
+def test_selected_positions_have_the_same_logits(overrides):
+    _, model, _ = make_pack(overrides)
     tokens = torch.randint(V, (3, 4, T))
     whole = model(tokens)
     torch.testing.assert_close(model(tokens, slice(-2, None)), whole[:, :, -2:], rtol=1e-12, atol=1e-12)
-    at = torch.randint(T, (3, 4, 2))
-    picked = whole.gather(2, at[..., None].expand(-1, -1, -1, V))
-    torch.testing.assert_close(model(tokens, at), picked, rtol=1e-12, atol=1e-12)
+    positions = torch.randint(T, (3, 4, 2))
+    picked = whole.gather(2, positions[..., None].expand(-1, -1, -1, V))
+    torch.testing.assert_close(model(tokens, positions), picked, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("overrides", ALL_KINDS)
 def test_the_future_never_changes_a_logit(overrides):
-    _, model, _ = pack(overrides)
+    _, model, _ = make_pack(overrides)
     tokens = torch.randint(V, (3, 4, T))
     changed = tokens.clone()
     changed[..., 4:] = (changed[..., 4:] + 1) % V
@@ -118,9 +118,9 @@ def test_the_future_never_changes_a_logit(overrides):
 
 
 @pytest.mark.parametrize("overrides", ALL_KINDS)
-def test_no_run_reaches_into_another(overrides):
+def test_no_run_affects_the_gradients_of_another(overrides):
     """d loss_i / d w_j is exactly 0 for i ≠ j, for every parameter."""
-    _, model, parameters = pack(overrides)
+    _, model, parameters = make_pack(overrides)
     tokens = torch.randint(V, (3, 4, T))
     for run in range(3):
         parameters.compute_gradients(model(tokens)[run].logsumexp(-1).sum())
@@ -129,9 +129,9 @@ def test_no_run_reaches_into_another(overrides):
             assert (reached > 0) if other == run else (reached == 0)
 
 
-def test_gradients_are_put_together_in_one_pass_as_one_by_one():
-    """With a matrix of 12 × 13 and biases of 12, so that there are gaps between parameters."""
-    _, model, parameters = pack(SMALL)
+def test_concatenated_gradients_equal_copied_ones():
+    """With a 12 × 13 matrix and biases of 12, so that there is padding between parameters."""
+    _, model, parameters = make_pack(SMALL)
     loss = model(torch.randint(V, (3, 4, T))).logsumexp(-1).sum()
     found = torch.autograd.grad(loss, parameters.parameters, retain_graph=True)
     apart = parameters.compute_gradients(loss).clone()
@@ -141,8 +141,8 @@ def test_gradients_are_put_together_in_one_pass_as_one_by_one():
 
 
 @pytest.mark.parametrize("overrides", ALL_KINDS)
-def test_reading_taps_changes_nothing_and_patterns_sum_to_one(overrides):
-    _, model, _ = pack(overrides)
+def test_recording_changes_nothing_and_patterns_sum_to_one(overrides):
+    _, model, _ = make_pack(overrides)
     tokens = torch.randint(V, (3, 4, T))
     hooks = Hooks("*")
     torch.testing.assert_close(model(tokens, hooks=hooks), model(tokens), rtol=1e-12, atol=1e-12)
@@ -157,7 +157,7 @@ def test_reading_taps_changes_nothing_and_patterns_sum_to_one(overrides):
         assert (pattern.triu(1) == 0).all()
 
 
-def test_closed_forms_count_what_the_modules_hold():
+def test_closed_form_counts_equal_those_of_the_modules():
     switches = {
         "gpt": [
             ("model.positions", ("sinusoidal", "learned")), ("model.tied", (False, True)),

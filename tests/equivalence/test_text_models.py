@@ -1,4 +1,4 @@
-"""The text models against torch's layers and transformers' models, in float64, and their runs against each other."""
+"""Text models equal torch's layers and transformers' models in float64, and runs of a pack are independent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GPT = {"task.kind": "text", "model.dim": 24, "model.heads": 4, "model.layers": 2
        "model.mlp_bias": True, "model.final_norm": True, "model.tied": True, "model.output_bias": False}  # fmt: skip
 
 
-def pack(overrides, dataset_info, seeds=(3, 5, 8), varied=None):
+def make_pack(overrides, dataset_info, seeds=(3, 5, 8), varied=None):
     settings = [Settings.from_flat(overrides | (varied[i] if varied else {})) for i in range(len(seeds))]
     assert not settings[0].conflicts()
     model, parameters = build_pack(settings, seeds, torch.zeros(1, dtype=torch.int64), torch.float64, dataset_info)
@@ -33,7 +33,7 @@ def pack(overrides, dataset_info, seeds=(3, 5, 8), varied=None):
     return model.eval(), parameters
 
 
-def tensors(parameters, slot):
+def run_tensors(parameters, slot):
     return {name: torch.from_numpy(array) for name, array in parameters.get_arrays(slot).items()}
 
 
@@ -42,23 +42,23 @@ def tensors(parameters, slot):
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_encoder_equals_torchs_encoder_layers_and_a_plain_classifier(norm, activation):
-    model, parameters = pack(ENCODER | {"model.norm": norm, "model.activation": activation}, LABELS)
+def test_encoder_equals_torch_encoder_layers_and_a_classifier(norm, activation):
+    model, parameters = make_pack(ENCODER | {"model.norm": norm, "model.activation": activation}, LABELS)
     tokens = torch.randint(V, (3, 4, T))
     logits = model(tokens)
     assert logits.shape == (3, 4, 1, C)
     act = nn.functional.relu if activation == "relu" else nn.functional.gelu
     for slot in range(3):
-        ours = tensors(parameters, slot)
+        ours = run_tensors(parameters, slot)
         x = ours["embed.weight"][tokens[slot]]
         for i in range(2):
-            x = torch_layer(ours, i, act, norm == "pre")(x)
+            x = torch_encoder_layer(ours, i, act, norm == "pre")(x)
         hidden = act(x.mean(1) @ ours["classifier.hidden.weight"].T + ours["classifier.hidden.bias"])
         expected = hidden @ ours["classifier.output.weight"].T + ours["classifier.output.bias"]
         torch.testing.assert_close(logits[slot, :, 0], expected, **CLOSE)
 
 
-def torch_layer(ours, i, activation, norm_first):
+def torch_encoder_layer(ours, i, activation, norm_first):
     layer = nn.TransformerEncoderLayer(
         12, 3, 48, 0.0, activation, batch_first=True, norm_first=norm_first, dtype=torch.float64
     )
@@ -68,40 +68,40 @@ def torch_layer(ours, i, activation, norm_first):
     }  # fmt: skip
     state = {f"{a}{leaf}": ours[f"blocks.{i}.{b}{leaf}"] for a, b in names.items() for leaf in ("weight", "bias")}
     layer.load_state_dict(state)
-    return layer  # in training mode, so that torch takes no fast path; dropout is 0
+    return layer  # in training mode, so that torch does not use its fast path; dropout is 0
 
 
 def test_alibi_is_symmetric_in_the_encoder_and_works_beyond_the_training_length():
-    model, parameters = pack(ENCODER | {"model.positions": "alibi"}, LABELS)
+    model, parameters = make_pack(ENCODER | {"model.positions": "alibi"}, LABELS)
     tokens = torch.randint(V, (3, 2, 3 * T))
     hooks = Hooks("blocks.0.attention.pattern")
     model(tokens, hooks=hooks)
-    ours = tensors(parameters, 1)
+    ours = run_tensors(parameters, 1)
     x = torch.nn.functional.layer_norm(
         ours["embed.weight"][tokens[1]], (12,), ours["blocks.0.norm1.weight"], ours["blocks.0.norm1.bias"]
     )
     q, k, _ = (x @ ours["blocks.0.attention.qkv.weight"].T + ours["blocks.0.attention.qkv.bias"]).chunk(3, -1)
-    apart = (torch.arange(3 * T)[:, None] - torch.arange(3 * T)).abs()
+    distance = (torch.arange(3 * T)[:, None] - torch.arange(3 * T)).abs()
     for head, slope in enumerate([2**-4, 2**-8, 2**-2]):
         part = slice(4 * head, 4 * head + 4)
-        expected = (q[..., part] @ k[..., part].mT / 2 - slope * apart).softmax(-1)
+        expected = (q[..., part] @ k[..., part].mT / 2 - slope * distance).softmax(-1)
         torch.testing.assert_close(hooks.activations["blocks.0.attention.pattern"][1, :, head], expected, **CLOSE)
     torch.testing.assert_close(model(tokens), model(tokens, hooks=Hooks("*")), **CLOSE)
 
 
-def test_every_position_reaches_the_encoders_logits_padding_too():
-    model, _ = pack(ENCODER, LABELS)
+def test_every_position_affects_the_encoders_logits_padding_too():
+    model, _ = make_pack(ENCODER, LABELS)
     tokens = torch.zeros(3, 1, T, dtype=torch.int64)
-    for place in range(T):
+    for position in range(T):
         changed = tokens.clone()
-        changed[..., place] = 5
+        changed[..., position] = 5
         assert (model(changed) != model(tokens)).all()
 
 
 # ---- BatchNorm ----
 
 
-def test_batch_norm_is_torchs_for_each_run_by_itself():
+def test_batch_norm_equals_torch_for_each_run():
     layer = BatchNorm(5)
     layer.init_running_stats(3, torch.device("cpu"), torch.float64)
     weight, bias = torch.randn(2, 3, 5, dtype=torch.float64)
@@ -109,11 +109,11 @@ def test_batch_norm_is_torchs_for_each_run_by_itself():
     theirs = [nn.BatchNorm1d(5, dtype=torch.float64) for _ in range(3)]
     for run, one in enumerate(theirs):
         one.weight.data, one.bias.data = weight[run], bias[run]
-    sizes = (8, 6, 3)  # runs with smaller batches, padded
-    counted = torch.arange(8) < torch.tensor(sizes)[:, None]
+    sizes = (8, 6, 3)  # batches of different sizes, padded
+    sample_mask = torch.arange(8) < torch.tensor(sizes)[:, None]
     for _ in range(4):
         x = 3 + 2 * torch.randn(3, 8, 1, 5, dtype=torch.float64)
-        out = layer(x, counted)
+        out = layer(x, sample_mask)
         for run, n in enumerate(sizes):
             torch.testing.assert_close(out[run, :n, 0], theirs[run](x[run, :n, 0]), **CLOSE)
     layer.eval()
@@ -123,15 +123,15 @@ def test_batch_norm_is_torchs_for_each_run_by_itself():
         torch.testing.assert_close(layer(x)[run, :, 0], one.eval()(x[run, :, 0]), **CLOSE)
 
 
-def test_a_packs_statistics_are_named_and_have_one_row_a_run():
-    model, _ = pack(ENCODER | {"model.batch_norm": True}, LABELS)
+def test_running_stats_are_named_and_have_one_row_per_run():
+    model, _ = make_pack(ENCODER | {"model.batch_norm": True}, LABELS)
     shapes = {name: tuple(tensor.shape) for name, tensor in running_stats(model).items()}
     assert shapes == {"classifier.norm.mean": (3, 5), "classifier.norm.variance": (3, 5)}
     before = {name: tensor.clone() for name, tensor in running_stats(model).items()}
     model(torch.randint(V, (3, 4, T)))
     assert all(
         torch.equal(before[name], tensor) for name, tensor in running_stats(model).items()
-    )  # evaluating learns nothing
+    )  # evaluation mode updates nothing
     model.train()(torch.randint(V, (3, 4, T)))
     assert not any(torch.equal(before[name], tensor) for name, tensor in running_stats(model).items())
 
@@ -141,14 +141,14 @@ def test_a_packs_statistics_are_named_and_have_one_row_a_run():
 
 def test_decoder_equals_gpt2():
     transformers = pytest.importorskip("transformers")
-    model, parameters = pack(GPT | {"model.positions": "learned"}, TEXT)
+    model, parameters = make_pack(GPT | {"model.positions": "learned"}, TEXT)
     config = transformers.GPT2Config(
         vocab_size=V, n_positions=T, n_embd=24, n_layer=2, n_head=4, activation_function="gelu",
         resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, attn_implementation="eager",
     )  # fmt: skip
     tokens = torch.randint(V, (3, 4, T))
     for slot in range(3):
-        ours = tensors(parameters, slot)
+        ours = run_tensors(parameters, slot)
         theirs = transformers.GPT2LMHeadModel(config).double().eval()
         state = {"wte.weight": "embed.weight", "wpe.weight": "position_table.weight"}
         state |= {f"ln_f.{leaf}": f"final_norm.{leaf}" for leaf in ("weight", "bias")}
@@ -170,16 +170,16 @@ def test_decoder_equals_gpt2():
 
 @pytest.mark.parametrize("heads", [4, 6])
 def test_decoder_with_alibi_equals_bloom_at_any_length(heads, monkeypatch):
-    """BLOOM normalises its embeddings, approximates GELU and takes softmax in 32 bits; all three are taken out."""
+    """BLOOM normalises embeddings, approximates GELU and computes softmax in float32; all three are patched out."""
     transformers = pytest.importorskip("transformers")
     monkeypatch.setattr(nn.functional, "softmax", lambda x, dim, dtype=None: x.softmax(dim))
-    model, parameters = pack(GPT | {"model.positions": "alibi", "model.heads": heads}, TEXT)
+    model, parameters = make_pack(GPT | {"model.positions": "alibi", "model.heads": heads}, TEXT)
     config = transformers.BloomConfig(
         vocab_size=V, hidden_size=24, n_layer=2, n_head=heads, hidden_dropout=0, attention_dropout=0
     )
     tokens = torch.randint(V, (3, 4, 4 * T))
     for slot in range(3):
-        ours = tensors(parameters, slot)
+        ours = run_tensors(parameters, slot)
         theirs = transformers.BloomForCausalLM(config).double().eval()
         theirs.transformer.word_embeddings_layernorm = nn.Identity()
         theirs.transformer.word_embeddings.weight.data = ours["embed.weight"]
@@ -194,7 +194,7 @@ def test_decoder_with_alibi_equals_bloom_at_any_length(heads, monkeypatch):
 
 
 def fill_bloom(layer, ours, heads):
-    """BLOOM has queries, keys and values of one head side by side, ours has those of all heads."""
+    """BLOOM interleaves queries, keys and values by head; ours concatenates those of all heads."""
     for leaf in ("weight", "bias"):
         qkv = ours[f"attention.qkv.{leaf}"].unflatten(0, (3, heads, -1)).transpose(0, 1).flatten(0, 2)
         getattr(layer.self_attention.query_key_value, leaf).data = qkv
@@ -207,17 +207,17 @@ def fill_bloom(layer, ours, heads):
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "alibi", "rotary", "none"])
-def test_what_is_remembered_stands_for_the_tokens_before(positions):
-    model, _ = pack(GPT | {"model.positions": positions}, TEXT)
+def test_a_kv_cache_stands_for_the_preceding_tokens(positions):
+    model, _ = make_pack(GPT | {"model.positions": positions}, TEXT)
     tokens = torch.randint(V, (3, 4, T))
     tail = model(tokens[..., 3:], past=model.prefill(tokens[..., :3]))
     torch.testing.assert_close(tail, model(tokens)[:, :, 3:], **CLOSE)
-    at = torch.randint(T - 3, (3, 4, 2))
-    picked = tail.gather(2, at[..., None].expand(-1, -1, -1, V))
-    torch.testing.assert_close(model(tokens[..., 3:], at, past=model.prefill(tokens[..., :3])), picked, **CLOSE)
+    positions = torch.randint(T - 3, (3, 4, 2))
+    picked = tail.gather(2, positions[..., None].expand(-1, -1, -1, V))
+    torch.testing.assert_close(model(tokens[..., 3:], positions, past=model.prefill(tokens[..., :3])), picked, **CLOSE)
 
 
-# ---- LSTM with a projection, and frozen tables ----
+# ---- LSTM with a projection, and frozen embeddings ----
 
 LSTM = {"task.kind": "text", "model.kind": "lstm", "model.dim": 6, "model.hidden": 7, "model.projection": 6,
         "model.activation": "relu", "model.gate_biases": 2, "model.tied": True, "model.output_bias": False}  # fmt: skip
@@ -227,10 +227,10 @@ LSTM = {"task.kind": "text", "model.kind": "lstm", "model.dim": 6, "model.hidden
 def test_lstm_with_projection_equals_torchs_lstm_and_linear(frozen, tmp_path):
     table = np.random.RandomState(1).standard_normal((V, 6))
     np.savez(tmp_path / "table.npz", tokens=table)
-    model, parameters = pack(LSTM | ({"model.embeddings": str(tmp_path / "table.npz")} if frozen else {}), TEXT)
+    model, parameters = make_pack(LSTM | ({"model.embeddings": str(tmp_path / "table.npz")} if frozen else {}), TEXT)
     tokens = torch.randint(V, (3, 4, T))
     for slot in range(3):
-        ours = tensors(parameters, slot)
+        ours = run_tensors(parameters, slot)
         assert ("embed.weight" in ours) is not frozen
         embed = torch.from_numpy(table) if frozen else ours["embed.weight"]
         theirs = nn.LSTM(6, 7, 2, batch_first=True, dtype=torch.float64)
@@ -245,13 +245,13 @@ def test_lstm_with_projection_equals_torchs_lstm_and_linear(frozen, tmp_path):
 
 
 @pytest.mark.parametrize("output_bias", [False, True])
-def test_frozen_tables_are_no_parameters_and_stay(tmp_path, output_bias):
+def test_frozen_embeddings_are_not_parameters(tmp_path, output_bias):
     tables = {"tokens": np.random.randn(V, 24), "positions": np.random.randn(T + 2, 24)}
     np.savez(tmp_path / "tables.npz", **tables)
     overrides = GPT | {"model.positions": "learned", "model.output_bias": output_bias}
-    model, parameters = pack(overrides | {"model.embeddings": str(tmp_path / "tables.npz")}, TEXT)
+    model, parameters = make_pack(overrides | {"model.embeddings": str(tmp_path / "tables.npz")}, TEXT)
     assert not {"embed.weight", "position_table.weight"} & parameters.shapes.keys()
-    learned, theirs = pack(overrides, TEXT)
+    learned, theirs = make_pack(overrides, TEXT)
     tokens = torch.randint(V, (3, 4, T))
     for slot in range(3):
         arrays = parameters.get_arrays(slot) | {
@@ -264,7 +264,7 @@ def test_frozen_tables_are_no_parameters_and_stay(tmp_path, output_bias):
     assert (parameters.gradients != 0).any()
 
 
-# ---- runs by themselves ----
+# ---- independence of runs ----
 
 DROPS = {"model.embedding_dropout": 0.2, "model.attention_dropout": 0.3, "model.mlp_dropout": 0.4,
          "model.residual_dropout": 0.1, "model.dropout": 0.2}  # fmt: skip
@@ -281,14 +281,14 @@ FAMILIES = [
 
 
 @pytest.mark.parametrize(("overrides", "dataset_info"), FAMILIES)
-def test_stacked_runs_match_runs_alone_with_dropout_and_statistics(overrides, dataset_info):
+def test_stacked_runs_match_runs_alone_with_dropout_and_running_stats(overrides, dataset_info):
     varied = [{}, {"model.init": "orthogonal"}, {"model.embedding_dropout": 0.0, "model.init": "xavier-normal"}]
     seeds, tokens = (3, 5, 3), torch.randint(V, (3, 4, T))
-    together, parameters = pack(overrides, dataset_info, seeds, varied)
+    together, parameters = make_pack(overrides, dataset_info, seeds, varied)
     logits = together.train()(tokens)
     parameters.compute_gradients(logits.logsumexp(-1).sum())
     for slot in range(3):
-        alone, own = pack(overrides, dataset_info, seeds[slot : slot + 1], varied[slot : slot + 1])
+        alone, own = make_pack(overrides, dataset_info, seeds[slot : slot + 1], varied[slot : slot + 1])
         own.load_arrays(0, parameters.get_arrays(slot))
         torch.testing.assert_close(alone.train()(tokens[slot : slot + 1])[0], logits[slot], **CLOSE)
         own.compute_gradients(alone(tokens[slot : slot + 1]).logsumexp(-1).sum())
@@ -299,8 +299,8 @@ def test_stacked_runs_match_runs_alone_with_dropout_and_statistics(overrides, da
 
 
 @pytest.mark.parametrize(("overrides", "dataset_info"), FAMILIES)
-def test_no_run_reaches_into_another(overrides, dataset_info):
-    model, parameters = pack(overrides, dataset_info)
+def test_no_run_affects_the_gradients_of_another(overrides, dataset_info):
+    model, parameters = make_pack(overrides, dataset_info)
     tokens = torch.randint(V, (3, 4, T))
     for run in range(3):
         parameters.compute_gradients(model.train()(tokens)[run].logsumexp(-1).sum())
@@ -309,9 +309,9 @@ def test_no_run_reaches_into_another(overrides, dataset_info):
             assert (reached > 0) if other == run else (reached == 0)
 
 
-def test_attention_dropout_drops_its_share_of_the_weights_and_keeps_their_mean():
+def test_attention_dropout_is_active_in_training_mode_only():
     overrides = GPT | {"model.positions": "none", "model.attention_dropout": 0.3, "model.layers": 1}
-    model, _ = pack(overrides, TEXT)
+    model, _ = make_pack(overrides, TEXT)
     tokens = torch.randint(V, (3, 50, 20))
     whole, dropped = model(tokens), model.train()(tokens)
     assert not torch.allclose(whole, dropped)
