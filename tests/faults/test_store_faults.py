@@ -1,6 +1,6 @@
-"""The store under kills, full disks, damaged files and rivals: nothing lost, nothing doubled, nothing believed.
+"""The store under kills, full disks, damaged files and concurrent processes: nothing is lost, duplicated or misread.
 
-Fault points are enumerated: the first, second, third … operation fails until none does (SQLite's own method).
+Fault points are enumerated: the first, second, third … operation fails until none does (SQLite's own test method).
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ POINTS: list[tuple[Any, str]] = [
 
 @contextmanager
 def fault_at(n: int, fault: Callable[[str], None]) -> Iterator[list[str]]:
-    """Call `fault` just before the n-th operation that changes the disk; gives the operations so far."""
-    done: list[str] = []
-    one_by_one = Lock()  # files are written by several threads
+    """Calls `fault` just before the n-th operation that changes the disk; yields the list of operations so far."""
+    operations: list[str] = []
+    lock = Lock()  # files are written by several threads
 
-    def watched(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def instrumented(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def operation(*args: Any, **kwargs: Any) -> Any:
-            with one_by_one:
-                done.append(name)
-                is_due = len(done) == n
+            with lock:
+                operations.append(name)
+                is_due = len(operations) == n
             if is_due:
                 fault(name)
             return original(*args, **kwargs)
@@ -80,8 +80,8 @@ def fault_at(n: int, fault: Callable[[str], None]) -> Iterator[list[str]]:
 
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in POINTS:
-            patch.setattr(owner, name, watched(name, getattr(owner, name)))
-        yield done
+            patch.setattr(owner, name, instrumented(name, getattr(owner, name)))
+        yield operations
 
 
 def killed_at(n: int, home: Path, commit: Commit) -> bool:
@@ -104,7 +104,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]
 # ---- kills ----
 
 
-def test_the_reference_study_has_an_early_end_a_divergence_and_a_last_record(uninterrupted: dict[str, Any]) -> None:
+def test_the_reference_study_has_an_early_end_a_divergence_and_a_final_evaluation(
+    uninterrupted: dict[str, Any],
+) -> None:
     assert [(run.status, run.step) for run in uninterrupted["runs"]] == [
         ("finished", 4),
         ("diverged", 3),
@@ -115,7 +117,7 @@ def test_the_reference_study_has_an_early_end_a_divergence_and_a_last_record(uni
     assert [len(kept) for kept in uninterrupted["checkpoints"]] == [2, 1, 3]
 
 
-def test_killed_at_any_operation_the_same_command_gives_the_same_bytes(
+def test_killed_at_any_operation_the_resumed_study_has_the_same_bytes(
     tmp_path: Path, uninterrupted: dict[str, object]
 ) -> None:
     n = 1
@@ -126,7 +128,7 @@ def test_killed_at_any_operation_the_same_command_gives_the_same_bytes(
     assert n > 60
 
 
-def test_killed_twice_once_while_resuming_the_same_command_gives_the_same_bytes(
+def test_killed_again_while_resuming_the_study_has_the_same_bytes(
     tmp_path: Path, uninterrupted: dict[str, object]
 ) -> None:
     for first in range(15, 62, 6):
@@ -137,21 +139,21 @@ def test_killed_twice_once_while_resuming_the_same_command_gives_the_same_bytes(
         assert snapshot(home) == uninterrupted, f"killed before operation {first}, then {first % 5 + 1}"
 
 
-def test_control_saving_before_recording_loses_readings(tmp_path: Path, uninterrupted: dict[str, object]) -> None:
-    """The protection switched off: some kill between the two leaves a state that is ahead of its readings."""
-    bad, n = 0, 30
-    while bad == 0 and killed_at(n, home := tmp_path / str(n), save_then_record):
+def test_control_saving_before_recording_loses_metrics(tmp_path: Path, uninterrupted: dict[str, object]) -> None:
+    """The protection switched off: some kill between the two leaves a state that is ahead of its metrics."""
+    n_wrong, n = 0, 30
+    while n_wrong == 0 and killed_at(n, home := tmp_path / str(n), save_then_record):
         try:
             run_study(home)
-            bad += snapshot(home) != uninterrupted
+            n_wrong += snapshot(home) != uninterrupted
         except ValueError:  # a run whose end was never recorded
-            bad += 1
+            n_wrong += 1
         n += 1
-    assert bad > 0
+    assert n_wrong > 0
 
 
-def test_readings_up_to_the_save_are_there_right_after_a_kill(tmp_path: Path) -> None:
-    """Without running again: what was committed before the kill can be read, and no file is half-written."""
+def test_metrics_up_to_the_checkpoint_are_stored_right_after_a_kill(tmp_path: Path) -> None:
+    """Without running again: what was committed before the kill can be read, and no file is partly written."""
     for n in range(31, 62, 3):
         home = tmp_path / str(n)
         assert killed_at(n, home, record_then_save)
@@ -169,7 +171,7 @@ def test_readings_up_to_the_save_are_there_right_after_a_kill(tmp_path: Path) ->
 # ---- disks ----
 
 
-def refusal_of(work: Callable[[], None]) -> str:
+def out_of_resources_message(work: Callable[[], None]) -> str:
     try:
         work()
     except OutOfResources as error:
@@ -178,7 +180,7 @@ def refusal_of(work: Callable[[], None]) -> str:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_a_refusing_disk_stops_with_a_clear_error_and_the_same_command_goes_on(
+def test_a_failing_disk_stops_with_a_clear_error_and_the_study_can_be_resumed(
     tmp_path: Path, uninterrupted: dict[str, object], code: int
 ) -> None:
     def refuse(operation: str) -> None:
@@ -190,15 +192,15 @@ def test_a_refusing_disk_stops_with_a_clear_error_and_the_same_command_goes_on(
     n = 1 + code % 2
     while True:
         home = tmp_path / str(n)
-        with fault_at(n, refuse) as done:
-            said = refusal_of(lambda home=home: run_study(home))  # type: ignore[misc]
-        assert said == "" or ("free)" in said and "kept:" in said)
+        with fault_at(n, refuse) as operations:
+            message = out_of_resources_message(lambda home=home: run_study(home))  # type: ignore[misc]
+        assert message == "" or ("free)" in message and "kept:" in message)
         assert not list(home.rglob("*.part"))
-        if len(done) < n:
+        if len(operations) < n:
             break
         run_study(home)
-        assert snapshot(home) == uninterrupted, f"refused at operation {n}"
-        n += 2 + n % 3  # about every third point, for the sake of time
+        assert snapshot(home) == uninterrupted, f"failed at operation {n}"
+        n += 2 + n % 3  # about every third point, to save time
     assert n > 60
 
 
@@ -222,10 +224,10 @@ def test_a_full_disk_names_the_file_the_sizes_and_what_is_kept(tmp_path: Path, m
     assert found[0] == 2
 
 
-def test_one_refused_file_leaves_the_others_whole_and_the_database_as_it_was(
+def test_one_failed_file_leaves_the_others_complete_and_the_database_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of five files written at a time one is refused: its error is raised when nothing is being written any more."""
+    """Of five files written concurrently one fails: its error is raised only after all writes have ended."""
     store = Store.open(tmp_path)
     store.register(make_plan(4))
     [pack_id] = claim(store, make_plan(4).runs)
@@ -243,50 +245,50 @@ def test_one_refused_file_leaves_the_others_whole_and_the_database_as_it_was(
         with pytest.raises(OutOfResources, match=rf"{refused}/000000004\.safetensors .*the state of step 2"):
             store.save(pack_id, make_checkpoint(4, range(4)))
     assert not list(tmp_path.rglob("*.part"))
-    there = {path.parent.name for path in (tmp_path / "checkpoints").rglob("000000004.safetensors")}
-    assert there == {make_run(seed).id for seed in (0, 1, 3)} | {pack_id}
+    written = {path.parent.name for path in (tmp_path / "checkpoints").rglob("000000004.safetensors")}
+    assert written == {make_run(seed).id for seed in (0, 1, 3)} | {pack_id}
     assert [[kept.step for kept in store.checkpoints(make_run(seed).id)] for seed in range(4)] == [[2]] * 4
     found = store.resume(pack_id)
     assert found is not None
     assert found[0] == 2
 
 
-def test_the_files_of_a_save_wait_for_the_disk_together_and_their_common_folder_is_flushed_once(
+def test_the_files_of_a_checkpoint_are_synced_concurrently_and_their_common_folder_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store.open(tmp_path)
     store.register(make_plan(3))
     [pack_id] = claim(store, make_plan(3).runs)
-    together, fsync, flushed = Barrier(4, timeout=10), os.fsync, list[str]()
+    barrier, fsync, synced = Barrier(4, timeout=10), os.fsync, list[str]()
 
-    def meet(descriptor: int) -> None:
+    def fsync_at_barrier(descriptor: int) -> None:
         name = os.readlink(f"/proc/self/fd/{descriptor}")
-        flushed.append(name)
+        synced.append(name)
         if name.endswith(".part"):
-            together.wait()
+            barrier.wait()
         fsync(descriptor)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", meet)
+        patch.setattr(os, "fsync", fsync_at_barrier)
         store.save(pack_id, make_checkpoint(2, range(3)))
-    assert sum(name.endswith(".part") for name in flushed) == 4
-    assert flushed.count(str(tmp_path / "checkpoints")) == 2  # for its new folders: of the runs, and of the states
+    assert sum(name.endswith(".part") for name in synced) == 4
+    assert synced.count(str(tmp_path / "checkpoints")) == 2  # for its new folders: of the runs, and of the packs
 
 
 def test_a_database_that_may_not_grow_is_out_of_resources_and_keeps_its_rows(tmp_path: Path) -> None:
-    """A real refusal by SQLite, not a simulated one."""
+    """A real error of SQLite, not a simulated one."""
     store = Store.open(tmp_path)
     store.register(make_plan(1))
     [pack_id] = claim(store, make_plan(1).runs)
     store.record(pack_id, [make_evaluation(0, [0], [0.5])])
     with store._database.transaction() as connection:
-        connection.exec_driver_sql("PRAGMA max_page_count = 1")  # the smallest it accepts is the present size
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")  # SQLite raises this to the current size
     with pytest.raises(OutOfResources, match=r"store\.db could not be written: database or disk is full .*free.*kept:"):
         store.record(pack_id, [make_evaluation(step, [0], [0.5]) for step in range(2000)])
     assert store.curves([make_run(0).id])[make_run(0).id]["val/loss"].steps.tolist() == [0]
 
 
-def test_a_failing_fsync_is_not_tried_again(tmp_path: Path) -> None:
+def test_a_failing_fsync_is_not_retried(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     store.register(make_plan(1))
     [pack_id] = claim(store, make_plan(1).runs)
@@ -295,9 +297,9 @@ def test_a_failing_fsync_is_not_tried_again(tmp_path: Path) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     first_fsync = 2  # of the new folder; the first is the folder above it
-    with fault_at(first_fsync, refuse) as done, pytest.raises(OutOfResources):
+    with fault_at(first_fsync, refuse) as operations, pytest.raises(OutOfResources):
         store.save(pack_id, make_checkpoint(2))
-    assert done.count("fsync") == first_fsync
+    assert operations.count("fsync") == first_fsync
     assert store.study_packs("toy")[0].step is None
 
 
@@ -325,15 +327,15 @@ def test_every_truncation_is_detected(checkpoint: tuple[Path, str]) -> None:
 def test_every_flipped_bit_is_detected(checkpoint: tuple[Path, str]) -> None:
     path, digest = checkpoint
     whole = path.read_bytes()
-    unnoticed = 0
+    n_undetected = 0
     for bit in random.Random(0).sample(range(8 * len(whole)), 1000):
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
         with pytest.raises(DamagedCheckpoint):
             read_checkpoint(path, IDENTITY, digest)
-        unnoticed += _loads(path, digest_bytes(bytes(flipped)))
-    assert unnoticed > 100  # control: without the digest the format alone lets many through
+        n_undetected += _loads(path, digest_bytes(bytes(flipped)))
+    assert n_undetected > 100  # control: without the digest the format alone does not detect many
 
 
 def _loads(path: Path, digest: str) -> bool:
@@ -344,7 +346,7 @@ def _loads(path: Path, digest: str) -> bool:
     return True
 
 
-def test_swapped_checkpoints_are_refused(tmp_path: Path) -> None:
+def test_swapped_checkpoints_are_rejected(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     store.register(make_plan(2))
     [pack_id] = claim(store, make_plan(2).runs)
@@ -358,7 +360,7 @@ def test_swapped_checkpoints_are_refused(tmp_path: Path) -> None:
             store.load_weights(run.id)
 
 
-def test_a_file_of_another_owner_is_refused_even_with_its_right_digest(checkpoint: tuple[Path, str]) -> None:
+def test_a_file_of_another_run_is_rejected_even_with_the_right_digest(checkpoint: tuple[Path, str]) -> None:
     path, digest = checkpoint
     for other in (
         CheckpointIdentity("weights", "other", 7, "settings"),
@@ -371,7 +373,7 @@ def test_a_file_of_another_owner_is_refused_even_with_its_right_digest(checkpoin
 
 
 class Payload:
-    """Makes a file when unpickled."""
+    """Creates a file when unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -380,7 +382,7 @@ class Payload:
         return Path.touch, (self.marker,)
 
 
-def test_a_pickle_in_place_of_a_checkpoint_is_refused_and_not_run(checkpoint: tuple[Path, str]) -> None:
+def test_a_pickle_in_place_of_a_checkpoint_is_rejected_and_not_loaded(checkpoint: tuple[Path, str]) -> None:
     path, digest = checkpoint
     marker = path.with_name("marker")
     data = pickle.dumps(Payload(marker))
@@ -404,14 +406,14 @@ def test_a_pickle_in_place_of_a_checkpoint_is_refused_and_not_run(checkpoint: tu
         (6).to_bytes(8, "little") + b"[[[]]]",
     ],
 )
-def test_malformed_files_are_refused(tmp_path: Path, data: bytes) -> None:
+def test_malformed_files_are_rejected(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "bad.safetensors"
     path.write_bytes(data)
     with pytest.raises(DamagedCheckpoint):
         read_checkpoint(path, IDENTITY, digest_bytes(data))
 
 
-def test_a_damaged_state_says_which_what_is_kept_and_what_to_do(tmp_path: Path) -> None:
+def test_the_error_of_a_damaged_state_names_it_and_what_is_kept_and_what_to_do(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     store.register(make_plan(1))
     [pack_id] = claim(store, make_plan(1).runs)
@@ -427,7 +429,7 @@ def test_a_damaged_state_says_which_what_is_kept_and_what_to_do(tmp_path: Path) 
     assert store.curves([make_run(0).id])[make_run(0).id]["val/loss"].steps.tolist() == [1000, 1001]
 
 
-def test_restart_is_the_way_out_of_a_damaged_state(tmp_path: Path) -> None:
+def test_restart_recovers_from_a_damaged_state(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     store.register(make_plan(3))
     [pack_id] = claim(store, make_plan(3).runs)
@@ -444,11 +446,11 @@ def test_restart_is_the_way_out_of_a_damaged_state(tmp_path: Path) -> None:
     assert store.resume(pack.id) is None
 
 
-# ---- rivals ----
+# ---- concurrent processes ----
 
 
 def in_processes(n: int, work: Callable[[int], None]) -> None:
-    """Do work in n forked processes that start together; all must succeed."""
+    """Runs `work` in n forked processes that start together; all must succeed."""
     barrier = FORK.Barrier(n)
 
     def begin(index: int) -> None:
@@ -473,7 +475,7 @@ def test_32_processes_can_open_a_new_store_at_once(tmp_path: Path) -> None:
     assert not list((tmp_path / "new" / "lab").glob("store.db.new*"))
 
 
-def test_8_processes_write_without_a_locked_error_and_lose_nothing(tmp_path: Path) -> None:
+def test_8_processes_write_concurrently_and_lose_nothing(tmp_path: Path) -> None:
     runs = make_plan(8).runs
     with Store.open(tmp_path) as store:
         store.register(make_plan(8))
@@ -505,7 +507,7 @@ def test_processes_that_claim_the_same_runs_get_the_same_packs(tmp_path: Path) -
     assert sorted(members) == [run.id for run in runs]
 
 
-def test_a_store_opened_before_a_fork_is_refused_in_the_child(tmp_path: Path) -> None:
+def test_a_store_opened_before_a_fork_cannot_be_used_in_the_child(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
 
     def work(index: int) -> None:
@@ -518,7 +520,7 @@ def test_a_store_opened_before_a_fork_is_refused_in_the_child(tmp_path: Path) ->
     store.register(make_plan(1))
 
 
-def test_the_lock_of_a_killed_process_blocks_nobody(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     store.register(make_plan(3))
     [pack_id] = claim(store, make_plan(3).runs)
