@@ -32,7 +32,7 @@ from seedbed.cli.common import (
     print_tables,
 )
 from seedbed.engines.local import process_age_seconds
-from seedbed.errors import Busy, UsageError
+from seedbed.errors import Busy, UnreadableRun, UsageError
 
 if TYPE_CHECKING:
     from seedbed.pipeline import Machine
@@ -160,8 +160,14 @@ def list_runs(
         if study is None and not as_json:
             print_tables([studies_table(store.studies())])
             return
-        names = [one.name for one in store.studies()] if study is None else [study]
-        runs = {name: matching_runs(store, name, filters or ()) for name in names}
+        runs = {}
+        for name in [one.name for one in store.studies()] if study is None else [study]:
+            try:
+                runs[name] = matching_runs(store, name, filters or ())
+            except UnreadableRun as error:  # the other studies are listed all the same
+                if study is not None:
+                    raise
+                typer.echo(f"seedbed: warning: study {name} is not listed: {error}", err=True)
         if as_json:
             print_json(runs_as_json(store, runs))
         else:

@@ -96,9 +96,9 @@ class Database:
         return database
 
     def _upgrade(self, schema: int) -> None:
-        """Brings an older store to today's schema after keeping a copy; all of it or nothing."""
+        """Migrate an older store to the current schema after a backup; atomic."""
         with file_lock(self.path.parent / "locks" / "store.lock", "the store", wait=True):
-            if self.read_schema() != schema:  # another process has just done it
+            if self.read_schema() != schema:  # another process has just migrated it
                 return
             if held := [one.stem for one in (self.path.parent / "locks").glob("*.lock") if _is_held_pack(one)]:
                 raise Busy(
@@ -110,7 +110,7 @@ class Database:
                 upgrade_tables(connection)
 
     def read_schema(self) -> int:
-        """The schema of the file."""
+        """The schema version of the database."""
         return int(self.fetch(select(meta.c.value).where(meta.c.key == "schema"))[0].value)
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ class Database:
 
 
 def read_schema(home: Path) -> int:
-    """The schema of a home's store, whichever version wrote it."""
+    """The schema version of a home's store, which may be older or newer than ours."""
     path = home.absolute() / "store.db"
     if not path.exists():
         raise MissingData(f"there is no store in {home}; name another home with --home")

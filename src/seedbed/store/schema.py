@@ -18,7 +18,7 @@ from seedbed.errors import UnreadableRun
 from seedbed.records import Cost, ParameterCounts, Placement, StoredPack, StoredRun
 from seedbed.settings import DatasetInfo, Settings, UnreadableSettings
 
-# Raised whenever an older program could no longer write correctly; 2: samples, 3: costs, 4: all settings of a run.
+# Raised whenever an older version could no longer write correctly; 2: samples, 3: costs, 4: all settings of a run.
 SCHEMA_VERSION = 4
 APPLICATION_ID = int.from_bytes(b"seed", "big")  # bytes 68–71 of the file, to recognise foreign databases
 

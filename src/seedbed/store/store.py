@@ -334,8 +334,11 @@ class Store:
         known = ", ".join(study.name for study in studies) or "none"
         raise MissingData(f"there is no study {name!r} in {self.home}; stored studies: {known}")
 
-    def runs(self, study: str | None = None) -> list[StoredRun]:
-        """The runs of a study in its order, or of all studies, each once."""
+    def runs(self, study: str | None = None, skip_unreadable: bool = False) -> list[StoredRun]:
+        """The runs of a study in its order, or of all studies, each once.
+
+        UnreadableRun where this version does not know a run's settings; among all studies such runs are left out.
+        """
         statement = (
             select(runs)
             .join_from(study_runs, runs, study_runs.c.run == runs.c.id)
@@ -345,7 +348,7 @@ class Store:
         if study is not None:
             statement = statement.where(studies.c.name == self.study(study).name)
         rows = {row.id: row for row in self._database.fetch(statement)}.values()
-        return self._runs_from_rows(rows, skip_unreadable=study is None)
+        return self._runs_from_rows(rows, skip_unreadable or study is None)
 
     def _runs_from_rows(self, rows: Iterable[AnyRow], skip_unreadable: bool = False) -> list[StoredRun]:
         abandoned, stored = self._abandoned_packs(), []

@@ -1,9 +1,9 @@
-"""Stores of earlier schemas, brought to today's: a copy is kept, then everything changes in one transaction.
+"""Migration of stores with earlier schemas: a backup is made, then all tables change in one transaction.
 
-    upgrade_store(path)            # `seedbed upgrade`, and every verb that writes
+    upgrade_tables(connection)     # by `seedbed upgrade`, and by every command that writes
 
-From schema 4 on each run's row says all of its settings, so a later default cannot change what a stored run claims; the
-rows before held only what differed from the defaults of seedbed 0.1, which are the defaults that settings were born with.
+From schema 4 on the row of a run holds all of its settings, so that a new default cannot change a stored run. Earlier
+rows hold only the settings that differ from the defaults of seedbed 0.1.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ RENAMED_PLACEMENT_KEYS = {"engine": "mode", "alone": "exclusive"}
 
 
 def copy_path(path: Path, schema: int) -> Path:
-    """Where the copy of a store of this schema is kept."""
+    """Path of the backup of a store with this schema."""
     return path.with_name(f"{path.name}.schema{schema}")
 
 
 def keep_copy(path: Path, schema: int) -> Path:
-    """Copies the database, its write-ahead log included, beside it; complete as soon as it has its name."""
+    """Back up the database, including its WAL, next to it; written under a temporary name, then renamed."""
     target = copy_path(path, schema)
     partial = target.with_name(target.name + ".part")
     partial.unlink(missing_ok=True)
@@ -41,14 +41,14 @@ def keep_copy(path: Path, schema: int) -> Path:
 
 
 def upgrade_tables(connection: Connection) -> None:
-    """Brings the tables of schemas 1 to 3 to schema 4, within the caller's transaction."""
+    """Migrate the tables of schemas 1 to 3 to schema 4, within the caller's transaction."""
     known = set(inspect(connection).get_table_names())
     for old, new in RENAMED_TABLES.items():
         if old in known:
             connection.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
     connection.execute(text("ALTER TABLE runs ADD COLUMN dataset JSON"))
     connection.execute(text("ALTER TABLE runs ADD COLUMN fingerprint VARCHAR NOT NULL DEFAULT ''"))
-    metadata.create_all(connection)  # those that came with schemas 2 and 3
+    metadata.create_all(connection)  # the tables added by schemas 2 and 3
     for row in connection.execute(select(runs.c.id, runs.c.seed, runs.c.settings)).all():
         changed = {"settings": _all_settings(row.settings), "fingerprint": run_fingerprint(row.seed, row.settings)}
         connection.execute(update(runs).where(runs.c.id == row.id).values(changed))
@@ -61,5 +61,5 @@ def upgrade_tables(connection: Connection) -> None:
 def _all_settings(stored: dict[str, Any]) -> dict[str, Any]:
     try:
         return Settings.from_stored(stored).flat()
-    except UnreadableSettings:  # stays as it is; whoever reads that run is told why
+    except UnreadableSettings:  # left unchanged; reading that run reports the reason
         return stored

@@ -175,7 +175,9 @@ class JobManager:
         try:
             with Store.open_read_only(self._home) as store:
                 wanted = set(record.runs)
-                return dict(Counter(run.status for run in store.runs(record.study) if run.id in wanted))
+                return dict(
+                    Counter(run.status for run in store.runs(record.study, skip_unreadable=True) if run.id in wanted)
+                )
         except MissingData:  # it ended before writing anything to the store
             return {}
 

@@ -141,7 +141,9 @@ class LiveProgress:
         """Looks up the planned steps of new runs; a stored run's settings never change."""
         for study, runs in progress.items():
             if any(run.run not in self._target_steps for run in runs):
-                self._target_steps |= {run.id: planned_steps(run) for run in store.runs(study)}
+                self._target_steps |= dict.fromkeys(run.run for run in runs)
+                readable = store.runs(study, skip_unreadable=True)
+                self._target_steps |= {run.id: planned_steps(run) for run in readable}
 
 
 def _format_event(error: str, value: Any) -> str:

@@ -63,7 +63,7 @@ def list_models(cache: StoreCacheDep) -> Response:
 def _list_runs_by_study(store: Store) -> dict[str, Any]:
     studies, n_left = [], MAX_LISTED_RUNS
     for study in store.studies():
-        runs = [run for run in store.runs(study.name) if run.status != "planned"]
+        runs = [run for run in store.runs(study.name, skip_unreadable=True) if run.status != "planned"]
         if runs:
             labelled = _label_runs(runs, run_configs(store, study.name, runs))
             studies.append({"study": study.name, "runs": labelled[:n_left]})
