@@ -82,7 +82,7 @@ def test_a_study_shows_its_answers_figures_configs_and_tables(visit: Visit, trai
     expect(page.locator(".answers .sentence").first).to_contain_text("equal on val/accuracy")
     expect(page.locator("#state")).to_have_text("4 runs: 4 finished.")
     assert page.locator("tr.config").count() == 2
-    expect(page.locator("#figure-1 figcaption")).to_contain_text("n = 2 seeds a line")
+    expect(page.locator("#figure-1 figcaption")).to_contain_text("n = 2 seeds per line")
     expect(page.locator("#tables table").first).to_be_visible()
     assert page.evaluate(INK) > 0.004
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (

@@ -1,4 +1,4 @@
-"""Constructed runs for the tests of charts: curves whose means, extrema and gaps are known beforehand."""
+"""Synthetic runs for the tests of charts: curves with known means, extrema and gaps."""
 
 from __future__ import annotations
 
@@ -18,54 +18,54 @@ from seedbed.stats.summary import RunCurves
 EQUATION = "BOS 3 + 4 ="
 
 
-def made_run(
-    point: Mapping[str, Value],
+def make_run(
+    config: Mapping[str, Value],
     seed: int,
     values: Mapping[str, Sequence[float]],
     steps: Sequence[int] | None = None,
     status: RunStatus = "finished",
     parameters: int = 1000,
 ) -> RunCurves:
-    """A run with these values at steps 0, 10, 20, … or at the steps given."""
+    """A run with these values at steps 0, 10, 20, … or at the given steps."""
     n = max(map(len, values.values()), default=0)
     at = np.array(steps if steps is not None else np.arange(n) * 10, dtype=np.int64)
     curves = {name: Curve(at[: len(numbers)], np.array(numbers, dtype=float)) for name, numbers in values.items()}
-    settings = Settings.from_flat({**point, "train.steps": 100})
+    settings = Settings.from_flat({**config, "train.steps": 100})
     last = int(at[-1]) if at.size else 0
     run = StoredRun(
-        f"{sorted(point.items())}-{seed}", seed, settings, ParameterCounts(2 * parameters, parameters), status, last
+        f"{sorted(config.items())}-{seed}", seed, settings, ParameterCounts(2 * parameters, parameters), status, last
     )
-    return RunCurves(run, dict(point), curves, {"compute": 5.0 + seed})
+    return RunCurves(run, dict(config), curves, {"compute": 5.0 + seed})
 
 
-def looked_into(run: RunCurves, text: str = EQUATION) -> RunCurves:
-    """The run with a look at two of its steps: even attention of this text, and seven numbers on a circle."""
-    pieces = tuple(text.split())
-    n, turn = len(pieces), 2 * np.pi * 3 * np.arange(7) / 7
-    even = np.broadcast_to(np.tri(n) / np.arange(1, n + 1)[:, None], (2, 2, n, n))
-    maps = TextAttention(run.run.id, 20, text, "attention", pieces, (False,) * n, even, (0, 1), (0, 1))
-    plane = FrequencyPlane(3, 0.4, np.stack([np.cos(turn), np.sin(turn)], axis=1))
+def with_analyses(run: RunCurves, text: str = EQUATION) -> RunCurves:
+    """The run with analyses at two steps: uniform attention to this text, and seven numbers on a circle."""
+    tokens = tuple(text.split())
+    n, angle = len(tokens), 2 * np.pi * 3 * np.arange(7) / 7
+    uniform = np.broadcast_to(np.tri(n) / np.arange(1, n + 1)[:, None], (2, 2, n, n))
+    maps = TextAttention(run.run.id, 20, text, "attention", tokens, (False,) * n, uniform, (0, 1), (0, 1))
+    plane = FrequencyPlane(3, 0.4, np.stack([np.cos(angle), np.sin(angle)], axis=1))
     analyses = (Analysis(run.run.id, step, "", "val", 9, {}, (maps,), (plane,)) for step in (10, 20))
     return replace(run, analyses=tuple(analyses))
 
 
-def grid(seeds: Sequence[int] = (0, 1), n: int = 6) -> list[RunCurves]:
+def make_grid(seeds: Sequence[int] = (0, 1), n: int = 6) -> list[RunCurves]:
     """Two models × three batch sizes; loss falls faster for small batches, accuracy is 1 − loss / 4."""
     runs = []
     for kind in ("gpt", "lstm"):
         for batch in (8, 16, 64):
             for seed in seeds:
-                loss = [3.0 / (1 + place * 8 / batch) + 0.1 * seed + (kind == "lstm") for place in range(n)]
-                readings = {
+                loss = [3.0 / (1 + i * 8 / batch) + 0.1 * seed + (kind == "lstm") for i in range(n)]
+                metrics = {
                     "train/loss": loss,
                     "val/loss": [value + 0.5 for value in loss],
                     "train/accuracy": [1 - value / 5 for value in loss],
                     "val/accuracy": [0.9 - value / 5 for value in loss],
-                    "norm": [10.0 + place for place in range(n)],
+                    "norm": [10.0 + i for i in range(n)],
                 }
-                point = {"model.kind": kind, "train.batch_size": batch}
-                run = made_run(point, seed, readings, parameters=1000 + 500 * (kind == "lstm"))
-                runs.append(looked_into(run))
+                config = {"model.kind": kind, "train.batch_size": batch}
+                run = make_run(config, seed, metrics, parameters=1000 + 500 * (kind == "lstm"))
+                runs.append(with_analyses(run))
     return runs
 
 

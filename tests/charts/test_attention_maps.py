@@ -1,4 +1,4 @@
-"""Attention maps as charts: cells by value, names on both axes, one scale, right to left where it should."""
+"""Attention maps as charts: cells by value, labels on both axes, one scale, right-to-left text mirrored."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from seedbed.interp.analysis import Analysis
 from seedbed.interp.text_attention import TextAttention
 from seedbed.specs import FigureSpec
 
-from .factories import made_run, pixels
+from .factories import make_run, pixels
 
 
-def made_maps(pieces, layers=2, heads=3, **changed):
-    n = len(pieces)
-    drawn = np.random.default_rng(0).random((layers, heads, n, n)) * np.tri(n)
-    weights = drawn / drawn.sum(-1, keepdims=True)
+def make_maps(tokens, layers=2, heads=3, **changed):
+    n = len(tokens)
+    random = np.random.default_rng(0).random((layers, heads, n, n)) * np.tri(n)
+    weights = random / random.sum(-1, keepdims=True)
     maps = TextAttention(
-        "3f2a", 40, "".join(pieces), "attention", tuple(pieces), (False,) * n, weights, tuple(range(layers)),
+        "3f2a", 40, "".join(tokens), "attention", tuple(tokens), (False,) * n, weights, tuple(range(layers)),
         tuple(range(heads)),
     )  # fmt: skip
     return replace(maps, **changed)
 
 
-EQUATION = made_maps(["BOS ", "6 ", "+ ", "6 ", "= "])
-HEBREW = made_maps(list("ביאליק"), 1, 2)
+EQUATION = make_maps(["BOS ", "6 ", "+ ", "6 ", "= "])
+HEBREW = make_maps(list("ביאליק"), 1, 2)
 
 
 def panels(spec):
@@ -50,23 +50,23 @@ def panels(spec):
 
 
 def test_there_is_a_panel_for_each_layer_and_head_and_a_row_of_heads_for_each_layer():
-    drawing = gather_attention([EQUATION])
-    assert [panel.title for panel in drawing.panels][3:] == [f"layer 2, head {head}" for head in (1, 2, 3)]
-    assert drawing.grids[0].n_columns == 3
-    assert (drawing.panels[4].weights == EQUATION.weights[1, 1]).all()
+    chart = gather_attention([EQUATION])
+    assert [panel.title for panel in chart.panels][3:] == [f"layer 2, head {head}" for head in (1, 2, 3)]
+    assert chart.grids[0].n_columns == 3
+    assert (chart.panels[4].weights == EQUATION.weights[1, 1]).all()
 
 
-def test_both_axes_name_every_token_and_tokens_that_come_twice_keep_their_cells():
+def test_both_axes_label_every_token_and_repeated_tokens_keep_their_cells():
     spec = to_vega_lite(draw_attention(gather_attention([EQUATION])))
     for panel in panels(spec):
         for axis in ("x", "y"):
-            told = panel["encoding"][axis]
-            assert json.loads(told["axis"]["labelExpr"].removesuffix("[datum.value]")) == ["BOS", "6", "+", "6", "="]
-            assert told["scale"]["domain"] == [0, 1, 2, 3, 4]
+            channel = panel["encoding"][axis]
+            assert json.loads(channel["axis"]["labelExpr"].removesuffix("[datum.value]")) == ["BOS", "6", "+", "6", "="]
+            assert channel["scale"]["domain"] == [0, 1, 2, 3, 4]
         assert panel["encoding"]["color"]["scale"]["domain"] == [0, 1]
 
 
-def test_every_cell_that_is_looked_at_is_in_the_chart_with_its_weight():
+def test_every_visible_cell_is_in_the_chart_with_its_weight():
     rows = [
         line.split(",")
         for line in to_vega_lite(draw_attention(gather_attention([EQUATION])))["datasets"]["rows"].split()
@@ -76,7 +76,7 @@ def test_every_cell_that_is_looked_at_is_in_the_chart_with_its_weight():
     assert cells[4, 3, 2] == pytest.approx(EQUATION.weights[1, 1, 3, 2], rel=1e-5)
 
 
-def test_right_to_left_text_has_its_first_token_and_its_names_at_the_right():
+def test_right_to_left_text_has_its_first_token_and_its_row_labels_on_the_right():
     spec = to_vega_lite(draw_attention(gather_attention([HEBREW])))
     for panel in panels(spec):
         assert panel["encoding"]["x"]["scale"]["domain"] == [5, 4, 3, 2, 1, 0]
@@ -88,7 +88,7 @@ def test_right_to_left_text_has_its_first_token_and_its_names_at_the_right():
 
 
 def test_right_to_left_pictures_are_mirrored():
-    """The first row looks only at the first token, which stands at the right end of a panel."""
+    """The first row attends only to the first token, which is at the right end of a panel."""
     picture = pixels(
         vl_convert.svg_to_png(to_svg(to_vega_lite(draw_attention(gather_attention([HEBREW])), LIGHT_THEME)), scale=1)
     )
@@ -98,51 +98,51 @@ def test_right_to_left_pictures_are_mirrored():
     assert dark[1][first_panel].max() >= blue[1][blue[1] < picture.shape[1] // 3].max()
 
 
-def test_only_mixed_labels_carry_marks_of_direction():
+def test_only_labels_of_mixed_direction_are_isolated():
     assert isolate_mixed_direction("ביאליק") == "ביאליק"
     assert isolate_mixed_direction("שָׁלוֹם") == "שָׁלוֹם"
     assert isolate_mixed_direction("ביאליק 12") == "\u2067ביאליק 12\u2069"
     assert isolate_mixed_direction("12 + 8") == "12 + 8"
 
 
-def test_samples_and_checkpoints_stand_under_each_other_by_name():
+def test_samples_and_checkpoints_are_stacked_under_their_titles():
     later = replace(EQUATION, step=1_200)
-    drawing = gather_attention([EQUATION, later])
-    assert [grid.title for grid in drawing.grids] == ["BOS 6 + 6 =, step 40", "BOS 6 + 6 =, step 1,200"]
+    chart = gather_attention([EQUATION, later])
+    assert [grid.title for grid in chart.grids] == ["BOS 6 + 6 =, step 40", "BOS 6 + 6 =, step 1,200"]
     other = replace(EQUATION, text="7 + 7 =")
     assert [grid.title for grid in gather_attention([EQUATION, other]).grids][1] == "7 + 7 =, step 40"
     assert gather_attention([EQUATION, replace(EQUATION, run="81cc")]).grids[1].title.endswith("step 40, run 81cc")
-    assert len(to_vega_lite(draw_attention(drawing))["vconcat"]) == 2
+    assert len(to_vega_lite(draw_attention(chart))["vconcat"]) == 2
 
 
-@pytest.mark.parametrize("look", [LIGHT_THEME, DARK_THEME])
-def test_the_chart_is_valid_and_the_same_picture_every_time(look):
+@pytest.mark.parametrize("theme", [LIGHT_THEME, DARK_THEME])
+def test_the_chart_is_valid_and_the_same_picture_every_time(theme):
     chart = draw_attention(gather_attention([EQUATION, HEBREW]))
     alt.VConcatChart.from_dict(chart.to_dict())
-    svg = to_svg(to_vega_lite(chart, look))
-    assert svg == to_svg(to_vega_lite(draw_attention(gather_attention([EQUATION, HEBREW])), look))
+    svg = to_svg(to_vega_lite(chart, theme))
+    assert svg == to_svg(to_vega_lite(draw_attention(gather_attention([EQUATION, HEBREW])), theme))
     assert "layer 2, head 3" in svg
     assert "attention weight" in svg
     assert to_pdf(svg)[:4] == b"%PDF"
 
 
-def test_too_many_cells_are_refused_with_what_to_do():
+def test_too_many_cells_are_refused_with_a_suggestion():
     n = int((MAX_CELLS / 6) ** 0.5) + 1
     with pytest.raises(UsageError, match="choose with --layer and --head"):
-        draw_attention(gather_attention([made_maps(["a"] * n)]))
+        draw_attention(gather_attention([make_maps(["a"] * n)]))
 
 
-def test_the_terminal_shows_hundredths_by_name():
+def test_the_terminal_shows_hundredths_by_token():
     weights = np.array([[[[1, 0], [0.25, 0.75]]]])
-    maps = made_maps(["to ", "be"], 1, 1, weights=weights)
+    maps = make_maps(["to ", "be"], 1, 1, weights=weights)
     lines = preview_attention(gather_attention([maps])).splitlines()
     assert "     to  be" in lines
     assert "be   25  75" in lines
     assert "to  100" in lines
 
 
-def test_the_terminal_shades_long_texts_and_puts_right_to_left_names_last():
-    long = preview_attention(gather_attention([made_maps(list("to be or not to be that is"), 1, 1)]))
+def test_the_terminal_shades_long_texts_and_puts_right_to_left_labels_last():
+    long = preview_attention(gather_attention([make_maps(list("to be or not to be that is"), 1, 1)]))
     assert "█" in long
     assert "shades:" in long
     first = preview_attention(gather_attention([HEBREW])).splitlines()[6]
@@ -153,26 +153,26 @@ def test_the_terminal_shades_long_texts_and_puts_right_to_left_names_last():
 # ---- as a figure of a study ----
 
 
-def looked_into(point, seed, *maps, refused=None):
-    analysis = Analysis("3f2a", 40, "", "val", 9, {}, tuple(maps), attention_errors=refused or {})
-    return replace(made_run(point, seed, {"val/loss": [1.0]}), analyses=(analysis,))
+def with_analysis(config, seed, *maps, errors=None):
+    analysis = Analysis("3f2a", 40, "", "val", 9, {}, tuple(maps), attention_errors=errors or {})
+    return replace(make_run(config, seed, {"val/loss": [1.0]}), analyses=(analysis,))
 
 
-def test_a_figure_shows_one_seed_of_each_point_and_the_layers_and_heads_that_are_there():
+def test_a_figure_shows_one_seed_per_config_and_the_layers_and_heads_that_exist():
     figure = FigureSpec(kind="attention", text=EQUATION.text, layers=(2, 9), heads=(1, 3))
-    runs = [looked_into({"model.dim": dim}, seed, EQUATION) for dim in (8, 16) for seed in (0, 1)]
-    gathered = CHART_KINDS["attention"].gather(figure, runs)
-    assert [panel.title for panel in gathered.panels] == ["layer 2, head 1", "layer 2, head 3"] * 2
-    assert ["dim=8" in grid.title for grid in gathered.grids] == [True, False]
-    assert "One seed a point" in gathered.notes[0]
-    np.testing.assert_array_equal(gathered.panels[1].weights, EQUATION.weights[1, 2])
-    assert "layer 2, head 3" in preview_chart(gathered)
+    runs = [with_analysis({"model.dim": dim}, seed, EQUATION) for dim in (8, 16) for seed in (0, 1)]
+    chart = CHART_KINDS["attention"].gather(figure, runs)
+    assert [panel.title for panel in chart.panels] == ["layer 2, head 1", "layer 2, head 3"] * 2
+    assert ["dim=8" in grid.title for grid in chart.grids] == [True, False]
+    assert "One seed per config" in chart.notes[0]
+    np.testing.assert_array_equal(chart.panels[1].weights, EQUATION.weights[1, 2])
+    assert "layer 2, head 3" in preview_chart(chart)
 
 
 def test_a_figure_without_maps_says_why():
     figure = FigureSpec(kind="attention", text="too long")
-    gathered = CHART_KINDS["attention"].gather(figure, [looked_into({}, 0, refused={"too long": "it has 99 tokens"})])
-    assert gathered.is_empty
-    assert gathered.notes == ("Not drawn: it has 99 tokens.",)
-    unseen = CHART_KINDS["attention"].gather(figure, [made_run({}, 0, {"val/loss": [1.0]})])
-    assert "seedbed report" in unseen.notes[0]
+    chart = CHART_KINDS["attention"].gather(figure, [with_analysis({}, 0, errors={"too long": "it has 99 tokens"})])
+    assert chart.is_empty
+    assert chart.notes == ("Not shown: it has 99 tokens.",)
+    not_analysed = CHART_KINDS["attention"].gather(figure, [make_run({}, 0, {"val/loss": [1.0]})])
+    assert "seedbed report" in not_analysed.notes[0]

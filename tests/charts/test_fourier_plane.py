@@ -1,4 +1,4 @@
-"""Numbers in the planes of their frequencies as a chart: the right steps, the right order round, both looks."""
+"""Fourier planes as a chart: the right steps, the right order of numbers, both themes."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from seedbed.charts.vega_lite import to_vega_lite
 from seedbed.interp.analysis import Analysis, FrequencyPlane
 from seedbed.specs import FigureSpec
 
-from .factories import made_run, pixels
+from .factories import make_run, pixels
 
 P = 7
 KIND, FIGURE = CHART_KINDS["fourier"], FigureSpec(kind="fourier")
 
 
-def ring(k, size=2.0):
-    turn = 2 * np.pi * k * np.arange(P) / P
-    return FrequencyPlane(k, 0.4, size * np.stack([np.cos(turn), np.sin(turn)], axis=1))
+def make_plane(k, size=2.0):
+    angle = 2 * np.pi * k * np.arange(P) / P
+    return FrequencyPlane(k, 0.4, size * np.stack([np.cos(angle), np.sin(angle)], axis=1))
 
 
-TWO = (ring(3), ring(1))
+TWO_PLANES = (make_plane(3), make_plane(1))
 
 
-def made(steps=(5, 10, 55, 100), planes=TWO):
+def analysed_run(steps=(5, 10, 55, 100), planes=TWO_PLANES):
     analyses = tuple(Analysis("r", step, "", "val", 9, {}, planes=planes) for step in steps)
-    return replace(made_run({}, 4, {"val/loss": [1.0]}), analyses=analyses)
+    return replace(make_run({}, 4, {"val/loss": [1.0]}), analyses=analyses)
 
 
-def test_the_first_the_middle_and_the_last_look_are_shown_with_a_column_a_frequency():
-    gathered = KIND.gather(FIGURE, [made_run({}, 0, {}), made()])
-    assert gathered.n_columns == 2
-    assert [one.title.partition(":")[0] for one in gathered.panels] == [
+def test_the_first_middle_and_last_analysis_are_shown_with_one_column_per_frequency():
+    chart = KIND.gather(FIGURE, [make_run({}, 0, {}), analysed_run()])
+    assert chart.n_columns == 2
+    assert [panel.title.partition(":")[0] for panel in chart.panels] == [
         f"step {step}, k = {k}" for step in (5, 55, 100) for k in (3, 1)
     ]
 
 
-def test_distances_are_told_in_their_mean_and_a_circle_has_no_spread():
-    (one, *_) = KIND.gather(FIGURE, [made()]).panels
-    np.testing.assert_allclose(np.linalg.norm(one.coordinates, axis=1), 1)
-    assert one.radius_spread == pytest.approx(0, abs=1e-12)
+def test_coordinates_are_in_mean_radii_and_a_circle_has_no_spread():
+    (panel, *_) = KIND.gather(FIGURE, [analysed_run()]).panels
+    np.testing.assert_allclose(np.linalg.norm(panel.coordinates, axis=1), 1)
+    assert panel.radius_spread == pytest.approx(0, abs=1e-12)
 
 
-def test_the_line_goes_round_in_the_order_of_the_angles():
-    spec = to_vega_lite(KIND.draw(KIND.gather(FIGURE, [made((9,), (ring(3),))])))
+def test_the_line_follows_the_order_of_the_angles():
+    spec = to_vega_lite(KIND.draw(KIND.gather(FIGURE, [analysed_run((9,), (make_plane(3),))])))
     (block,) = spec["datasets"].values()
     rows = [list(map(float, line.split(","))) for line in block.splitlines()[1:]]
     assert [int(row[1]) for row in rows] == [0, 5, 3, 1, 6, 4, 2, 0]
@@ -59,19 +59,19 @@ def test_the_line_goes_round_in_the_order_of_the_angles():
     alt.Chart.from_dict(spec)
 
 
-@pytest.mark.parametrize("look", [LIGHT_THEME, DARK_THEME])
-def test_it_is_drawn_in_both_looks(look):
-    picture = pixels(to_png(to_svg(to_vega_lite(KIND.draw(KIND.gather(FIGURE, [made()])), look))))[..., :3]
+@pytest.mark.parametrize("theme", [LIGHT_THEME, DARK_THEME])
+def test_it_is_drawn_in_both_themes(theme):
+    picture = pixels(to_png(to_svg(to_vega_lite(KIND.draw(KIND.gather(FIGURE, [analysed_run()])), theme))))[..., :3]
     assert (picture != picture[0, 0]).any(-1).mean() > 0.01
 
 
-def test_a_terminal_shows_every_number_where_it_stands():
-    shown = preview_chart(KIND.gather(FIGURE, [made((9,), (ring(1),))]))
-    field = shown.splitlines()[3:-1]  # between the titles and the note
-    assert all(sum(str(number) in line for line in field) == 1 for number in range(P))
+def test_a_terminal_shows_every_number_once():
+    text = preview_chart(KIND.gather(FIGURE, [analysed_run((9,), (make_plane(1),))]))
+    panel = text.splitlines()[3:-1]  # between the titles and the note
+    assert all(sum(str(number) in line for line in panel) == 1 for number in range(P))
 
 
-def test_without_a_look_nothing_is_drawn_and_it_is_said():
-    gathered = KIND.gather(FIGURE, [made_run({}, 0, {"val/loss": [1.0]})])
-    assert gathered.is_empty
-    assert "looks into runs" in gathered.notes[0]
+def test_without_an_analysis_the_chart_is_empty_and_says_so():
+    chart = KIND.gather(FIGURE, [make_run({}, 0, {"val/loss": [1.0]})])
+    assert chart.is_empty
+    assert "analyses the runs" in chart.notes[0]

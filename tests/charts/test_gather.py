@@ -1,4 +1,4 @@
-"""What charts show, as numbers: means by hand, nothing averaged in silence, extremes kept."""
+"""The data of charts: means by hand, nothing averaged silently, extremes indices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seedbed.records import ParameterCounts, StoredRun
 from seedbed.settings import Settings
 from seedbed.specs import FigureSpec
 
-from .factories import grid, made_run
+from .factories import make_grid, make_run
 
 GPT = {"model.kind": "gpt"}
 
@@ -30,7 +30,7 @@ GPT = {"model.kind": "gpt"}
 
 
 def test_a_line_is_the_mean_over_seeds_with_a_band_of_the_population_std() -> None:
-    runs = [made_run(GPT, 0, {"val/loss": [4.0, 2.0]}), made_run(GPT, 1, {"val/loss": [2.0, 1.0]})]
+    runs = [make_run(GPT, 0, {"val/loss": [4.0, 2.0]}), make_run(GPT, 1, {"val/loss": [2.0, 1.0]})]
     (line,) = gather_learning_curves(FigureSpec(metrics=("val/loss",)), runs).lines
     assert (line.n, line.n_runs) == (2, 2)
     np.testing.assert_array_equal(line.x, [0, 10])
@@ -40,7 +40,7 @@ def test_a_line_is_the_mean_over_seeds_with_a_band_of_the_population_std() -> No
 
 
 def test_seeds_with_different_steps_are_drawn_one_by_one() -> None:
-    runs = [made_run(GPT, 0, {"val/loss": [4.0, 2.0, 1.0]}), made_run(GPT, 1, {"val/loss": [2.0]}, status="running")]
+    runs = [make_run(GPT, 0, {"val/loss": [4.0, 2.0, 1.0]}), make_run(GPT, 1, {"val/loss": [2.0]}, status="running")]
     chart = gather_learning_curves(FigureSpec(metrics=("val/loss",)), runs)
     assert [(line.n, len(line.y)) for line in chart.lines] == [(1, 3), (1, 1)]
     assert any("no mean" in note for note in chart.notes)
@@ -48,31 +48,31 @@ def test_seeds_with_different_steps_are_drawn_one_by_one() -> None:
 
 
 def test_a_nan_of_one_seed_is_a_gap_of_the_mean() -> None:
-    runs = [made_run(GPT, 0, {"val/loss": [4.0, nan, 1.0]}), made_run(GPT, 1, {"val/loss": [2.0, 2.0, 2.0]})]
+    runs = [make_run(GPT, 0, {"val/loss": [4.0, nan, 1.0]}), make_run(GPT, 1, {"val/loss": [2.0, 2.0, 2.0]})]
     (line,) = gather_learning_curves(FigureSpec(metrics=("val/loss",)), runs).lines
     assert [isnan(value) for value in line.y] == [False, True, False]
 
 
 def test_a_diverged_run_is_in_no_mean_and_has_its_own_line_to_its_end() -> None:
-    runs = [made_run(GPT, seed, {"val/loss": [4.0, 2.0]}) for seed in (0, 1)]
-    runs.append(made_run(GPT, 2, {"val/loss": [100.0]}, status="diverged"))
+    runs = [make_run(GPT, seed, {"val/loss": [4.0, 2.0]}) for seed in (0, 1)]
+    runs.append(make_run(GPT, 2, {"val/loss": [100.0]}, status="diverged"))
     mean, ended = gather_learning_curves(FigureSpec(metrics=("val/loss",)), runs).lines
     assert (mean.n, mean.n_runs, list(mean.y)) == (2, 3, [4.0, 2.0])
     assert (ended.diverged, list(ended.y)) == (True, [100.0])
 
 
-def test_splits_share_a_panel_until_a_dial_is_coloured() -> None:
+def test_splits_share_a_panel_unless_a_setting_is_coloured() -> None:
     metrics = ("train/loss", "val/loss", "val/accuracy")
-    shared = gather_learning_curves(FigureSpec(metrics=metrics), grid())
+    shared = gather_learning_curves(FigureSpec(metrics=metrics), make_grid())
     assert [panel.metric for panel in shared.panels] == ["loss", "val/accuracy"]
-    coloured = gather_learning_curves(FigureSpec(metrics=metrics, colour="train.batch_size"), grid())
+    coloured = gather_learning_curves(FigureSpec(metrics=metrics, colour="train.batch_size"), make_grid())
     assert [panel.metric for panel in coloured.panels] == list(metrics)
     assert {line.colour for line in coloured.lines} == {8, 16, 64}
 
 
-def test_rows_and_columns_are_panels_of_the_runs_with_that_dial() -> None:
+def test_rows_and_columns_are_panels_of_the_runs_with_that_setting() -> None:
     chart = gather_learning_curves(
-        FigureSpec(metrics=("val/loss", "norm"), colour="train.batch_size", column="model.kind"), grid()
+        FigureSpec(metrics=("val/loss", "norm"), colour="train.batch_size", column="model.kind"), make_grid()
     )
     assert (len(chart.panels), chart.n_columns) == (4, 2)
     assert [panel.title for panel in chart.panels[:2]] == ["GPT", "LSTM"]
@@ -81,23 +81,23 @@ def test_rows_and_columns_are_panels_of_the_runs_with_that_dial() -> None:
     assert min(line.y[0] for line in lstm) > 4
 
 
-def test_groups_of_samples_are_told_by_dash_and_splits_by_colour() -> None:
+def test_groups_of_samples_have_dashes_and_splits_have_colours() -> None:
     values = {f"{split}/loss[order={order}]": [1.0, 0.5] for split in ("train", "val") for order in (2, 3)}
-    chart = gather_learning_curves(FigureSpec(metrics=tuple(values)), [made_run(GPT, 0, values)])
+    chart = gather_learning_curves(FigureSpec(metrics=tuple(values)), [make_run(GPT, 0, values)])
     assert len(chart.panels) == 1
     assert {(line.colour, line.dash) for line in chart.lines} == {
         (split, f"order={order}") for split in ("training", "validation") for order in (2, 3)
     }
 
 
-def test_a_metric_over_all_samples_is_told_from_its_groups() -> None:
+def test_a_metric_over_all_samples_has_a_dash_of_its_own() -> None:
     values = {"val/loss": [1.0, 0.5], "val/loss[order=2]": [2.0, 1.0]}
-    chart = gather_learning_curves(FigureSpec(metrics=tuple(values)), [made_run(GPT, 0, values)])
+    chart = gather_learning_curves(FigureSpec(metrics=tuple(values)), [make_run(GPT, 0, values)])
     assert [line.dash for line in chart.lines] == ["all", "order=2"]
 
 
 def test_the_gap_is_how_far_validation_lags_behind_training() -> None:
-    run = made_run(GPT, 0, {"train/accuracy": [0.5, 1.0], "val/accuracy": [0.4, 0.25]})
+    run = make_run(GPT, 0, {"train/accuracy": [0.5, 1.0], "val/accuracy": [0.4, 0.25]})
     (line,) = gather_learning_curves(FigureSpec(metrics=("val/accuracy",), value="gap"), [run]).lines
     np.testing.assert_allclose(line.y, [0.1, 0.75])
 
@@ -108,23 +108,23 @@ def test_clocks_turn_steps_into_epochs_tokens_and_seconds() -> None:
     stored = StoredRun("a", 0, settings, ParameterCounts(7, 5), "finished", 20)
     assert clock_units_per_step("epoch", stored) == 0.5
     assert clock_units_per_step("tokens", stored) == 32 * 6
-    run = made_run({"train.lr": 0.1}, 3, {"val/loss": [1.0, 1.0, 1.0]})  # 5 + 3 seconds for 20 steps
+    run = make_run({"train.lr": 0.1}, 3, {"val/loss": [1.0, 1.0, 1.0]})  # 5 + 3 seconds for 20 steps
     (line,) = gather_learning_curves(FigureSpec(metrics=("val/loss",), x="time"), [run]).lines
     np.testing.assert_allclose(line.x, [0.0, 4.0, 8.0])
 
 
-def test_only_keeps_the_runs_that_a_figure_asks_for() -> None:
+def test_only_selects_the_runs_of_a_figure() -> None:
     figure = FigureSpec(metrics=("val/loss",), only={"model.kind": "lstm", "train.batch_size": (8, 64)})
-    assert len(gather_learning_curves(figure, grid()).lines) == 2
+    assert len(gather_learning_curves(figure, make_grid()).lines) == 2
 
 
-def test_a_dial_that_no_run_has_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(UsageError, match=r"train.batchsize is not a dial .*did you mean train.batch_size"):
-        gather_learning_curves(FigureSpec(colour="train.batchsize"), grid())
+def test_a_setting_that_no_run_has_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match=r"train.batchsize is not a setting .*did you mean train.batch_size"):
+        gather_learning_curves(FigureSpec(colour="train.batchsize"), make_grid())
 
 
-def test_a_chart_without_a_record_says_it_is_empty() -> None:
-    runs = [made_run(GPT, 0, {}, status="planned")]
+def test_a_chart_without_evaluations_is_empty() -> None:
+    runs = [make_run(GPT, 0, {}, status="planned")]
     assert gather_learning_curves(FigureSpec(), runs).is_empty
     assert gather_sweep(FigureSpec(kind="sweep", x="train.lr"), runs).is_empty
     assert gather_bars(FigureSpec(kind="bars", x="train.lr"), runs).is_empty
@@ -132,39 +132,39 @@ def test_a_chart_without_a_record_says_it_is_empty() -> None:
     assert gather_parallel_coordinates(FigureSpec(kind="parallel"), runs).is_empty
 
 
-# ---- thinning ----
+# ---- downsampling ----
 
 
 @given(st.lists(st.floats(-1e6, 1e6) | st.just(nan), min_size=1, max_size=300), st.integers(8, 60))
-def test_thinning_keeps_ends_extremes_and_at_least_one_gap(values: list[float], most: int) -> None:
+def test_downsampling_keeps_ends_extremes_and_at_least_one_gap(values: list[float], max_points: int) -> None:
     numbers = np.array(values)
-    kept = downsample_indices(numbers, most)
-    assert len(kept) <= most
-    assert (np.diff(kept) > 0).all()
-    assert kept[0] == 0
-    assert kept[-1] == len(values) - 1
+    indices = downsample_indices(numbers, max_points)
+    assert len(indices) <= max_points
+    assert (np.diff(indices) > 0).all()
+    assert indices[0] == 0
+    assert indices[-1] == len(values) - 1
     if not np.isnan(numbers).all():
-        assert np.nanmin(numbers[kept]) == np.nanmin(numbers)
-        assert np.nanmax(numbers[kept]) == np.nanmax(numbers)
-    assert np.isnan(numbers[kept]).any() == np.isnan(numbers).any()
+        assert np.nanmin(numbers[indices]) == np.nanmin(numbers)
+        assert np.nanmax(numbers[indices]) == np.nanmax(numbers)
+    assert np.isnan(numbers[indices]).any() == np.isnan(numbers).any()
 
 
 def test_a_long_series_is_drawn_with_at_most_500_points() -> None:
     noise = np.random.default_rng(0).normal(size=20_000)
     noise[777] = 50.0
     (line,) = gather_learning_curves(
-        FigureSpec(metrics=("val/loss",)), [made_run(GPT, 0, {"val/loss": noise.tolist()})]
+        FigureSpec(metrics=("val/loss",)), [make_run(GPT, 0, {"val/loss": noise.tolist()})]
     ).lines
     assert len(line.y) <= 500
     assert line.y.max() == 50.0
 
 
-# ---- against a dial ----
+# ---- sweeps ----
 
 
-def test_best_values_stand_against_the_dial_in_its_order() -> None:
+def test_best_values_are_sorted_by_the_setting() -> None:
     chart = gather_sweep(
-        FigureSpec(kind="sweep", metrics=("val/loss",), x="train.batch_size", colour="model.kind"), grid()
+        FigureSpec(kind="sweep", metrics=("val/loss",), x="train.batch_size", colour="model.kind"), make_grid()
     )
     gpt = next(line for line in chart.lines if line.colour == "gpt")
     assert gpt.x == (8, 16, 64)
@@ -173,21 +173,21 @@ def test_best_values_stand_against_the_dial_in_its_order() -> None:
     np.testing.assert_allclose(gpt.high - gpt.y, 0.05)
 
 
-def test_points_that_differ_in_another_dial_never_share_a_line() -> None:
-    chart = gather_sweep(FigureSpec(kind="sweep", metrics=("val/loss",), x="train.batch_size"), grid())
+def test_configs_that_differ_in_another_setting_never_share_a_line() -> None:
+    chart = gather_sweep(FigureSpec(kind="sweep", metrics=("val/loss",), x="train.batch_size"), make_grid())
     assert len(chart.lines) == 2
 
 
 def test_t_f_and_delta_t_are_steps() -> None:
-    run = made_run(GPT, 0, {"train/loss": [3.0, 1.0, 1.0], "val/loss": [3.0, 2.0, 1.0]})
+    run = make_run(GPT, 0, {"train/loss": [3.0, 1.0, 1.0], "val/loss": [3.0, 2.0, 1.0]})
     t_f = gather_sweep(FigureSpec(kind="sweep", metrics=("val/loss",), x="train.lr", value="t_f"), [run])
     delta = gather_sweep(FigureSpec(kind="sweep", metrics=("val/loss",), x="train.lr", value="delta_t"), [run])
     assert (t_f.lines[0].y[0], delta.lines[0].y[0]) == (20.0, 10.0)
     assert t_f.panels[0].y_title.endswith("(steps)")
 
 
-def test_alpha_replays_each_run_as_if_stopped_there() -> None:
-    run = made_run(GPT, 0, {"val/loss": [5.0, 4.0, 3.0, 2.0, 1.0, 0.5]})  # T = 100, records at 0, 10, … 50
+def test_alpha_truncates_each_run() -> None:
+    run = make_run(GPT, 0, {"val/loss": [5.0, 4.0, 3.0, 2.0, 1.0, 0.5]})  # T = 100, records at 0, 10, … 50
     figure = FigureSpec(kind="sweep", metrics=("val/loss",), x="alpha", alphas=(0.1, 0.3, 1.0))
     (line,) = gather_sweep(figure, [run]).lines
     assert (line.x, list(line.y)) == ((0.1, 0.3, 1.0), [4.0, 2.0, 0.5])
@@ -198,7 +198,7 @@ def test_alpha_replays_each_run_as_if_stopped_there() -> None:
 
 
 def test_a_zero_makes_a_log_axis_linear_instead_of_vanishing() -> None:
-    runs = [made_run({"train.weight_decay": value}, 0, {"val/loss": [1.0]}) for value in (0.0, 0.1)]
+    runs = [make_run({"train.weight_decay": value}, 0, {"val/loss": [1.0]}) for value in (0.0, 0.1)]
     chart = gather_sweep(FigureSpec(kind="sweep", metrics=("val/loss",), x="train.weight_decay", x_scale="log"), runs)
     assert chart.x.scale == "linear"
     assert chart.lines[0].x == (0.0, 0.1)
@@ -206,14 +206,14 @@ def test_a_zero_makes_a_log_axis_linear_instead_of_vanishing() -> None:
 
 def test_a_share_is_never_put_on_a_log_axis() -> None:
     figure = FigureSpec(kind="sweep", metrics=("val/loss", "val/accuracy"), x="train.batch_size", y_scale="log")
-    assert [panel.scale for panel in gather_sweep(figure, grid()).panels] == ["log", "linear"]
+    assert [panel.scale for panel in gather_sweep(figure, make_grid()).panels] == ["log", "linear"]
 
 
-# ---- bars, levels, parallel coordinates ----
+# ---- bars, budgets, parallel coordinates ----
 
 
 def test_bars_have_the_t_interval_of_the_mean() -> None:
-    runs = [made_run(GPT, seed, {"val/loss": [value]}) for seed, value in enumerate((1.0, 2.0, 3.0))]
+    runs = [make_run(GPT, seed, {"val/loss": [value]}) for seed, value in enumerate((1.0, 2.0, 3.0))]
     (bar,) = gather_bars(FigureSpec(kind="bars", metrics=("val/loss",), x="model.kind"), runs).bars
     assert (bar.x, bar.mean, bar.n_runs) == ("GPT", 2.0, 3)
     assert bar.high - bar.mean == pytest.approx(4.302653 / 3**0.5)  # t(0.975, 2) · s / √n with s = 1
@@ -221,42 +221,42 @@ def test_bars_have_the_t_interval_of_the_mean() -> None:
 
 
 def test_one_run_has_no_interval_and_a_failed_one_no_part_in_the_mean() -> None:
-    runs = [made_run(GPT, 0, {"val/loss": [1.0]}), made_run(GPT, 1, {"val/loss": [9.0]}, status="failed")]
+    runs = [make_run(GPT, 0, {"val/loss": [1.0]}), make_run(GPT, 1, {"val/loss": [9.0]}, status="failed")]
     (bar,) = gather_bars(FigureSpec(kind="bars", metrics=("val/loss",), x="model.kind"), runs).bars
     assert (bar.mean, len(bar.values), bar.n_runs) == (1.0, 1, 2)
     assert isnan(bar.low)
 
 
 def test_bars_of_seconds_are_the_runs_own() -> None:
-    runs = [made_run(GPT, seed, {"val/loss": [1.0]}) for seed in (0, 1)]
+    runs = [make_run(GPT, seed, {"val/loss": [1.0]}) for seed in (0, 1)]
     (bar,) = gather_bars(FigureSpec(kind="bars", value="seconds", x="model.kind"), runs).bars
     assert bar.mean == 5.5
 
 
-def test_every_stop_on_a_level_curve_spends_its_budget() -> None:
-    runs = [run for run in grid() if run.config["model.kind"] == "gpt"]
-    level = gather_budget(FigureSpec(kind="budget", metrics=("val/loss",), x="train.batch_size"), runs)
-    assert len(level.curves) >= 2
-    for curve in level.curves:
-        for stop in curve.points:  # P = 1000, and every batch is smaller than the training set
-            assert 1000 * stop.x * stop.steps == pytest.approx(curve.budget)
-        best = [stop for stop in curve.points if stop.is_best]
+def test_every_point_of_an_iso_budget_curve_spends_its_budget() -> None:
+    runs = [run for run in make_grid() if run.config["model.kind"] == "gpt"]
+    chart = gather_budget(FigureSpec(kind="budget", metrics=("val/loss",), x="train.batch_size"), runs)
+    assert len(chart.curves) >= 2
+    for curve in chart.curves:
+        for point in curve.points:  # P = 1000, and every batch is smaller than the training set
+            assert 1000 * point.x * point.steps == pytest.approx(curve.budget)
+        best = [point for point in curve.points if point.is_best]
         assert len(best) == 1
-        assert best[0].mean == min(stop.mean for stop in curve.points)
+        assert best[0].mean == min(point.mean for point in curve.points)
 
 
-def test_a_level_curve_sees_nothing_after_its_stop() -> None:
-    late = [made_run({"train.batch_size": batch}, 0, {"val/loss": [5.0] * 5 + [0.0]}) for batch in (8, 16)]
-    level = gather_budget(FigureSpec(kind="budget", metrics=("val/loss",), x="train.batch_size"), late)
-    for curve in level.curves:
-        assert all(stop.mean == (0.0 if stop.steps >= 50 else 5.0) for stop in curve.points)
+def test_an_iso_budget_curve_uses_nothing_after_its_budget_is_spent() -> None:
+    late = [make_run({"train.batch_size": batch}, 0, {"val/loss": [5.0] * 5 + [0.0]}) for batch in (8, 16)]
+    chart = gather_budget(FigureSpec(kind="budget", metrics=("val/loss",), x="train.batch_size"), late)
+    for curve in chart.curves:
+        assert all(point.mean == (0.0 if point.steps >= 50 else 5.0) for point in curve.points)
 
 
-def test_tracks_stand_between_0_and_1_in_the_order_of_their_values() -> None:
-    chart = gather_parallel_coordinates(FigureSpec(kind="parallel", metrics=("val/loss",)), grid())
-    assert [rail.title for rail in chart.axes] == ["model", "batch size B (samples)", "lowest validation loss (nats)"]
+def test_heights_are_between_0_and_1_in_the_order_of_the_values() -> None:
+    chart = gather_parallel_coordinates(FigureSpec(kind="parallel", metrics=("val/loss",)), make_grid())
+    assert [axis.title for axis in chart.axes] == ["model", "batch size B (samples)", "lowest validation loss (nats)"]
     assert len(chart.lines) == 6
-    by_value = sorted(chart.lines, key=lambda track: track.value)
-    heights = [track.heights[-1] for track in by_value]
+    by_value = sorted(chart.lines, key=lambda line: line.value)
+    heights = [line.heights[-1] for line in by_value]
     assert heights == sorted(heights)
     assert (heights[0], heights[-1]) == (0.0, 1.0)

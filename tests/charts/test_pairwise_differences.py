@@ -1,4 +1,4 @@
-"""Differences as a chart by value and as a picture; parallel coordinates that can be brushed."""
+"""Pairwise differences by value and as a picture; parallel coordinates that can be brushed."""
 
 from __future__ import annotations
 
@@ -20,81 +20,83 @@ from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.groups import group_by_setting
 from seedbed.stats.summary import RunCurves
 
-from .factories import grid, made_run, pixels
+from .factories import make_grid, make_run, pixels
 
 LOSS = MetricStatistic("val/loss", "best")
 
 
-def heads_of(heads: int, values: list[float]) -> list[RunCurves]:
-    return [made_run({"model.heads": heads}, seed, {"val/loss": [9.0, one]}) for seed, one in enumerate(values)]
+def runs_with_heads(heads: int, values: list[float]) -> list[RunCurves]:
+    return [make_run({"model.heads": heads}, seed, {"val/loss": [9.0, one]}) for seed, one in enumerate(values)]
 
 
-def numbers(first: list[float], second: list[float]) -> Mapping[str, Any]:
+def compare(first: list[float], second: list[float]) -> Mapping[str, Any]:
     """The comparison of two groups, by seed."""
-    groups = {f"heads = {heads}": heads_of(heads, values) for heads, values in ((2, first), (4, second))}
+    groups = {f"heads = {heads}": runs_with_heads(heads, values) for heads, values in ((2, first), (4, second))}
     return compare_groups(groups, LOSS).numbers
 
 
 def test_a_pair_has_its_mean_difference_interval_and_seeds() -> None:
-    found = gather_pairwise_differences(numbers([1.0, 2.0, 3.0], [1.5, 2.7, 3.3]), LOSS)
+    found = gather_pairwise_differences(compare([1.0, 2.0, 3.0], [1.5, 2.7, 3.3]), LOSS)
     (pair,) = found.differences
     assert (pair.pair, found.y_title) == ("2 − 4", "heads")
     assert dict(pair.values) == pytest.approx({0: -0.5, 1: -0.7, 2: -0.3})
     half = 4.302653 * 0.2 / np.sqrt(3)  # Student's t of two degrees of freedom, by table
     assert (pair.effect, pair.low, pair.high) == pytest.approx((-0.5, -0.5 - half, -0.5 + half), abs=1e-6)
-    assert not pair.significant  # three seeds cannot tell at 5 %
+    assert not pair.significant  # three seeds cannot reach 5 %
     assert "left of 0 the first is better" in found.x_title
 
 
-def test_eight_seeds_that_agree_are_told_apart() -> None:
+def test_eight_seeds_that_agree_are_significant() -> None:
     (pair,) = gather_pairwise_differences(
-        numbers([1.0 + i / 9 for i in range(8)], [2.0 + i / 10 for i in range(8)]), LOSS
+        compare([1.0 + i / 9 for i in range(8)], [2.0 + i / 10 for i in range(8)]), LOSS
     ).differences
     assert pair.significant
     assert pair.test == "p = 0.0078, n = 8"  # 2 of 2⁸ signs
 
 
-def test_one_seed_has_no_interval_and_no_comparison_nothing_to_see() -> None:
-    found = gather_pairwise_differences(numbers([1.0], [2.0]), LOSS)
+def test_one_seed_has_no_interval_and_no_comparison_is_empty() -> None:
+    found = gather_pairwise_differences(compare([1.0], [2.0]), LOSS)
     assert isnan(found.differences[0].low)
-    assert "One seed has no interval." in found.notes
+    assert "A single seed has no interval." in found.notes
     assert gather_pairwise_differences({}, LOSS).is_empty
 
 
-def test_groups_of_several_dials_keep_their_names() -> None:
-    groups = {"GPT": grid()[:2], "layers = 3": grid()[2:4]}
+def test_groups_of_several_settings_keep_their_names() -> None:
+    groups = {"GPT": make_grid()[:2], "layers = 3": make_grid()[2:4]}
     (pair,) = gather_pairwise_differences(compare_groups(groups, LOSS).numbers, LOSS).differences
     assert pair.pair == "GPT − layers = 3"
 
 
-@pytest.mark.parametrize("look", [LIGHT_THEME, DARK_THEME])
-def test_differences_are_a_picture_with_something_on_it(look: Theme) -> None:
-    groups = {str(value): runs for value, runs in group_by_setting(grid(range(6)), "train.batch_size").items()}
+@pytest.mark.parametrize("theme", [LIGHT_THEME, DARK_THEME])
+def test_differences_are_a_picture_with_something_on_it(theme: Theme) -> None:
+    groups = {str(value): runs for value, runs in group_by_setting(make_grid(range(6)), "train.batch_size").items()}
     spec = to_vega_lite(
-        draw_pairwise_differences(gather_pairwise_differences(compare_groups(groups, LOSS).numbers, LOSS)), look
+        draw_pairwise_differences(gather_pairwise_differences(compare_groups(groups, LOSS).numbers, LOSS)), theme
     )
-    seen = pixels(render(without_interaction(spec), "png"))[..., :3].astype(int)
-    assert (np.abs(seen - seen[2, 2]).sum(axis=-1) > 60).mean() > 0.01
+    picture = pixels(render(without_interaction(spec), "png"))[..., :3].astype(int)
+    assert (np.abs(picture - picture[2, 2]).sum(axis=-1) > 60).mean() > 0.01
     assert SIGNIFICANT in to_svg(without_interaction(spec))
 
 
 # ---- brushing ----
 
 
-def test_only_a_live_chart_of_parallel_coordinates_can_be_brushed() -> None:
-    gathered = gather_parallel_coordinates(FigureSpec(kind="parallel", metrics=("val/loss",)), grid())
-    plain, live = (to_vega_lite(draw_parallel_coordinates(gathered, brushable=brushed)) for brushed in (False, True))
-    assert "params" not in plain
-    assert [param["name"] for param in live["params"]] == ["rail0", "rail1", "rail2"]
-    first = live["datasets"]["rows"].splitlines()
+def test_parallel_coordinates_can_be_brushed_only_if_asked() -> None:
+    chart = gather_parallel_coordinates(FigureSpec(kind="parallel", metrics=("val/loss",)), make_grid())
+    static, brushed = (
+        to_vega_lite(draw_parallel_coordinates(chart, brushable=brushable)) for brushable in (False, True)
+    )
+    assert "params" not in static
+    assert [param["name"] for param in brushed["params"]] == ["brush0", "brush1", "brush2"]
+    first = brushed["datasets"]["rows"].splitlines()
     assert first[0].endswith("h0,h1,h2")
-    assert "<svg" in to_svg(live)
+    assert "<svg" in to_svg(brushed)
 
 
-def test_labels_of_a_rail_never_lie_upon_each_other() -> None:
+def test_labels_of_an_axis_never_overlap() -> None:
     runs = [
-        made_run({"train.lr": lr}, 0, {"val/loss": [loss]})
+        make_run({"train.lr": lr}, 0, {"val/loss": [loss]})
         for lr, loss in ((0.1, 1.0), (0.2, 1.001), (0.3, 1.9), (0.4, 2.0))
     ]
-    rail = gather_parallel_coordinates(FigureSpec(kind="parallel", metrics=("val/loss",)), runs).axes[-1]
-    assert [text for _, text in rail.labels] == ["1", "1.9", "2"]
+    axis = gather_parallel_coordinates(FigureSpec(kind="parallel", metrics=("val/loss",)), runs).axes[-1]
+    assert [text for _, text in axis.labels] == ["1", "1.9", "2"]

@@ -50,7 +50,7 @@ def test_plan_json_has_the_stable_fields(trained):
     plan = json.loads(seedbed("plan", "quickstart", *TINY, "--json", home=home).stdout)
     assert len(plan["runs"]) == 2
     run = plan["runs"][0]
-    assert {"id", "seed", "point", "settings", "pack", "parameters"} <= run.keys()
+    assert {"id", "seed", "config", "settings", "pack", "parameters"} <= run.keys()
     assert run["parameters"].keys() == {"total", "non_embedding"}
     assert run["settings"]["task"]["p"] == 5
     assert run["pack"] in {pack["id"] for pack in plan["packs"]}
@@ -66,7 +66,7 @@ def test_ls_json_has_the_stable_fields(trained):
         assert run["status"] == "finished"
         assert run["step"] == 30
         assert run["last"].keys() >= {"train/loss", "val/loss", "train/accuracy", "val/accuracy", "norm"}
-    assert {run["point"]["model.kind"] for run in runs} == {"gpt", "lstm"}
+    assert {run["config"]["model.kind"] for run in runs} == {"gpt", "lstm"}
 
 
 def test_show_json_has_the_stable_fields_and_repeats_byte_for_byte(trained, tmp_path):

@@ -1,4 +1,4 @@
-"""Stored studies for the tests of reports: losses that are known beforehand, and everything that can be missing."""
+"""Stored studies for the tests of reports: known losses, and everything that can be missing."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def fill(
     """A stored study whose loss is 3 − step / 50 + weight decay + seed / 10; `special` sets a slot's last loss."""
     runs = []
     for decay in decays:
-        point: dict[str, Value] = {"train.weight_decay": decay}
-        settings = Settings.from_flat({**point, "train.steps": 100})
+        config: dict[str, Value] = {"train.weight_decay": decay}
+        settings = Settings.from_flat({**config, "train.steps": 100})
         runs += [
-            Run(f"{study}{decay}{seed}".replace("/", ""), seed, point, settings, ParameterCounts(20, 10))
+            Run(f"{study}{decay}{seed}".replace("/", ""), seed, config, settings, ParameterCounts(20, 10))
             for seed in seeds
         ]
     text = f"name = {json.dumps(study)}\nquestion = {json.dumps(question)}\n{shown}"

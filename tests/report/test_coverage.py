@@ -22,10 +22,10 @@ def rows() -> list[tuple[str, ...]]:
 
 def numbers(text: str) -> set[int]:
     """`D 3–6, D 8` → 3, 4, 5, 6, 8."""
-    found: set[int] = set()
+    result: set[int] = set()
     for first, last in re.findall(r"(\d+)(?:–(\d+))?", text):
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
+        result |= set(range(int(first), int(last or first) + 1))
+    return result
 
 
 def test_every_figure_and_table_of_report_d_is_listed() -> None:
@@ -48,20 +48,20 @@ def test_every_row_has_a_known_state_and_a_shipped_study() -> None:
 @pytest.mark.parametrize("row", [row for row in rows() if row[4] == "ready"], ids=lambda row: row[0])
 def test_what_is_ready_is_declared_in_its_study(row: tuple[str, ...]) -> None:
     number, _, studies, how, _ = row
-    asked = re.match(r"figures? (\d+)(?: and (\d+))?: (\w+)(?: and (\w+))?", how)
-    if asked is None:
+    match = re.match(r"figures? (\d+)(?: and (\d+))?: (\w+)(?: and (\w+))?", how)
+    if match is None:
         assert re.match(r"table|the same report|`seedbed report ", how), number
         return
-    first, second, kind, other = asked.groups()
+    first, second, kind, other = match.groups()
     figures = read_study(shipped_studies()[studies.strip("`")]).figures
-    for place, wanted in ((first, kind), (second, other or kind)):
-        if place:
-            figure = figures[int(place) - 1]
+    for figure_number, wanted in ((first, kind), (second, other or kind)):
+        if figure_number:
+            figure = figures[int(figure_number) - 1]
             assert figure.kind == wanted
-            assert stands_for(figure.report, number), f"{number} is not in {figure.report!r}"
+            assert reproduces(figure.report, number), f"{number} is not in {figure.report!r}"
 
 
-def stands_for(report: str, number: str) -> bool:
+def reproduces(report: str, number: str) -> bool:
     """Whether a figure's `report` (`D 3–6`, `C 1, C 3`, `A 2a`) names this number of the list."""
     if "question" in number:
         return number.split()[0] in report and numbers(number) <= numbers(report)
@@ -76,12 +76,12 @@ def test_tables_of_b_and_c_are_what_the_reports_make_of_their_records() -> None:
     titles = Path(sections.__file__).read_text(encoding="utf-8") + Path(metrics_by_step.__file__).read_text(
         encoding="utf-8"
     )
-    for title in ("Readings by step", ", by point", ", by settings"):
+    for title in ("Metrics by step", ", by config", ", by settings"):
         assert title in titles
         assert any(title in how for how in listed.values())
 
 
-def test_every_question_of_the_reports_is_asked_somewhere() -> None:
+def test_every_question_of_the_reports_is_in_a_study() -> None:
     asked = {question.report for path in shipped_studies().values() for question in read_study(path).questions}
     named = " ".join(asked)
     for number in (

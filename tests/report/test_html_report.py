@@ -1,4 +1,4 @@
-"""The report page: whole and alone, in order, safe, the same again, and honest about what is missing."""
+"""The HTML report: self-contained, in order, safe, reproducible, and explicit about what is missing."""
 
 from __future__ import annotations
 
@@ -40,37 +40,37 @@ colour = "train.weight_decay"
 
 @pytest.fixture(autouse=True)
 def _fixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A date that does not change, small pictures, and a stand-in for the program that draws charts in a page."""
+    """A fixed date, small pictures, and a stub for the JavaScript that draws charts in a page."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     monkeypatch.setattr(render, "PNG_SCALE", 0.5)
     monkeypatch.setattr(html_report, "vega_javascript", lambda: "window.vegaEmbed = () => Promise.resolve();")
 
 
-def words_of(text: str) -> str:
-    """What a reader sees of a page."""
+def visible_text(text: str) -> str:
+    """The text of a page that a reader sees."""
     bare = re.sub(r"<(script|style|svg).*?</\1>", " ", text, flags=re.DOTALL)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", bare)))
 
 
-def test_a_report_goes_from_question_to_how_to_make_it_again(tmp_path: Path) -> None:
+def test_a_report_goes_from_question_to_how_to_reproduce_it(tmp_path: Path) -> None:
     fill(tmp_path, shown=QUESTIONS)
     index = write_report(tmp_path, ["toy"], [])
     assert index == tmp_path / "reports" / "toy" / "index.html"
-    words = words_of(index.read_text(encoding="utf-8"))
+    text = visible_text(index.read_text(encoding="utf-8"))
     parts = [
         "Does it work?", "Answers", "Which weight decay is better?", "Figures Figure 1. Both weight decays",
-        "n = 2 seeds", "Tables", "L_val", "Cost of a run", "How to make it again",
+        "n = 2 seeds", "Tables", "L_val", "Cost of a run", "How to reproduce it",
         "seedbed run studies/toy.toml", "abacus", "Data", "Settings",
     ]  # fmt: skip
-    places = [words.index(part) for part in parts]
-    assert places == sorted(places)
-    made = {path.relative_to(index.parent).as_posix() for path in index.parent.rglob("*") if path.is_file()}
+    positions = [text.index(part) for part in parts]
+    assert positions == sorted(positions)
+    written = {path.relative_to(index.parent).as_posix() for path in index.parent.rglob("*") if path.is_file()}
     tables = {f"tables/table-0{number}.{end}" for number in (1, 2, 3, 4) for end in ("csv", "md", "tex")}
     figures = {f"figures/figure-01.{end}" for end in ("svg", "pdf", "png", "json")}
-    assert made == {"index.html", "studies/toy.toml"} | figures | tables
+    assert written == {"index.html", "studies/toy.toml"} | figures | tables
 
 
-def test_the_page_needs_no_other_address_and_no_script_to_be_read(tmp_path: Path) -> None:
+def test_the_page_loads_nothing_and_can_be_read_without_scripts(tmp_path: Path) -> None:
     fill(tmp_path)
     text = write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8")
     addresses = set(re.findall(r"https?://[^\s\"'<>)]+", text))
@@ -81,7 +81,7 @@ def test_the_page_needs_no_other_address_and_no_script_to_be_read(tmp_path: Path
     assert '<html lang="en" dir="ltr">' in text
 
 
-def test_the_specs_in_the_page_are_whole(tmp_path: Path) -> None:
+def test_the_specs_in_the_page_are_complete(tmp_path: Path) -> None:
     fill(tmp_path)
     text = write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8")
     specs = [json.loads(spec) for spec in re.findall(r'id="figure-\d+-spec">(.*?)</script>', text)]
@@ -93,14 +93,14 @@ def test_the_specs_in_the_page_are_whole(tmp_path: Path) -> None:
     assert set(themes) == {"light", "dark"}
 
 
-def test_words_from_outside_stay_words(tmp_path: Path) -> None:
+def test_text_from_users_is_escaped(tmp_path: Path) -> None:
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
     shown = f'[[figures]]\ntitle = {json.dumps(evil)}\nmetrics = ["val/loss"]\n'
     fill(tmp_path, question=evil, shown=shown)
     text = write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert "<img" not in text
-    assert evil in words_of(text)
+    assert evil in visible_text(text)
 
 
 def test_hebrew_questions_have_their_own_direction(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_same_store_gives_the_same_bytes(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def test_an_interrupted_export_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_export_keeps_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path)
     index = write_report(tmp_path, ["toy"], [])
     before = {path: path.read_bytes() for path in index.parent.rglob("*") if path.is_file()}
@@ -133,14 +133,14 @@ def test_an_interrupted_export_leaves_the_old_report(tmp_path: Path, monkeypatch
     assert after == before
 
 
-def test_figures_that_are_gone_leave_no_file_behind(tmp_path: Path) -> None:
+def test_removed_figures_leave_no_files(tmp_path: Path) -> None:
     fill(tmp_path)
     folder = write_report(tmp_path, ["toy"], []).parent
     assert (folder / "figures" / "figure-02.svg").exists()
     fill(tmp_path, shown=QUESTIONS, steps=())  # the same study with one figure
     write_report(tmp_path, ["toy"], [])
     assert not (folder / "figures" / "figure-02.svg").exists()
-    assert not list(folder.glob(".fresh-*"))
+    assert not list(folder.glob(".staging-*"))
 
 
 def test_a_folder_with_something_else_in_it_is_not_touched(tmp_path: Path) -> None:
@@ -153,53 +153,53 @@ def test_a_folder_with_something_else_in_it_is_not_touched(tmp_path: Path) -> No
     assert (mine / "figures" / "cat.png").read_bytes() == b"meow"
 
 
-# ---- what is missing is said ----
+# ---- what is missing is stated ----
 
 
-def test_a_study_without_a_record_has_a_report_that_says_so(tmp_path: Path) -> None:
+def test_a_study_without_evaluations_has_a_report_that_says_so(tmp_path: Path) -> None:
     fill(tmp_path, steps=(), shown=QUESTIONS)
-    words = words_of(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
-    assert "No run has finished yet" in words
-    assert "There is no answer yet" in words
-    assert "Nothing to draw" in words
-    assert "4 planned" in words
+    text = visible_text(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
+    assert "No run has finished yet" in text
+    assert "There is no answer yet" in text
+    assert "Nothing to draw" in text
+    assert "4 planned" in text
 
 
-def test_a_running_study_is_reported_as_far_as_it_is(tmp_path: Path) -> None:
+def test_a_running_study_is_reported_as_far_as_it_has_run(tmp_path: Path) -> None:
     fill(tmp_path, end=False)
     with Store.open_read_only(tmp_path) as store, store.lock(store.study_packs("toy")[0].id):
-        words = words_of(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
-    assert "4 running" in words
-    assert "are still running" in words
+        text = visible_text(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
+    assert "4 running" in text
+    assert "are still running" in text
 
 
 def test_one_seed_and_one_step_are_drawn_without_a_spread(tmp_path: Path) -> None:
     fill(tmp_path, seeds=(7,), steps=(100,))
     index = write_report(tmp_path, ["toy"], [])
-    words = words_of(index.read_text(encoding="utf-8"))
-    assert "There is one seed a point" in words
-    assert "Bands are" not in words
+    text = visible_text(index.read_text(encoding="utf-8"))
+    assert "There is one seed per config" in text
+    assert "Bands are" not in text
     assert (index.parent / "figures" / "figure-01.svg").exists()
 
 
 def test_nan_and_diverged_runs_are_named_and_in_no_mean(tmp_path: Path) -> None:
     fill(tmp_path, seeds=(0, 1, 2), special={0: nan}, diverges=4)
-    words = words_of(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
-    assert "1 run diverged: the loss became infinite." in words
-    assert "1 of 6 runs diverged and are in no mean." in words
-    assert "Gaps are records that are not finite." in words
-    assert "2/3" in words
+    text = visible_text(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
+    assert "1 run diverged: the loss became infinite." in text
+    assert "1 of 6 runs diverged and are in no mean." in text
+    assert "Gaps are values that are not finite." in text
+    assert "2/3" in text
 
 
-def test_words_choose_among_the_runs(tmp_path: Path) -> None:
+def test_overrides_select_runs(tmp_path: Path) -> None:
     fill(tmp_path)
-    words = words_of(write_report(tmp_path, ["toy"], ["train.weight_decay=0.1"]).read_text(encoding="utf-8"))
-    assert "2 runs: 2 finished." in words
+    text = visible_text(write_report(tmp_path, ["toy"], ["train.weight_decay=0.1"]).read_text(encoding="utf-8"))
+    assert "2 runs: 2 finished." in text
     with pytest.raises(MissingData):
         write_report(tmp_path, ["toy"], ["train.weight_decay=7.0"])
 
 
-def test_short_trainings_are_printed_record_by_record(tmp_path: Path) -> None:
+def test_short_trainings_have_a_table_of_metrics_by_step(tmp_path: Path) -> None:
     fill(tmp_path, decays=(0.1,))
     folder = write_report(tmp_path, ["toy"], []).parent / "tables"
     rows = [line.split(",") for line in (folder / "table-02.csv").read_text(encoding="utf-8").splitlines()]
@@ -214,32 +214,32 @@ def test_the_study_beside_the_page_is_the_one_that_was_run(tmp_path: Path) -> No
     fill(tmp_path, "two/three")
     index = write_report(tmp_path, ["two/three"], [])
     assert 'name = "two/three"' in (index.parent / "studies" / "two-three.toml").read_text(encoding="utf-8")
-    assert "seedbed run studies/two-three.toml" in words_of(index.read_text(encoding="utf-8"))
+    assert "seedbed run studies/two-three.toml" in visible_text(index.read_text(encoding="utf-8"))
 
 
 def test_a_stopping_question_marks_the_curves_of_its_metric(tmp_path: Path) -> None:
-    asked = QUESTIONS + '[[questions]]\nask = "stopping"\nmetric = "val/loss"\n'
-    fill(tmp_path, shown=asked)
-    words = words_of(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
-    assert "Marks on the validation loss, mean over seeds: best." in words
-    assert "val/loss is best at step 100" in words
+    declarations = QUESTIONS + '[[questions]]\nask = "stopping"\nmetric = "val/loss"\n'
+    fill(tmp_path, shown=declarations)
+    text = visible_text(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
+    assert "Marks on the validation loss, mean over seeds: best." in text
+    assert "val/loss is best at step 100" in text
 
 
-def test_several_studies_are_reported_together_and_apart(tmp_path: Path) -> None:
+def test_several_studies_are_reported_together_and_separately(tmp_path: Path) -> None:
     fill(tmp_path, "one")
     fill(tmp_path, "two/three", decays=(0.5, 2.0, 3.0, 4.0))
     index = write_report(tmp_path, ["one", "two/three"], [])
     assert index.parent.name == "one+two-three"
-    words = words_of(index.read_text(encoding="utf-8"))
-    assert "What is best over 2 studies?" in words
-    by_loss, *_ = places = [words.index(f"Best values, by {one}") for one in ("val/loss", "point", "settings")]
-    assert places == sorted(places)
-    first = words[by_loss : words.index("Files", by_loss)]
+    text = visible_text(index.read_text(encoding="utf-8"))
+    assert "What is best over 2 studies?" in text
+    by_loss, *_ = positions = [text.index(f"Best values, by {one}") for one in ("val/loss", "config", "settings")]
+    assert positions == sorted(positions)
+    first = text[by_loss : text.index("Files", by_loss)]
     decays = re.findall(r"(?<= )(0\.1|1|0\.5|2|3|4)(?= [\d.]+ ±)", first)
     assert decays == ["0.1", "0.5", "1", "2", "3", "4"]
 
 
-# ---- the verbs ----
+# ---- the commands ----
 
 
 def test_the_command_of_a_figure_names_its_filters_and_options() -> None:
@@ -247,11 +247,11 @@ def test_the_command_of_a_figure_names_its_filters_and_options() -> None:
         kind="sweep", x="train.lr", only={"task.orders": (2, 3), "train.batch_size": (8, 16), "model.kind": "gpt"}
     )
     assert plot_command(figure, "toy") == (
-        "seedbed plot toy 'task.orders=[2,3]' train.batch_size=8,16 model.kind=gpt --kind against --x train.lr"
+        "seedbed plot toy 'task.orders=[2,3]' train.batch_size=8,16 model.kind=gpt --kind sweep --x train.lr"
     )
 
 
-def test_the_verbs_write_a_report_and_a_chart(tmp_path: Path) -> None:
+def test_the_commands_write_a_report_and_a_chart(tmp_path: Path) -> None:
     fill(tmp_path)
     runner = CliRunner()
     home = ["--home", str(tmp_path)]
@@ -270,7 +270,7 @@ def test_the_verbs_write_a_report_and_a_chart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["report", "nothing"], 4, "there is no study 'nothing'"),
         (["report", "a=b"], 2, "report needs the name of a stored study"),
@@ -281,15 +281,15 @@ def test_the_verbs_write_a_report_and_a_chart(tmp_path: Path) -> None:
         (["plot", "toy", "--figure", "9"], 2, "--figure 9: the study declares 0 figures"),
     ],
 )
-def test_a_wrong_word_gets_one_sentence(tmp_path: Path, words: list[str], code: int, said: str) -> None:
+def test_a_wrong_argument_gets_one_sentence(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
     fill(tmp_path)
-    result = CliRunner().invoke(app, [*words, "--home", str(tmp_path)])
+    result = CliRunner().invoke(app, [*arguments, "--home", str(tmp_path)])
     assert result.exit_code == code
-    assert said in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_verbs_that_draw_nothing_do_not_load_charts() -> None:
+def test_commands_that_draw_nothing_do_not_import_altair() -> None:
     modules = "seedbed.cli, seedbed.report.tables, seedbed.report.study_runs, seedbed.report.overview"
     code = f"import sys, {modules}; print('altair' in sys.modules or 'vl_convert' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

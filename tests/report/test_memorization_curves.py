@@ -1,4 +1,4 @@
-"""Samples kept in the store become curves of copying and of new words, beside those of held-out text."""
+"""Stored samples become curves of copying and of new words, beside those of held-out text."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def test_an_invented_sample_copies_nothing_and_a_verbatim_one_everything(home):
     assert (run.curves["copied[held-out]"].values < 0.5).all()
 
 
-def test_stopping_advice_marks_where_samples_copy_more_than_real_text_does(home):
+def test_stopping_advice_says_when_samples_copy_more_than_real_text(home):
     with Store.open_read_only(home) as store:
         advice = advise_stopping_for_runs(load_run_curves(store, "mine"), "val/loss")
     assert advice is not None
     assert advice.copying == 20
 
 
-def test_without_the_corpus_the_other_readings_are_still_there(home):
+def test_without_the_corpus_the_other_metrics_are_still_there(home):
     (home.parent / "corpus.txt").unlink()
     load_text_dataset.cache_clear()
     memorization_curves._train_index_and_held_out.cache_clear()

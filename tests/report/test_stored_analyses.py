@@ -1,4 +1,4 @@
-"""Looks: made once where a study asks for them, kept beside the weights, told and drawn without torch afterwards."""
+"""Analyses: computed once if a study needs them, stored beside the weights, then reported and drawn without torch."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from seedbed.study.declarations import parse_declarations
 from .factories import fill
 
 STUDY = """
-question = "Where does it look?"
+question = "What does it attend to?"
 seeds = 2
 [base]
 task = { p = 11, train_fraction = 0.6 }
 model = { dim = 16, heads = 2, layers = 2 }
 train = { steps = 6, save_every = 3, eval_every = 3 }
 """
-SHOWN = """
+DECLARATIONS = """
 [[figures]]
 kind = "attention"
 text = "3 + 4 = 7"
@@ -47,49 +47,52 @@ expect = "higher"
 """
 
 
-def invoke(*words):
-    done = CliRunner().invoke(app, list(map(str, words)))
+def invoke(*arguments):
+    done = CliRunner().invoke(app, list(map(str, arguments)))
     assert done.exit_code == 0, done.output
     return done.output
 
 
-def trained(folder, shown):
+def train(folder, declarations):
     path = folder / "where.toml"
-    path.write_text(STUDY + shown, encoding="utf-8")
+    path.write_text(STUDY + declarations, encoding="utf-8")
     invoke("run", path, "--home", folder / "lab", "--workers", 1, "--quiet")
     return folder / "lab"
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    home = trained(tmp_path_factory.mktemp("looks"), SHOWN)
-    assert update_analyses(home, "where") == 4  # two runs, two kept steps each
+    home = train(tmp_path_factory.mktemp("analyses"), DECLARATIONS)
+    assert update_analyses(home, "where") == 4  # two runs, two checkpoints each
     return home
 
 
-def test_what_is_kept_is_not_made_again(lab):
+def test_stored_analyses_are_not_computed_again(lab):
     assert update_analyses(lab, "where") == 0
 
 
-def test_another_text_is_looked_at_without_training_again_and_only_where_it_is_drawn(lab):
-    home = trained(lab.parent, SHOWN.replace("3 + 4 = 7", "5 + 5 = 10"))
+def test_another_text_is_analysed_without_training_and_only_at_the_last_step(lab):
+    home = train(lab.parent, DECLARATIONS.replace("3 + 4 = 7", "5 + 5 = 10"))
     try:
-        assert update_analyses(home, "where") == 2  # maps are of the last step
+        assert update_analyses(home, "where") == 2  # attention maps are of the last step
         with Store.open_read_only(home) as store:
             assert {
-                maps.text for run in store.runs() for look in load_analyses(store, run) for maps in look.attention
+                maps.text
+                for run in store.runs()
+                for analysis in load_analyses(store, run)
+                for maps in analysis.attention
             } == {"5 + 5 = 10"}
     finally:
-        update_analyses(trained(lab.parent, SHOWN), "where")
+        update_analyses(train(lab.parent, DECLARATIONS), "where")
 
 
-def test_a_damaged_look_is_made_again(lab):
-    broken = next((lab / "checkpoints").rglob("*.look.json"))
+def test_a_damaged_analysis_is_computed_again(lab):
+    broken = next((lab / "checkpoints").rglob("*.analysis.json"))
     broken.write_bytes(broken.read_bytes()[:50])
     assert update_analyses(lab, "where") == 1
 
 
-def test_kept_maps_are_those_of_the_model_with_the_layers_it_has(lab):
+def test_stored_maps_are_those_of_the_model_with_the_layers_it_has(lab):
     import seedbed
 
     with Store.open_read_only(lab) as store:
@@ -104,50 +107,50 @@ def test_kept_maps_are_those_of_the_model_with_the_layers_it_has(lab):
     assert "77" in last.attention_errors["3 + 77 = 7"]
 
 
-def test_numbers_of_a_look_are_those_of_the_heads_verb(lab):
-    (point,) = json.loads(invoke("heads", "where", "--inputs", 64, "--home", lab, "--json"))
+def test_the_metrics_of_an_analysis_are_those_of_the_heads_command(lab):
+    (config,) = json.loads(invoke("heads", "where", "--inputs", 64, "--home", lab, "--json"))
     with Store.open_read_only(lab) as store:
-        looks = [load_analyses(store, run)[-1] for run in store.runs()]
-    told = [look.metrics["attention_entropy[head=2, layer=1]"].mean for look in looks]
-    assert np.mean(told) == pytest.approx(point["numbers"]["entropy"]["mean"][0][1], abs=1e-6)
-    layer = [look.metrics["attention_entropy[layer=1]"].mean for look in looks]
-    assert np.mean(layer) == pytest.approx(np.mean(point["numbers"]["entropy"]["mean"][0]), abs=1e-5)
-    shares = [look.metrics["circle_share"].mean for look in looks]
-    assert shares == pytest.approx([steps[-1]["share"] for steps in point["circles"]])
+        analyses = [load_analyses(store, run)[-1] for run in store.runs()]
+    entropy = [analysis.metrics["attention_entropy[head=2, layer=1]"].mean for analysis in analyses]
+    assert np.mean(entropy) == pytest.approx(config["numbers"]["entropy"]["mean"][0][1], abs=1e-6)
+    layer = [analysis.metrics["attention_entropy[layer=1]"].mean for analysis in analyses]
+    assert np.mean(layer) == pytest.approx(np.mean(config["numbers"]["entropy"]["mean"][0]), abs=1e-5)
+    shares = [analysis.metrics["circle_share"].mean for analysis in analyses]
+    assert shares == pytest.approx([steps[-1]["share"] for steps in config["circles"]])
 
 
-def test_a_look_reads_back_as_it_was_written(lab):
+def test_an_analysis_survives_a_json_round_trip(lab):
     with Store.open_read_only(lab) as store:
-        look = load_analyses(store, store.runs()[0])[-1]
-    again = Analysis.from_json(json.loads(json.dumps(look.as_json())))
-    assert again.metrics == look.metrics
-    np.testing.assert_array_equal(again.attention[0].weights, look.attention[0].weights)
-    np.testing.assert_array_equal(again.planes[0].coordinates, look.planes[0].coordinates)
+        analysis = load_analyses(store, store.runs()[0])[-1]
+    again = Analysis.from_json(json.loads(json.dumps(analysis.as_json())))
+    assert again.metrics == analysis.metrics
+    np.testing.assert_array_equal(again.attention[0].weights, analysis.attention[0].weights)
+    np.testing.assert_array_equal(again.planes[0].coordinates, analysis.planes[0].coordinates)
 
 
-def test_numbers_from_inside_are_curves_and_answers_like_any_reading(lab):
+def test_analysis_metrics_have_curves_and_answers_like_any_metric(lab):
     with Store.open_read_only(lab) as store:
         run, _ = load_run_curves(store, "where")
         (found,) = answer_study(store, "where")
     assert run.curves["circle_share"].steps.tolist() == [3, 6]
-    assert "attention_entropy[layer=1]" not in run.curves  # nobody asks for it
+    assert "attention_entropy[layer=1]" not in run.curves  # the study does not name it
     assert "from = in layer 2" in found.sentence
     assert "0.4 ± 0 from = under uniform attention" in found.sentence  # two of five tokens
 
 
-def test_the_report_shows_maps_and_the_numbers_beside_them(lab):
+def test_the_report_shows_attention_maps_and_tables(lab):
     page = lab / "reports" / "where" / "index.html"
     invoke("report", "where", "--home", lab)
     text = page.read_text(encoding="utf-8")
     assert "Heads by layer" in text
     assert "Attention received in “3 + 4 = 7”" in text
-    assert "Share of attention from =, by what is looked at" in text
+    assert "Share of attention from =, by kind of key" in text
     assert "seedbed attend " in text
-    assert "Not drawn: " in text
+    assert "Not shown: " in text
     assert (page.parent / "figures" / "figure-01.svg").exists()
 
 
-def test_a_report_needs_torch_only_for_looks_that_are_missing(lab, tmp_path):
+def test_a_report_needs_torch_only_for_missing_analyses(lab, tmp_path):
     fill(tmp_path, "plain")
     code = f"""
 import sys
@@ -164,7 +167,7 @@ assert "torch" not in sys.modules
 
 
 @pytest.mark.parametrize(
-    ("shown", "anything", "over_training"),
+    ("declarations", "is_needed", "over_training"),
     [
         ("", False, False),
         ('[[figures]]\nmetrics = ["val/loss"]', False, False),
@@ -173,13 +176,13 @@ assert "torch" not in sys.modules
         ('[[questions]]\nask = "does it hold"\nmetric = "circle_share"\nat_least = 0.5', True, False),
     ],
 )
-def test_what_a_study_asks_about_the_inside_is_told_from_its_figures_and_questions(shown, anything, over_training):
-    asked = analysis_request(parse_declarations(shown))
-    assert (asked.is_needed, asked.over_training) == (anything, over_training)
+def test_figures_and_questions_decide_which_analyses_are_needed(declarations, is_needed, over_training):
+    request = analysis_request(parse_declarations(declarations))
+    assert (request.is_needed, request.over_training) == (is_needed, over_training)
 
 
-def test_a_figure_of_the_inside_can_be_drawn_before_any_report(tmp_path):
-    home = trained(tmp_path, SHOWN)
+def test_an_analysis_figure_can_be_drawn_before_any_report(tmp_path):
+    home = train(tmp_path, DECLARATIONS)
     invoke("plot", "where", "--figure", 1, "--home", home, "--out", tmp_path / "map.svg")
     assert "<svg" in (tmp_path / "map.svg").read_text(encoding="utf-8")
     with Store.open_read_only(home) as store:

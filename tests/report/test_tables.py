@@ -1,4 +1,4 @@
-"""Tables by value: report D's own table 1, the traps of averaging, and what each form must escape."""
+"""Tables by value: report D's table 1, the pitfalls of averaging, and what each format must escape."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ REPORT_D = {
 
 
 def run_curves(
-    seed: int, curves: Mapping[str, Curve], point: Mapping[str, Value], status: RunStatus = "finished"
+    seed: int, curves: Mapping[str, Curve], config: Mapping[str, Value], status: RunStatus = "finished"
 ) -> RunCurves:
-    run = StoredRun(f"{point}{seed}", seed, Settings.from_flat(point), ParameterCounts(7, 5), status, 10_001)
-    return RunCurves(run, point, curves)
+    run = StoredRun(f"{config}{seed}", seed, Settings.from_flat(config), ParameterCounts(7, 5), status, 10_001)
+    return RunCurves(run, config, curves)
 
 
 def curve_with_best(name: str, best: float, step: int) -> Curve:
-    """A curve on the report's steps that attains `best` at `step` and keeps it to the closing record."""
+    """A curve on the report's steps that attains `best` at `step` and keeps it to the final evaluation."""
     steps = np.array([*range(101), *range(200, 10_001, 100), 10_001, 10_002])
     return Curve(steps, np.where(steps >= step, best, 0.0 if "accuracy" in name else 3.4))
 
@@ -70,11 +70,11 @@ def report_d_runs() -> list[RunCurves]:
 
 
 def constant_runs(
-    points: Sequence[Mapping[str, Value]], value: float = 0.5, seeds: Sequence[int] = (0,)
+    configs: Sequence[Mapping[str, Value]], value: float = 0.5, seeds: Sequence[int] = (0,)
 ) -> list[RunCurves]:
     curve = Curve(np.array([0]), np.array([value]))
     names = [f"{split}/{quantity}" for split in ("train", "val") for quantity in ("loss", "accuracy")]
-    return [run_curves(seed, dict.fromkeys(names, curve), point) for point in points for seed in seeds]
+    return [run_curves(seed, dict.fromkeys(names, curve), config) for config in configs for seed in seeds]
 
 
 def printed(table: Table, width: int, terminal: bool = False) -> str:
@@ -101,20 +101,22 @@ def test_report_d_table_1_is_rebuilt() -> None:
     assert table.notes[:2] == ("n = 2 seeds: 0, 42.", "± is the population std over seeds (ddof 0).")
 
 
-def test_only_a_visibly_better_mean_of_a_value_is_marked() -> None:
+def test_only_a_visibly_better_mean_is_highlighted() -> None:
     (table,) = config_tables(summarise(report_d_runs()))
-    assert table.best == {(0, 2), (1, 1)}  # accuracies are equal, steps have no better
+    assert table.best == {(0, 2), (1, 1)}  # accuracies are equal, steps have no best
 
 
-def test_a_difference_that_rounding_hides_is_not_marked() -> None:
-    points = [{"model.dim": dim} for dim in (8, 16)]
-    runs = constant_runs(points[:1], 0.50001) + constant_runs(points[1:], 0.50002)
+def test_a_difference_hidden_by_rounding_is_not_highlighted() -> None:
+    configs = [{"model.dim": dim} for dim in (8, 16)]
+    runs = constant_runs(configs[:1], 0.50001) + constant_runs(configs[1:], 0.50002)
     assert config_tables(summarise(runs))[0].best == frozenset()
 
 
 def test_a_larger_accuracy_and_a_smaller_loss_are_best_and_nan_never_is() -> None:
-    points = [{"model.dim": dim} for dim in (8, 16, 32)]
-    runs = [run for point, value in zip(points, (0.2, 0.9, nan), strict=True) for run in constant_runs([point], value)]
+    configs = [{"model.dim": dim} for dim in (8, 16, 32)]
+    runs = [
+        run for config, value in zip(configs, (0.2, 0.9, nan), strict=True) for run in constant_runs([config], value)
+    ]
     (table,) = config_tables(summarise(runs))
     assert {(table.rows[row][0], column) for row, column in table.best} == {
         ("L_train", 1), ("L_val", 1), ("A_train", 2), ("A_val", 2),
@@ -131,22 +133,22 @@ def test_a_diverged_run_shows_as_one_of_two() -> None:
     assert "Runs: 1 diverged, 3 finished." in table.notes
 
 
-def test_a_study_that_still_runs_says_so() -> None:
+def test_a_running_study_says_so() -> None:
     runs = [run_curves(run.run.seed, run.curves, run.config, "running") for run in report_d_runs()]
     notes = config_tables(summarise(runs))[0].notes
     assert notes[:2] == ("n = 2 seeds: 0, 42.", "Runs: 4 running.")
 
 
-def test_one_seed_shows_no_spread_and_no_word_of_it() -> None:
+def test_one_seed_has_no_std_and_no_note_about_it() -> None:
     (table,) = config_tables(summarise(report_d_runs()[:1]))
     assert table.rows[4] == ("t_f(L_train)", "9600")
     assert table.notes[0] == "n = 1 seed: 0."
     assert not any("±" in note for note in table.notes)
 
 
-def test_t_max_is_told() -> None:
+def test_t_max_is_in_the_notes() -> None:
     (table,) = config_tables(summarise(report_d_runs(), t_max=5000), t_max=5000)
-    assert "Only records up to step 5000 count." in table.notes
+    assert "Only evaluations up to step 5000 count." in table.notes
     assert table.rows[3][1] == "0.000 ± 0.000"
 
 
@@ -159,7 +161,7 @@ def test_nothing_gives_no_table_and_nothing_recorded_gives_a_sentence() -> None:
     assert [table.columns for table in config_tables(summarise(many))] == [("dim", "n")]
 
 
-def test_groups_stand_in_further_rows() -> None:
+def test_groups_are_further_rows() -> None:
     curve = Curve(np.array([0]), np.array([0.5]))
     names = ["val/accuracy[order=3]", "val/accuracy[order=2]", "val/accuracy", "norm"]
     (table,) = config_tables(summarise([run_curves(0, dict.fromkeys(names, curve), {})]))
@@ -169,12 +171,12 @@ def test_groups_stand_in_further_rows() -> None:
     ]  # fmt: skip
 
 
-def test_headings_are_the_varied_dials_with_short_names_where_they_are_clear() -> None:
-    points = [
+def test_headings_are_the_varied_settings_with_short_names_if_unambiguous() -> None:
+    configs = [
         {"model.kind": "gpt", "model.layers": 2, "train.lr": 0.001, "task.orders": (2, 3), "model.tied": True},
         {"model.kind": "lstm", "model.layers": 1, "train.lr": 1.0, "task.orders": (2,), "model.tied": False},
     ]
-    (table,) = config_tables(summarise(constant_runs(points)))
+    (table,) = config_tables(summarise(constant_runs(configs)))
     assert table.columns[1:] == (
         "gpt layers=2 lr=0.001 orders=[2,3] tied=true",
         "lstm layers=1 lr=1 orders=[2] tied=false",
@@ -184,9 +186,9 @@ def test_headings_are_the_varied_dials_with_short_names_where_they_are_clear() -
     assert config_tables(summarise(constant_runs([{}])))[0].columns == ("metric", "all")
 
 
-def test_five_points_stand_under_each_other_in_a_table_of_values_and_one_of_steps() -> None:
-    points = [{"model.kind": "gpt", "model.dim": 8 * dim} for dim in range(1, 5)] + [{"model.kind": "lstm"}]
-    values, steps = config_tables(summarise(constant_runs(points, seeds=(0, 1, 2, 42))))
+def test_five_configs_are_rows_of_a_table_of_values_and_one_of_steps() -> None:
+    configs = [{"model.kind": "gpt", "model.dim": 8 * dim} for dim in range(1, 5)] + [{"model.kind": "lstm"}]
+    values, steps = config_tables(summarise(constant_runs(configs, seeds=(0, 1, 2, 42))))
     assert values.columns == ("kind", "dim", "L_train", "L_val", "A_train", "A_val")
     assert values.rows[0] == ("gpt", "8", "0.5000 ± 0.0000", "0.5000 ± 0.0000", "0.500 ± 0.000", "0.500 ± 0.000")
     assert values.rows[4][:2] == ("lstm", "–")
@@ -194,7 +196,7 @@ def test_five_points_stand_under_each_other_in_a_table_of_values_and_one_of_step
     assert values.notes[0] == "n = 4 seeds: 0–2, 42."
 
 
-def test_many_points_show_n_in_a_column_when_it_differs_and_mark_the_best_of_a_column() -> None:
+def test_many_configs_show_n_in_a_column_if_it_differs_and_highlight_the_best_of_each_column() -> None:
     runs = constant_runs([{"model.dim": 8 * dim} for dim in range(1, 6)], 0.5, seeds=(0, 1))
     winner = constant_runs([{"model.dim": 24}], 0.25, seeds=(0,))[0]
     runs[4:6] = [winner, run_curves(1, {}, {"model.dim": 24}, "failed")]
@@ -204,7 +206,7 @@ def test_many_points_show_n_in_a_column_when_it_differs_and_mark_the_best_of_a_c
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "text"),
     [
         ([1.409e-4, 1.611e-4], "1.51e-04 ± 1.01e-05"),
         ([0.0099], "9.90e-03"),
@@ -220,12 +222,12 @@ def test_many_points_show_n_in_a_column_when_it_differs_and_mark_the_best_of_a_c
         ([], "–"),
     ],
 )
-def test_values_are_worded_by_their_size(values: list[float], words: str) -> None:
-    assert format_mean_std(summarise_seeds(dict(enumerate(values)))) == words
+def test_values_are_formatted_by_their_size(values: list[float], text: str) -> None:
+    assert format_mean_std(summarise_seeds(dict(enumerate(values)))) == text
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "text"),
     [
         ([9800, 10001], "9900.5 ± 100.5"),
         ([100, 100], "100 ± 0"),
@@ -235,8 +237,8 @@ def test_values_are_worded_by_their_size(values: list[float], words: str) -> Non
         ([nan], "NaN"),
     ],
 )
-def test_steps_are_whole_unless_the_mean_is_not(values: list[float], words: str) -> None:
-    assert format_steps(summarise_seeds(dict(enumerate(values)))) == words
+def test_steps_are_integers_unless_the_mean_is_not(values: list[float], text: str) -> None:
+    assert format_steps(summarise_seeds(dict(enumerate(values)))) == text
 
 
 def test_accuracies_have_three_decimals() -> None:
@@ -275,11 +277,11 @@ def test_every_start_of_a_formula_is_neutralised(cell: str) -> None:
 
 
 @pytest.mark.parametrize("cell", ["-3.5", "+7", "-1.5e-04 ± 2.0e-05", "1e+20", "–", "gpt", "a=b"])
-def test_numbers_and_plain_words_stay_as_they_are_in_csv(cell: str) -> None:
+def test_numbers_and_plain_text_are_unchanged_in_csv(cell: str) -> None:
     assert to_csv(Table("", (cell,), ())) == f"{cell}\n"
 
 
-def test_latex_escapes_its_own_signs_and_protects_a_leading_bracket() -> None:
+def test_latex_escapes_special_characters_and_protects_a_leading_bracket() -> None:
     latex = to_latex(NASTY)
     assert r"\caption{a\_b \& c}" in latex
     assert r"{[}key] & 50\% |x| \\" in latex
@@ -297,7 +299,7 @@ def test_text_is_bold_in_a_terminal_and_starred_elsewhere() -> None:
     assert "*" not in in_terminal
 
 
-def test_text_shows_brackets_as_they_are_and_no_control_signs() -> None:
+def test_text_shows_brackets_and_no_control_characters() -> None:
     text = printed(NASTY, 80)
     assert "[key]" in text
     assert "\x1b" not in text
@@ -306,12 +308,12 @@ def test_text_shows_brackets_as_they_are_and_no_control_signs() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_text_fits_the_console_without_cutting_or_wrapping_a_cell(width: int) -> None:
-    points = [
+    configs = [
         {"model.kind": kind, "model.layers": layers, "model.dim": 128}
         for kind in ("gpt", "lstm")
         for layers in (1, 2, 3)
     ]
-    runs = constant_runs(points, 1.51e-4, seeds=(0, 42))
+    runs = constant_runs(configs, 1.51e-4, seeds=(0, 42))
     for tables in (config_tables(summarise(runs)), config_tables(summarise(runs[:8]))):
         for table in tables:
             text = printed(table, width)
@@ -322,12 +324,12 @@ def test_text_fits_the_console_without_cutting_or_wrapping_a_cell(width: int) ->
             )
 
 
-def test_six_points_of_three_dials_take_one_grid_each_at_100_columns() -> None:
-    points = [
+def test_six_configs_of_three_settings_take_one_grid_each_at_100_columns() -> None:
+    configs = [
         {"model.kind": kind, "model.layers": layers, "model.dim": 128}
         for kind in ("gpt", "lstm")
         for layers in (1, 2, 3)
     ]
-    tables = config_tables(summarise(constant_runs(points, 1.51e-4, seeds=(0, 42))))
+    tables = config_tables(summarise(constant_runs(configs, 1.51e-4, seeds=(0, 42))))
     assert [printed(table, 100).count("kind") for table in tables] == [1, 1]
     assert printed(tables[0], 60).count("kind") == 2
