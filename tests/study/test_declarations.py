@@ -122,6 +122,12 @@ def test_an_attention_figure_needs_text_and_valid_indices(write: WriteStudy, opt
         read_study(write(f'[[figures]]\nkind = "attention"\n{options}\n'))
 
 
+@pytest.mark.parametrize("kind", ["{a = 1}", "[1]", "[[1]]", "3"])
+def test_a_figure_kind_that_is_no_text_is_rejected(write: WriteStudy, kind: str) -> None:
+    with pytest.raises(StudyError, match="expected one of"):
+        read_study(write(f"[[figures]]\nkind = {kind}\n"))
+
+
 @pytest.mark.parametrize("text", ["questions = 3", "figures = [1, 2]", "[questions]\nask = 'grokking'"])
 def test_anything_but_an_array_of_tables_is_rejected(write: WriteStudy, text: str) -> None:
     with pytest.raises(StudyError, match=r"expected tables that begin with \[\["):

@@ -226,7 +226,7 @@ def _filter_values(name: str, wanted: Value) -> Sequence[Value]:
 def _invalid_option_message(name: str, value: Value, field: FieldInfo) -> str:
     choices = get_args(field.annotation)
     if choices and all(isinstance(choice, str) for choice in choices):
-        if value in FORMER_FIGURE_KINDS.keys() and name == "kind":
+        if name == "kind" and isinstance(value, str) and value in FORMER_FIGURE_KINDS:
             return f"{name} = {preview_toml(value)} is now called {format_toml_value(FORMER_FIGURE_KINDS[value])}"
         guess = closest_match(value, choices) if isinstance(value, str) else None
         hint = f" (did you mean {guess}?)" if guess else ""

@@ -1,7 +1,7 @@
-"""Words that study files and commands had in earlier versions.
+"""Names that study files and commands used in earlier versions.
 
-A file or command that uses one is refused with the new word. A study that was stored by an earlier version is translated
-instead, since nobody can edit it: `translate_stored(document)`.
+A file or command that uses one is rejected with the new name. A study stored by an earlier version is translated
+instead, since it cannot be edited: `translate_stored(document)`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ FORMER_OPTIONS: Final = {"--engine": "--mode"}
 
 
 def replacement_of(name: str) -> str | None:
-    """Today's word for a setting or a key of a study file that was renamed; None for any other name."""
+    """The current name of a renamed setting or study-file key; None for any other name."""
     return former_setting_names().get(name) or FORMER_KEYS.get(name)
 
 
 def translate_stored(document: Mapping[str, Value]) -> dict[str, Value]:
-    """A parsed study of any earlier version in today's words."""
+    """A parsed study of any earlier version with current names."""
     document = {FORMER_KEYS.get(key, key): value for key, value in document.items()}
     for key, value in document.items():
         if key in ("base", "grid") and isinstance(value, dict):
@@ -38,7 +38,7 @@ def translate_stored(document: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _rename_settings(table: Mapping[str, Value], group: str = "") -> dict[str, Value]:
-    """The table with today's names of its settings, nested or dotted as they were."""
+    """The table with current setting names, nested or dotted as before."""
     renamed, names = {}, former_setting_names()
     for key, value in table.items():
         name = f"{group}.{key}" if group else key
@@ -50,7 +50,7 @@ def _rename_settings(table: Mapping[str, Value], group: str = "") -> dict[str, V
 
 
 def _translate_declaration(table: Mapping[str, Value]) -> dict[str, Value]:
-    """The figure or question, with today's names of its kind and of the settings that it names."""
+    """The figure or question with the current names of its kind and settings."""
     names = former_setting_names()
     translated: dict[str, Value] = {}
     for option, value in table.items():

@@ -50,8 +50,8 @@ def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
 def parse_study(text: str, path: str, overrides: Sequence[str] = (), stored: bool = False) -> Study:
     """The study in this text; `path` is shown in problems and names the study if the text does not.
 
-    A stored study may be of an earlier version: its words are translated, and a setting that it does not mention has the
-    default that it was born with rather than today's.
+    A stored study may be of an earlier version: its names are translated, and settings that it does not mention have
+    their original default rather than the current one.
     """
     document = parse_toml(text, path)
     problems = Problems()
@@ -65,7 +65,7 @@ def parse_study(text: str, path: str, overrides: Sequence[str] = (), stored: boo
 
 
 def _changed_defaults(path: str) -> Iterator[Assignment]:
-    """The birth defaults of settings whose default has changed since."""
+    """Original defaults of the settings whose default has changed since."""
     for name, (first, *_) in all_settings().items():
         if not name.endswith(".kind") and first.default != traits_of(first).born:
             yield Assignment(name, traits_of(first).born, path)
