@@ -74,13 +74,13 @@ def test_show_json_has_the_stable_fields_and_repeats_byte_for_byte(trained, tmp_
     text = seedbed("show", "quickstart", "--json", home=home).stdout
     configs = json.loads(text)["configs"]
     assert [one["config"]["model.kind"] for one in configs] == ["gpt", "lstm"]
-    for point in points:
-        assert point["n"] == 2
-        best = point["metrics"]["val/accuracy"]["max"]
+    for one in configs:
+        assert one["n"] == 2
+        best = one["metrics"]["val/accuracy"]["max"]
         assert best["mean"] == pytest.approx(sum(best["values"].values()) / 2)
         assert best["values"].keys() == {"0", "1"}
-        assert point["metrics"]["val/loss"].keys() >= {"min", "t_f"}
-        assert point["delta_t"].keys() == {"loss", "accuracy"}
+        assert one["metrics"]["val/loss"].keys() >= {"min", "t_f"}
+        assert one["delta_t"].keys() == {"loss", "accuracy"}
     seedbed("run", "quickstart", *TINY, "model.kind=gpt,lstm", home=tmp_path)
     assert seedbed("show", "quickstart", "--json", home=tmp_path).stdout == text
 
@@ -95,7 +95,7 @@ def test_words_filter_what_is_shown(trained):
 def test_t_max_replays_as_if_stopped_earlier(trained):
     home, _ = trained
     whole, half = (
-        json.loads(seedbed("show", "quickstart", "--json", *more, home=home).stdout)["points"][0]["metrics"]
+        json.loads(seedbed("show", "quickstart", "--json", *more, home=home).stdout)["configs"][0]["metrics"]
         for more in ([], ["--t-max", "0.5"])
     )
     whole, half = whole["train/loss"], half["train/loss"]
@@ -246,8 +246,8 @@ def test_a_diverging_run_is_told_and_its_neighbours_finish(tmp_path):
     assert "neighbours continue" in done.stderr
     runs = json.loads(seedbed("ls", "quickstart", "--json", home=tmp_path).stdout)["runs"]
     assert sorted(run["status"] for run in runs) == ["diverged", "diverged", "finished", "finished"]
-    points = json.loads(seedbed("show", "quickstart", "--json", home=tmp_path).stdout)["points"]
-    assert [point["n"] for point in points] == [2, 0]
+    configs = json.loads(seedbed("show", "quickstart", "--json", home=tmp_path).stdout)["configs"]
+    assert [one["n"] for one in configs] == [2, 0]
 
 
 LONG = ["task.p=7", "model.dim=16", "model.heads=2", "train.steps=1001", "train.save_every=100", "seeds=3",
