@@ -1,12 +1,12 @@
-"""seedbed's speed as ratios against what others would write, inside one run: `make bench`.
+"""seedbed's speed relative to plain PyTorch and Hugging Face, measured in one run: `make bench`.
 
     python benchmarks/bench.py [--quick] [--device cpu|cuda] [--only characters,lstm] [--out FILE]
     python benchmarks/bench.py --studies [--only wikitext]
 
-First every peer is compared with ours in float64 (check.py). Then theirs and ours take turns (compare.py), each in
-processes of its own (sides.py): on a CPU a plain loop with all threads against one run for each core; on a GPU a plain
-loop against a pack. With --studies the comparisons are the shipped studies (studies.py). Absolute figures are those of
-this machine under the load that is told beside them.
+First every peer is checked against ours in float64 (check.py). Then theirs and ours are timed in interleaved rounds
+(compare.py), each in its own processes (sides.py): on a CPU a plain loop with all threads against one run per core; on
+a GPU a plain loop against a pack. With --studies the shipped studies are compared (studies.py). Absolute figures hold
+for this machine under the load reported with them.
 """
 
 from __future__ import annotations
@@ -23,99 +23,99 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from compare import Scenario, compare, is_there, print_comparison, start
-from growth import grow, growths
-from scenarios import chosen, scenarios
-from sides import Side, SideFailed
+from compare import Scenario, compare, is_installed, print_comparison, start_sides
+from growth import make_growths, measure_growth
+from scenarios import scenarios, select_names
+from sides import Side, SideError
 
 from seedbed.errors import MissingData
 
 RESULTS = Path(__file__).parent / "results"
-READY_AT_ONCE = {"cpu": 1, "cuda": 4}  # scenarios whose sides make ready together: compiling takes half a minute each
-TURN = {"cpu": 0.6, "cuda": 1.0}  # seconds
+SCENARIOS_STARTED_TOGETHER = {"cpu": 1, "cuda": 4}  # compiling takes half a minute each
+TURN_SECONDS = {"cpu": 0.6, "cuda": 1.0}
 
 
 def main() -> None:
-    words = parse()
-    report = about(words)
+    args = parse_options()
+    report = describe_environment(args)
     if report["load_before"][0] > 0.5:
-        print(f"this machine is busy (load {report['load_before'][0]:.1f}): ratios by the clock need an idle one")
-    if words.studies:
+        print(f"this machine is busy (load {report['load_before'][0]:.1f}): wall-clock ratios need an idle one")
+    if args.studies:
         from studies import time_studies
 
-        time_studies(report, words.only, lambda: write(report, words.out))
+        time_studies(report, args.only, lambda: write_report(report, args.out))
     else:
-        bench(words, report)
-    write(report, words.out)
-    print(f"\nwrote {words.out}; load {report['load_before'][0]:.1f} before, {report['load_after'][0]:.1f} after")
+        run_scenarios(args, report)
+    write_report(report, args.out)
+    print(f"\nwrote {args.out}; load {report['load_before'][0]:.1f} before, {report['load_after'][0]:.1f} after")
     if report["failed"]:
         raise SystemExit(f"failed: {', '.join(report['failed'])}")
 
 
-def bench(words: argparse.Namespace, report: dict[str, Any]) -> None:
-    """All comparisons that are asked for, and how costs grow where nothing is asked for by name."""
-    known = {one.name: one for one in scenarios(words.device, words.quick)}
-    wanted = [one for name in chosen(list(known), words.only) if is_checked(one := known[name], report)]
-    seconds = 0.02 if words.quick else TURN[words.device]
-    for one, sides in made_ready(wanted * words.repeats, READY_AT_ONCE[words.device]):
+def run_scenarios(args: argparse.Namespace, report: dict[str, Any]) -> None:
+    """Runs the selected scenarios, and the growth benchmarks if no names were given."""
+    known = {one.name: one for one in scenarios(args.device, args.quick)}
+    wanted = [one for name in select_names(list(known), args.only) if passes_check(one := known[name], report)]
+    seconds = 0.02 if args.quick else TURN_SECONDS[args.device]
+    for one, sides in start_in_groups(wanted * args.repeats, SCENARIOS_STARTED_TOGETHER[args.device]):
         try:
-            comparison = compare(one, sides, words.rounds, seconds)
-        except SideFailed as failure:
+            comparison = compare(one, sides, args.rounds, seconds)
+        except SideError as failure:
             print(f"\n{one.name} failed: {failure}", flush=True)
             report["failed"].append(one.name)
             continue
         print_comparison(one, comparison)
         report["comparisons"].append(comparison)
-        write(report, words.out)
-    for growth in growths(words.device, words.quick) if not words.only else ():
-        report["growth"].append(grow(growth, words.rounds, seconds / 4))
+        write_report(report, args.out)
+    for growth in make_growths(args.device, args.quick) if not args.only else ():
+        report["growth"].append(measure_growth(growth, args.rounds, seconds / 4))
 
 
-def made_ready(some: Sequence[Scenario], at_once: int) -> Iterator[tuple[Scenario, list[Side]]]:
-    """Scenarios with their sides, so many of which are started together; none takes a turn while another compiles."""
-    for first in range(0, len(some), at_once):
-        group = [(one, start(one)) for one in some[first : first + at_once]]
+def start_in_groups(selected: Sequence[Scenario], group_size: int) -> Iterator[tuple[Scenario, list[Side]]]:
+    """Yields scenarios with their sides, started in groups; no side is timed while another compiles."""
+    for first in range(0, len(selected), group_size):
+        group = [(one, start_sides(one)) for one in selected[first : first + group_size]]
         for _, sides in group:
             for side in sides:
-                side.settle()
+                side.wait_until_settled()
         yield from group
 
 
-def write(report: dict[str, Any], out: Path) -> None:
-    """Keeps what is known so far, so that a run that is broken off has told something."""
+def write_report(report: dict[str, Any], out: Path) -> None:
+    """Writes the results so far, so that an interrupted run leaves them."""
     report["load_after"] = os.getloadavg()
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def parse() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--quick", action="store_true", help="small models on the CPU: shows that it runs, no figures")
+    parser.add_argument("--quick", action="store_true", help="small models on the CPU: a smoke test, not a measurement")
     parser.add_argument("--studies", action="store_true", help="the shipped studies against plain loops, on the CPU")
-    parser.add_argument("--only", default="", help="names, or parts of names, with commas between")
-    parser.add_argument("--rounds", type=int, help="turns of each side in a comparison")
-    parser.add_argument("--repeats", type=int, help="how often the whole is done")
-    parser.add_argument("--out", type=Path, help="where the figures go; benchmarks/results/ without it")
-    words = parser.parse_args()
-    words.device = "cpu" if words.quick or words.studies else words.device
-    on_gpu = words.device == "cuda"
-    words.rounds = words.rounds or (2 if words.quick else 3 if on_gpu else 4)
-    words.repeats = words.repeats or (1 if words.quick or on_gpu else 2)
-    name = "studies" if words.studies else f"bench-{words.device}{'-quick' if words.quick else ''}"
-    words.out = words.out or RESULTS / f"{name}.json"
-    return words
+    parser.add_argument("--only", default="", help="comma-separated names or parts of names")
+    parser.add_argument("--rounds", type=int, help="rounds of each comparison")
+    parser.add_argument("--repeats", type=int, help="repetitions of every comparison")
+    parser.add_argument("--out", type=Path, help="output file (default: in benchmarks/results/)")
+    args = parser.parse_args()
+    args.device = "cpu" if args.quick or args.studies else args.device
+    on_gpu = args.device == "cuda"
+    args.rounds = args.rounds or (2 if args.quick else 3 if on_gpu else 4)
+    args.repeats = args.repeats or (1 if args.quick or on_gpu else 2)
+    name = "studies" if args.studies else f"bench-{args.device}{'-quick' if args.quick else ''}"
+    args.out = args.out or RESULTS / f"{name}.json"
+    return args
 
 
-def about(words: argparse.Namespace) -> dict[str, Any]:
-    """What the figures may depend on."""
+def describe_environment(args: argparse.Namespace) -> dict[str, Any]:
+    """Everything the results may depend on."""
     return {
         "command": ["python", *sys.argv],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "device": words.device,
-        "machine": {"processor": _processor(words.device), "cores": len(os.sched_getaffinity(0))},
+        "device": args.device,
+        "machine": {"processor": _processor_name(args.device), "cores": len(os.sched_getaffinity(0))},
         "versions": {name: _version(name) for name in ("seedbed", "torch", "numpy", "transformers")}
         | {"python": platform.python_version()},
         "load_before": os.getloadavg(),
@@ -133,7 +133,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _processor(device: str) -> str:
+def _processor_name(device: str) -> str:
     if device == "cuda":
         import torch
 
@@ -143,12 +143,12 @@ def _processor(device: str) -> str:
     return processor_name()
 
 
-def is_checked(scenario: Scenario, report: dict[str, Any]) -> bool:
-    """Whether every peer of a scenario is the same function as ours; what is not is told, and not timed."""
+def passes_check(scenario: Scenario, report: dict[str, Any]) -> bool:
+    """Whether every peer of a scenario computes the same function as ours; reports those that do not."""
     try:
-        rows = list(differences(scenario, report["device"]))
+        rows = list(compute_differences(scenario, report["device"]))
     except MissingData as missing:
-        print(f"{scenario.name} is left out: {missing}", flush=True)
+        print(f"{scenario.name} skipped: {missing}", flush=True)
         return False
     except Exception:
         print(f"{scenario.name} cannot be checked: {traceback.format_exc()}", flush=True)
@@ -159,19 +159,19 @@ def is_checked(scenario: Scenario, report: dict[str, Any]) -> bool:
         print(f"{scenario.name}: {row['side']} and seedbed agree to {row['difference']:.0e} in float64", flush=True)
     if all(row["agrees"] for row in rows):
         return True
-    print(f"{scenario.name} is left out: another function is not compared", flush=True)
+    print(f"{scenario.name} skipped: it is not the same function", flush=True)
     report["failed"].append(scenario.name)
     return False
 
 
-def differences(scenario: Scenario, device: str) -> Iterator[dict[str, Any]]:
-    """Of each kind of peer that is here."""
-    from check import AGREE, difference_to
+def compute_differences(scenario: Scenario, device: str) -> Iterator[dict[str, Any]]:
+    """Relative difference between ours and each kind of peer that is installed."""
+    from check import MAX_RELATIVE_DIFFERENCE, relative_difference
 
     for plan in {plan.kind: plan for plan in reversed(scenario.sides)}.values():
-        if plan.kind not in ("ours", "matmul") and is_there(plan.kind):
-            difference = difference_to(plan.kind, plan.settings()[0], device)
-            agrees = difference < AGREE
+        if plan.kind not in ("ours", "matmul") and is_installed(plan.kind):
+            difference = relative_difference(plan.kind, plan.settings()[0], device)
+            agrees = difference < MAX_RELATIVE_DIFFERENCE
             yield {"scenario": scenario.name, "side": plan.name, "difference": difference, "agrees": agrees}
 
 

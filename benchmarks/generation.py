@@ -1,13 +1,13 @@
-"""Tokens per second of report A's model against Hugging Face's `generate` with its cache, as ratios inside one run.
+"""Tokens per second of report A's model relative to Hugging Face's `generate` with its KV cache.
 
     python benchmarks/generation.py [--rounds 5] [--threads 1] [--batches 1,16,64]
 
-Both sides draw 120 tokens after 1 from a random model of 12 layers, width 192, 6 heads, 66 characters and a context of
-128. Interleaved rounds, medians; only the ratios carry over between machines. Beside the clock on the wall stands the
-processor's own, which neighbours on the machine hardly change; with one thread both count the same work.
+Both sides sample 120 tokens after a prompt of one, from a random model of 12 layers, width 192, 6 heads, 66 characters
+and a context of 128. Medians over interleaved rounds; only the ratios carry over between machines. CPU time is reported
+beside wall-clock time because other load on the machine hardly affects it; with one thread both measure the same work.
 
-Then what bounds it: weights that a token reads over the measured rate of reading them, operations of a step over the
-measured rate of a product of the same shape, and keys and values over the rate of reading memory.
+Then upper bounds: by the memory bandwidth for the weights, by the FLOP rate of a matmul of the same shape, and by the
+bandwidth for keys and values.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from seedbed.settings import DatasetInfo, Settings
 
 N_TOKENS = 120
 LAYERS, WIDTH, HEADS, VOCABULARY, CONTEXT = 12, 192, 6, 66, 128
-FACTS = DatasetInfo(vocab_size=VOCABULARY, context_length=CONTEXT, n_train=1, padding_id=0)
-DIALS = {
+DATASET_INFO = DatasetInfo(vocab_size=VOCABULARY, context_length=CONTEXT, n_train=1, padding_id=0)
+OVERRIDES = {
     "task.kind": "text", "model.layers": LAYERS, "model.dim": WIDTH, "model.heads": HEADS,
     "model.positions": "learned", "model.norm": "pre", "model.final_norm": True, "model.mlp_bias": True,
 }  # fmt: skip
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "processor": time.process_time}
 
 
-def ours() -> Callable[[int], object]:
+def make_seedbed_generate() -> Callable[[int], object]:
     step = torch.zeros(1, dtype=torch.int64)
-    model, _ = build_pack([Settings.from_flat(DIALS)], [0], step, torch.float32, FACTS)
+    model, _ = build_pack([Settings.from_flat(OVERRIDES)], [0], step, torch.float32, DATASET_INFO)
     prompt = torch.ones(1, 1, 1, dtype=torch.int64)
-    return lambda n_samples: generate_tokens(model, FACTS.context_length, prompt, N_TOKENS, [0], n_samples)
+    return lambda n_samples: generate_tokens(model, DATASET_INFO.context_length, prompt, N_TOKENS, [0], n_samples)
 
 
-def hugging_face() -> Callable[[int], object]:
+def make_hugging_face_generate() -> Callable[[int], object]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
@@ -58,7 +58,9 @@ def hugging_face() -> Callable[[int], object]:
     return generate
 
 
-def compare(sides: dict[str, Callable[[int], object]], batch: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+def measure_rates(
+    sides: dict[str, Callable[[int], object]], batch: int, rounds: int
+) -> dict[str, dict[str, list[float]]]:
     """Tokens per second by clock, side and round."""
     rates: dict[str, dict[str, list[float]]] = {clock: {name: [] for name in sides} for clock in CLOCKS}
     for _ in range(rounds):
@@ -70,28 +72,28 @@ def compare(sides: dict[str, Callable[[int], object]], batch: int, rounds: int) 
     return rates
 
 
-def bounds(batch: int) -> dict[str, float]:
-    """Tokens per second of one core if nothing but one thing took time."""
+def compute_bounds(batch: int) -> dict[str, float]:
+    """Upper bounds on tokens per second of one core, if only one kind of work took time."""
     weights = torch.randn(LAYERS, 12 * WIDTH * WIDTH)
     past = torch.randn(1 << 24)
     x, matrix = torch.randn(batch, WIDTH), torch.randn(WIDTH, 4 * WIDTH)
-    operations = 2 * batch * weights.numel()
-    kept_bytes = batch * LAYERS * 2 * (N_TOKENS / 2) * WIDTH * 4
-    product = best_seconds(lambda: x @ matrix) / (2 * batch * matrix.numel())
+    flops = 2 * batch * weights.numel()
+    cache_bytes = batch * LAYERS * 2 * (N_TOKENS / 2) * WIDTH * 4
+    seconds_per_flop = best_seconds(lambda: x @ matrix) / (2 * batch * matrix.numel())
     return {
-        "weights read": batch / best_seconds(lambda: weights.sum()),
-        "products": batch / (operations * product),
-        "keys and values read": batch / (kept_bytes * best_seconds(lambda: past.sum()) / (past.numel() * 4)),
+        "loading weights": batch / best_seconds(lambda: weights.sum()),
+        "matmuls": batch / (flops * seconds_per_flop),
+        "loading keys and values": batch / (cache_bytes * best_seconds(lambda: past.sum()) / (past.numel() * 4)),
     }
 
 
 def best_seconds(work: Callable[[], object], repeats: int = 10) -> float:
-    spent = []
+    seconds = []
     for _ in range(repeats):
         start = time.process_time()
         work()
-        spent.append(time.process_time() - start)
-    return min(spent)
+        seconds.append(time.process_time() - start)
+    return min(seconds)
 
 
 def main() -> None:
@@ -101,16 +103,16 @@ def main() -> None:
     parser.add_argument("--batches", default="1,16,64")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    sides = {"seedbed": ours(), "Hugging Face": hugging_face()}
+    sides = {"seedbed": make_seedbed_generate(), "Hugging Face": make_hugging_face_generate()}
     rows = []
     for batch in map(int, options.batches.split(",")):
-        rates = compare(sides, batch, options.rounds)
-        row = {"batch": batch, "rates": rates, "ratio": {}, "bounds": bounds(batch)}
+        rates = measure_rates(sides, batch, options.rounds)
+        row = {"batch": batch, "rates": rates, "ratio": {}, "bounds": compute_bounds(batch)}
         for clock, by_side in rates.items():
-            medians = {name: statistics.median(taken) for name, taken in by_side.items()}
+            medians = {name: statistics.median(values) for name, values in by_side.items()}
             row["ratio"][clock] = medians["seedbed"] / medians["Hugging Face"]
-            said = ", ".join(f"{name} {rate:,.0f}" for name, rate in medians.items())
-            print(f"batch {batch:2}, {clock:>9}: {said} tokens/s, ratio {row['ratio'][clock]:.2f}", flush=True)
+            text = ", ".join(f"{name} {rate:,.0f}" for name, rate in medians.items())
+            print(f"batch {batch:2}, {clock:>9}: {text} tokens/s, ratio {row['ratio'][clock]:.2f}", flush=True)
         print(
             f"batch {batch:2},    bounds: " + ", ".join(f"{name} {rate:,.0f}" for name, rate in row["bounds"].items())
         )

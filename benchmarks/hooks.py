@@ -1,9 +1,9 @@
-"""What taps cost: a forward pass that reads all against a plain one, and the calls of a plain one by themselves.
+"""Overhead of hooks: a forward pass that records all against a plain one, and the inactive hook calls alone.
 
-    python benchmarks/taps.py [--rounds 15] [--threads 1]
+    python benchmarks/hooks.py [--rounds 15] [--threads 1]
 
-Interleaved rounds, medians; only the ratios carry over between machines. Asked for: all ≤ 2, and
-none not to be measured; a plain pass makes each name and calls once a place, which is timed alone.
+Medians over interleaved rounds; only the ratios carry over between machines. Targets: recording all ≤ 2, and no
+measurable overhead without hooks, where a pass still formats each name and makes one call per hook, timed separately.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SHAPES = {
 }
 
 
-def seconds_of_calls(model: torch.nn.Module, repeats: int = 200) -> float:
-    """Making every name and calling taps that want nothing, as one plain pass does."""
+def inactive_call_seconds(model: torch.nn.Module, repeats: int = 200) -> float:
+    """Seconds to format every name and call an inactive hook, as in one plain pass."""
     names = [name.rpartition(".") for name in list_hook_names(model)]
     start = time.perf_counter()
     for _ in range(repeats):
@@ -37,10 +37,10 @@ def seconds_of_calls(model: torch.nn.Module, repeats: int = 200) -> float:
     return (time.perf_counter() - start) / repeats
 
 
-def seconds(model: torch.nn.Module, tokens: torch.Tensor, taps: Hooks) -> float:
+def forward_seconds(model: torch.nn.Module, tokens: torch.Tensor, hooks: Hooks) -> float:
     start = time.perf_counter()
     with torch.inference_mode():
-        model(tokens, hooks=taps)
+        model(tokens, hooks=hooks)
     return time.perf_counter() - start
 
 
@@ -48,19 +48,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
-    words = parser.parse_args()
-    torch.set_num_threads(words.threads)
-    for name, (dials, (batch, time_), vocabulary) in SHAPES.items():
-        facts = DatasetInfo(vocab_size=vocabulary, context_length=time_, n_train=1, padding_id=0)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    for name, (overrides, (batch, time_), vocabulary) in SHAPES.items():
+        dataset_info = DatasetInfo(vocab_size=vocabulary, context_length=time_, n_train=1, padding_id=0)
         step = torch.zeros(1, dtype=torch.int64)
-        model, _ = build_pack([Settings.from_flat(dials)], [0], step, torch.float32, facts)
+        model, _ = build_pack([Settings.from_flat(overrides)], [0], step, torch.float32, dataset_info)
         tokens = torch.randint(vocabulary, (1, batch, time_))
-        spent: dict[str, list[float]] = {"none": [], "all": []}
-        for _ in range(words.rounds + 1):
-            spent["none"].append(seconds(model.eval(), tokens, NO_HOOKS))
-            spent["all"].append(seconds(model.eval(), tokens, Hooks("*")))
-        plain, every = (statistics.median(times[1:]) for times in spent.values())
-        ratios = {"all": round(every / plain, 3), "calls_share": round(seconds_of_calls(model) / plain, 5)}
+        seconds: dict[str, list[float]] = {"none": [], "all": []}
+        for _ in range(args.rounds + 1):
+            seconds["none"].append(forward_seconds(model.eval(), tokens, NO_HOOKS))
+            seconds["all"].append(forward_seconds(model.eval(), tokens, Hooks("*")))
+        plain, recorded = (statistics.median(times[1:]) for times in seconds.values())
+        ratios = {"all": round(recorded / plain, 3), "calls_share": round(inactive_call_seconds(model) / plain, 5)}
         print(json.dumps({"shape": name, "plain_ms": round(1e3 * plain, 2), **ratios}))
 
 

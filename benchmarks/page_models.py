@@ -1,9 +1,9 @@
-"""How long the page's model views take: attention of a 128-token text, and the first token that is written.
+"""Latency of the web page's model views: attention over a 128-token text, and the first sampled token.
 
     python benchmarks/page_models.py [--rounds 20]
 
 Report A's model (12 layers, width 192, 6 heads, 128 characters of context) with random weights, behind the real server
-and over HTTP. "Cold" is the very first question, which starts the worker and loads the model; the others find it warm.
+and over HTTP. "Cold" is the very first request, which starts the worker and loads the model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TEXT = (
     "To be, or not to be, that is the question: whether 'tis nobler in the mind "
     "to suffer the slings and arrows of outrageous fortune"
 )
-DIALS = {
+OVERRIDES = {
     "task.kind": "text", "task.length": 128, "model.layers": 12, "model.dim": 192, "model.heads": 6,
     "model.positions": "learned", "model.norm": "pre", "model.final_norm": True, "model.mlp_bias": True,
 }  # fmt: skip
@@ -45,13 +45,13 @@ LIMITS = {"attention": 0.5, "first token": 0.3}  # seconds
 
 
 def store_model(home: Path) -> str:
-    """Report A's model at its start, kept as if it had been trained; its run's id."""
+    """Stores report A's model with initial weights as if it had been trained, and returns the run's id."""
     corpus = home / "play.txt"
     corpus.write_text(f"{TEXT}\n" * 40, encoding="utf-8")
-    settings = Settings.from_flat(DIALS | {"task.corpus": str(corpus)})
-    facts = get_dataset_info(settings.task)
-    run = Run(compute_run_id(settings, 0), 0, {}, settings, count_parameters(settings, facts), facts)
-    _, bank = build_pack([settings], [0], torch.zeros(1, dtype=torch.int64), torch.float32, facts)
+    settings = Settings.from_flat(OVERRIDES | {"task.corpus": str(corpus)})
+    dataset_info = get_dataset_info(settings.task)
+    run = Run(compute_run_id(settings, 0), 0, {}, settings, count_parameters(settings, dataset_info), dataset_info)
+    _, bank = build_pack([settings], [0], torch.zeros(1, dtype=torch.int64), torch.float32, dataset_info)
     with Store.open(home) as store:
         store.register(Plan("report-a", "", (), (run,)))
         (pack,) = store.claim([Pack("a", (run,), 1)], lambda _: Placement())
@@ -63,8 +63,8 @@ def store_model(home: Path) -> str:
     return run.id
 
 
-class Asking:
-    """A program that asks the page."""
+class PageClient:
+    """A client of the web page's API."""
 
     def __init__(self, port: int, guard: Guard) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
@@ -73,30 +73,30 @@ class Asking:
         }  # fmt: skip
 
     def post(self, path: str, body: dict[str, Any], until: bytes = b"") -> tuple[float, bytes]:
-        """Seconds until the whole answer is there, or until these bytes are; and what came."""
+        """Seconds until the whole response, or these bytes, have arrived; and the response."""
         start = time.perf_counter()
         self._connection.request("POST", path, json.dumps(body), self._headers)
         answer = self._connection.getresponse()
         found = b""
         while (part := answer.read1(1 << 20)) and not (until and until in found + part):
             found += part
-        taken = time.perf_counter() - start
+        seconds = time.perf_counter() - start
         found += part + answer.read()
         assert answer.status == 200, found
-        return taken, found
+        return seconds, found
 
 
-def measure(asking: Asking, run: str, rounds: int) -> dict[str, list[float]]:
+def measure_latencies(client: PageClient, run: str, rounds: int) -> dict[str, list[float]]:
     attention = {"run": run, "text": TEXT}
     writing = {"run": run, "given": TEXT[:20], "tokens": 100}
-    cold, _ = asking.post("/api/attention", attention)
-    taken: dict[str, list[float]] = {"cold": [cold], "attention": [], "first token": [], "100 tokens": []}
+    cold, _ = client.post("/api/attention", attention)
+    seconds: dict[str, list[float]] = {"cold": [cold], "attention": [], "first token": [], "100 tokens": []}
     for _ in range(rounds):
-        taken["attention"].append(asking.post("/api/attention", attention)[0])
-        # The first event tells the prompt; the one after it is the first token that was written.
-        taken["first token"].append(asking.post("/api/write", writing, until=b'\ndata: {"token"')[0])
-        taken["100 tokens"].append(asking.post("/api/write", writing)[0])
-    return taken
+        seconds["attention"].append(client.post("/api/attention", attention)[0])
+        # the first event is the prompt, the second the first sampled token
+        seconds["first token"].append(client.post("/api/write", writing, until=b'\ndata: {"token"')[0])
+        seconds["100 tokens"].append(client.post("/api/write", writing)[0])
+    return seconds
 
 
 def main() -> None:
@@ -110,13 +110,13 @@ def main() -> None:
         server = Server(make_app(StoreCache(Path(folder)), guard))
         serving = threading.Thread(target=server.run, args=([listening],), daemon=True)
         serving.start()
-        taken = measure(Asking(port, guard), run, options.rounds)
+        seconds = measure_latencies(PageClient(port, guard), run, options.rounds)
         server.stop()
         serving.join()
-    for name, seconds in taken.items():
-        limit = f", asked for {1000 * LIMITS[name]:.0f}" if name in LIMITS else ""
-        middle, most = 1000 * statistics.median(seconds), 1000 * max(seconds)
-        print(f"{name:12} median {middle:6.0f} ms, most {most:6.0f} ms of {len(seconds)}{limit}")
+    for name, times in seconds.items():
+        limit = f", target {1000 * LIMITS[name]:.0f}" if name in LIMITS else ""
+        median, maximum = 1000 * statistics.median(times), 1000 * max(times)
+        print(f"{name:12} median {median:6.0f} ms, max {maximum:6.0f} ms of {len(times)}{limit}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What others would write: the models that seedbed is compared with, each for one run; loops.py trains them.
+"""The models that seedbed is compared with, each for one run; loops.py trains them.
 
     model = plain_model(settings)
 
 A GPT and an encoder the nanoGPT way (SDPA, nn.LayerNorm, nn.Dropout), an LSTM from nn.LSTM, and Hugging Face's GPT-2 of
-the same shape. All give logits (B, T, V); of labels there is one position.
+the same shape. All return logits (B, T, V), with T = 1 for labels.
 """
 
 from __future__ import annotations
@@ -22,133 +22,135 @@ ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu}
 
 
 class Block(nn.Module):
-    def __init__(self, dials: TransformerSettings, causal: bool) -> None:
+    def __init__(self, settings: TransformerSettings, causal: bool) -> None:
         super().__init__()
-        d = dials.dim
-        self.heads, self.causal = dials.heads, causal
-        self.pre, self.rate = dials.norm == "pre", dials.attention_dropout
+        d = settings.dim
+        self.heads, self.causal = settings.heads, causal
+        self.norm_first, self.dropout_rate = settings.norm == "pre", settings.attention_dropout
         self.ln1, self.ln2 = nn.LayerNorm(d), nn.LayerNorm(d)
-        self.qkv = nn.Linear(d, 3 * d, dials.has_qkv_bias)
-        self.out = nn.Linear(d, d, dials.attention_bias)
+        self.qkv = nn.Linear(d, 3 * d, settings.has_qkv_bias)
+        self.out = nn.Linear(d, d, settings.attention_bias)
         self.up, self.down = (
-            nn.Linear(d, dials.mlp_width, dials.mlp_bias),
-            nn.Linear(dials.mlp_width, d, dials.mlp_bias),
+            nn.Linear(d, settings.mlp_width, settings.mlp_bias),
+            nn.Linear(settings.mlp_width, d, settings.mlp_bias),
         )
-        self.activation = ACTIVATIONS[dials.activation]
-        self.drop1, self.drop2 = nn.Dropout(dials.residual_dropout), nn.Dropout(dials.residual_dropout)
-        self.drop_hidden, self.drop_mlp = nn.Dropout(dials.mlp_dropout), nn.Dropout(dials.dropout)
+        self.activation = ACTIVATIONS[settings.activation]
+        self.drop1, self.drop2 = nn.Dropout(settings.residual_dropout), nn.Dropout(settings.residual_dropout)
+        self.drop_hidden, self.drop_mlp = nn.Dropout(settings.mlp_dropout), nn.Dropout(settings.dropout)
 
-    def forward(self, x: Tensor, bias: Tensor | None, turns: Tensor | None) -> Tensor:
-        if self.pre:
-            x = x + self.drop1(self.attend(self.ln1(x), bias, turns))
+    def forward(self, x: Tensor, bias: Tensor | None, cos_sin: Tensor | None) -> Tensor:
+        if self.norm_first:
+            x = x + self.drop1(self.attend(self.ln1(x), bias, cos_sin))
             return x + self.mlp(self.ln2(x))
-        x = self.ln1(x + self.drop1(self.attend(x, bias, turns)))
+        x = self.ln1(x + self.drop1(self.attend(x, bias, cos_sin)))
         return self.ln2(x + self.mlp(x))
 
     def mlp(self, x: Tensor) -> Tensor:
         return self.drop2(self.drop_mlp(self.down(self.drop_hidden(self.activation(self.up(x))))))
 
-    def attend(self, x: Tensor, bias: Tensor | None, turns: Tensor | None) -> Tensor:
+    def attend(self, x: Tensor, bias: Tensor | None, cos_sin: Tensor | None) -> Tensor:
         n, t, d = x.shape
         q, k, v = (part.view(n, t, self.heads, -1).transpose(1, 2) for part in self.qkv(x).split(d, dim=2))
-        if turns is not None:
-            q, k = turned(q, turns), turned(k, turns)
-        rate = self.rate if self.training else 0.0
+        if cos_sin is not None:
+            q, k = apply_rotary(q, cos_sin), apply_rotary(k, cos_sin)
+        rate = self.dropout_rate if self.training else 0.0
         causal = self.causal and bias is None
         mask = None if bias is None else bias[:, :t, :t].to(q.dtype)
-        mixed = F.scaled_dot_product_attention(q, k, v, mask, rate, causal)
-        return self.out(mixed.transpose(1, 2).contiguous().view(n, t, d))
+        heads_out = F.scaled_dot_product_attention(q, k, v, mask, rate, causal)
+        return self.out(heads_out.transpose(1, 2).contiguous().view(n, t, d))
 
 
-def turned(x: Tensor, turns: Tensor) -> Tensor:
-    """Rotary positions as in LLaMA: x·cos + rotate_half(x)·sin."""
-    cos, sin = turns[:, : x.shape[2]].to(x.dtype)
+def apply_rotary(x: Tensor, cos_sin: Tensor) -> Tensor:
+    """Rotary position embedding as in LLaMA: x·cos + rotate_half(x)·sin."""
+    cos, sin = cos_sin[:, : x.shape[2]].to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-second, first], dim=-1) * sin
 
 
 class PlainTransformer(nn.Module):
-    """Tokens with their positions through blocks."""
+    """Embeddings and blocks, shared by GPT and encoder."""
 
-    def __init__(self, dials: TransformerSettings, vocabulary: int, context: int, causal: bool) -> None:
+    def __init__(self, settings: TransformerSettings, vocabulary: int, context: int, causal: bool) -> None:
         super().__init__()
-        kind, d = dials.positions, dials.dim
+        kind, d = settings.positions, settings.dim
         self.tokens = nn.Embedding(vocabulary, d)
         self.positions = nn.Embedding(context, d) if kind == "learned" else None
         self.register_buffer(
-            "waves", sinusoidal_embedding(context, d, dials.position_exponent) if kind == "sinusoidal" else None
+            "sinusoids", sinusoidal_embedding(context, d, settings.position_exponent) if kind == "sinusoidal" else None
         )
-        self.register_buffer("bias", alibi_bias(dials.heads, context, causal) if kind == "alibi" else None)
-        self.register_buffer("turns", rotary_turns(d // dials.heads, context) if kind == "rotary" else None)
-        self.drop = nn.Dropout(dials.embedding_dropout)
-        self.blocks = nn.ModuleList(Block(dials, causal) for _ in range(dials.layers))
-        self.final = nn.LayerNorm(d) if dials.final_norm else nn.Identity()
+        self.register_buffer("bias", alibi_bias(settings.heads, context, causal) if kind == "alibi" else None)
+        self.register_buffer("cos_sin", rotary_cos_sin(d // settings.heads, context) if kind == "rotary" else None)
+        self.drop = nn.Dropout(settings.embedding_dropout)
+        self.blocks = nn.ModuleList(Block(settings, causal) for _ in range(settings.layers))
+        self.final = nn.LayerNorm(d) if settings.final_norm else nn.Identity()
 
-    def stream(self, tokens: Tensor) -> Tensor:
+    def forward_blocks(self, tokens: Tensor) -> Tensor:
         n = tokens.shape[1]
         x = self.tokens(tokens)
-        if self.waves is not None:
-            x = x + self.waves[:n].to(x.dtype)
+        if self.sinusoids is not None:
+            x = x + self.sinusoids[:n].to(x.dtype)
         if self.positions is not None:
             x = x + self.positions(torch.arange(n, device=tokens.device))
         x = self.drop(x)
         for block in self.blocks:
-            x = block(x, self.bias, self.turns)
+            x = block(x, self.bias, self.cos_sin)
         return self.final(x)
 
 
 def alibi_bias(heads: int, context: int, causal: bool) -> Tensor:
-    """(H, T, T): −slope · |i − j|, and nothing of what comes later where that is hidden."""
-    place = torch.arange(context)
-    apart = (place[:, None] - place).abs()
-    bias = -alibi_slopes(heads)[:, None, None] * apart
-    return bias.masked_fill(place[:, None] < place, float("-inf")) if causal else bias
+    """ALiBi bias −slope · |i − j| (H, T, T), with −∞ for future positions if causal."""
+    positions = torch.arange(context)
+    distance = (positions[:, None] - positions).abs()
+    bias = -alibi_slopes(heads)[:, None, None] * distance
+    return bias.masked_fill(positions[:, None] < positions, float("-inf")) if causal else bias
 
 
-def rotary_turns(width: int, context: int) -> Tensor:
-    """(2, T, K): cosine and sine of each position's angles, twice side by side."""
+def rotary_cos_sin(width: int, context: int) -> Tensor:
+    """Cosine and sine of the rotary angles (2, T, K), repeated for both halves of the head."""
     angles = torch.arange(context)[:, None] * rotary_frequencies(width)
     angles = torch.cat([angles, angles], dim=1)
     return torch.stack([angles.cos(), angles.sin()])
 
 
 class PlainGPT(PlainTransformer):
-    def __init__(self, dials: GPTSettings, vocabulary: int, context: int) -> None:
-        super().__init__(dials, vocabulary, context, causal=True)
-        self.head = nn.Linear(dials.dim, vocabulary, dials.output_bias)
-        if dials.tied:
+    def __init__(self, settings: GPTSettings, vocabulary: int, context: int) -> None:
+        super().__init__(settings, vocabulary, context, causal=True)
+        self.head = nn.Linear(settings.dim, vocabulary, settings.output_bias)
+        if settings.tied:
             self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.stream(tokens))
+        return self.head(self.forward_blocks(tokens))
 
 
 class PlainEncoder(PlainTransformer):
-    def __init__(self, dials: EncoderSettings, vocabulary: int, context: int, classes: int) -> None:
-        super().__init__(dials, vocabulary, context, causal=False)
-        self.hidden = nn.Linear(dials.dim, dials.classifier_hidden)
-        self.norm = nn.BatchNorm1d(dials.classifier_hidden) if dials.batch_norm else nn.Identity()
-        self.activation = ACTIVATIONS[dials.activation]
-        self.drop_hidden = nn.Dropout(dials.classifier_dropout)
-        self.labels = nn.Linear(dials.classifier_hidden, classes, dials.output_bias)
+    def __init__(self, settings: EncoderSettings, vocabulary: int, context: int, classes: int) -> None:
+        super().__init__(settings, vocabulary, context, causal=False)
+        self.hidden = nn.Linear(settings.dim, settings.classifier_hidden)
+        self.norm = nn.BatchNorm1d(settings.classifier_hidden) if settings.batch_norm else nn.Identity()
+        self.activation = ACTIVATIONS[settings.activation]
+        self.drop_hidden = nn.Dropout(settings.classifier_dropout)
+        self.labels = nn.Linear(settings.classifier_hidden, classes, settings.output_bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        hidden = self.activation(self.norm(self.hidden(self.stream(tokens).mean(1))))
+        hidden = self.activation(self.norm(self.hidden(self.forward_blocks(tokens).mean(1))))
         return self.labels(self.drop_hidden(hidden))[:, None]
 
 
 class PlainLSTM(nn.Module):
-    def __init__(self, dials: LSTMSettings, vocabulary: int) -> None:
+    def __init__(self, settings: LSTMSettings, vocabulary: int) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary, dials.dim)
-        self.drop = nn.Dropout(dials.embedding_dropout)
-        between = dials.dropout if dials.layers > 1 else 0.0
-        has_bias = dials.gate_biases > 0
-        self.lstm = nn.LSTM(dials.dim, dials.hidden_width, dials.layers, has_bias, batch_first=True, dropout=between)
-        self.projection = None if dials.projection is None else nn.Linear(dials.hidden_width, dials.projection)
-        self.activation = ACTIVATIONS[dials.activation]
-        self.head = nn.Linear(dials.output_width, vocabulary, dials.output_bias)
-        if dials.tied:
+        self.tokens = nn.Embedding(vocabulary, settings.dim)
+        self.drop = nn.Dropout(settings.embedding_dropout)
+        between = settings.dropout if settings.layers > 1 else 0.0
+        has_bias = settings.gate_biases > 0
+        self.lstm = nn.LSTM(
+            settings.dim, settings.hidden_width, settings.layers, has_bias, batch_first=True, dropout=between
+        )
+        self.projection = None if settings.projection is None else nn.Linear(settings.hidden_width, settings.projection)
+        self.activation = ACTIVATIONS[settings.activation]
+        self.head = nn.Linear(settings.output_width, vocabulary, settings.output_bias)
+        if settings.tied:
             self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -157,27 +159,31 @@ class PlainLSTM(nn.Module):
 
 
 def plain_model(settings: Settings) -> nn.Module:
-    dials, facts = settings.model, get_dataset_info(settings.task)
-    if isinstance(dials, LSTMSettings):
-        return PlainLSTM(dials, facts.vocab_size)
-    if isinstance(dials, EncoderSettings):
-        return PlainEncoder(dials, facts.vocab_size, facts.context_length, facts.n_classes)
-    return PlainGPT(dials, facts.vocab_size, facts.context_length)
+    model_settings, dataset_info = settings.model, get_dataset_info(settings.task)
+    if isinstance(model_settings, LSTMSettings):
+        return PlainLSTM(model_settings, dataset_info.vocab_size)
+    if isinstance(model_settings, EncoderSettings):
+        return PlainEncoder(
+            model_settings, dataset_info.vocab_size, dataset_info.context_length, dataset_info.n_classes
+        )
+    return PlainGPT(model_settings, dataset_info.vocab_size, dataset_info.context_length)
 
 
 def hugging_face_model(settings: Settings) -> nn.Module:
-    """GPT2LMHeadModel of the same shape, its logits only; raises ImportError where transformers is not installed."""
+    """GPT2LMHeadModel of the same shape, returning logits; raises ImportError if transformers is not installed."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    dials, facts = settings.model, get_dataset_info(settings.task)
+    model_settings, dataset_info = settings.model, get_dataset_info(settings.task)
     config = GPT2Config(
-        vocab_size=facts.vocab_size, n_positions=facts.context_length, n_embd=dials.dim, n_layer=dials.layers,
-        n_head=dials.heads, activation_function="gelu", tie_word_embeddings=False, use_cache=False,
-        embd_pdrop=dials.embedding_dropout, attn_pdrop=dials.attention_dropout, resid_pdrop=dials.residual_dropout,
+        vocab_size=dataset_info.vocab_size, n_positions=dataset_info.context_length, n_embd=model_settings.dim,
+        n_layer=model_settings.layers, n_head=model_settings.heads, activation_function="gelu",
+        tie_word_embeddings=False, use_cache=False,
+        embd_pdrop=model_settings.embedding_dropout, attn_pdrop=model_settings.attention_dropout,
+        resid_pdrop=model_settings.residual_dropout,
         bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
 
-    class Logits(nn.Module):
+    class LogitsOnly(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.gpt2 = GPT2LMHeadModel(config)
@@ -185,7 +191,7 @@ def hugging_face_model(settings: Settings) -> nn.Module:
         def forward(self, tokens: Tensor) -> Tensor:
             return self.gpt2(tokens).logits
 
-    return Logits()
+    return LogitsOnly()
 
 
 MODELS: dict[str, Callable[[Settings], nn.Module]] = {"plain": plain_model, "hugging_face": hugging_face_model}
