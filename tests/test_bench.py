@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.corpora import require_corpora
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 TEXT = {"task.kind": "text", "task.length": 7, "task.val_fraction": 0.0, "train.batch_size": 3, "model.dim": 12}
 ENCODER = {
@@ -39,8 +41,7 @@ def benchmarks(monkeypatch):
 
 @pytest.fixture
 def corpora():
-    if not os.environ.get("SEEDBED_DATA"):
-        pytest.skip("needs the real corpora: set SEEDBED_DATA to their folder")
+    require_corpora()
 
 
 def test_a_quick_run_writes_ratios_and_the_environment(tmp_path):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
+from tests.corpora import require_corpora
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    folder = os.environ.get("SEEDBED_DATA")
-    if not folder:
-        pytest.skip("needs the real corpora: set SEEDBED_DATA to their folder")
-    return Path(folder)
+    return require_corpora()
 
 
 @pytest.fixture

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.corpora import require_corpora
 
 from seedbed.data.suffix_array import CopiedSpan, SuffixArray
 from seedbed.stats.copying import NGRAM_LENGTHS, compare_copying, copy_statistics, format_copying_report, split_evenly
@@ -99,11 +98,7 @@ def test_empty_input_gives_nan_and_no_error() -> None:
 
 
 def test_a_megabyte_and_a_hundred_samples_take_two_seconds_at_most() -> None:
-    folder = os.environ.get("SEEDBED_DATA", "")
-    path = Path(folder) / "tinyshakespeare" / "input.txt"
-    if not folder or not path.is_file():
-        pytest.skip("SEEDBED_DATA names no folder with tinyshakespeare/input.txt")
-    text = path.read_text(encoding="utf-8")
+    text = (require_corpora("tinyshakespeare/input.txt") / "tinyshakespeare/input.txt").read_text(encoding="utf-8")
     train, held_out = text[:1_000_000], text[1_000_000:]
     rng = random.Random(0)
     samples = [

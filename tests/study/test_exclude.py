@@ -26,6 +26,8 @@ LSTM = Settings.from_flat({"model.kind": "lstm"}).flat()
         ("not (heads > 3)", False, True),
         ("64 < dim <= 128", False, True),
         ("task.orders == 3", True, False),
+        ("3 == task.orders", True, False),
+        ("2 == task.orders", False, True),
         ("task.orders == [3]", True, False),
         ("orders in [[2, 3], [3]]", True, False),
         ("train.lr == 1e-3 and weight_decay > -1", True, True),

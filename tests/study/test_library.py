@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from seedbed.study.plan import plan_named, plan_study
 from seedbed.study.read import read_study
 from seedbed.study.study_files import shipped_studies
 from seedbed.study.write import load_example_study
+from tests.corpora import require_corpora
 
 from .conftest import WriteStudy
 
@@ -19,8 +19,8 @@ REPORT = ("sanity", "data-size", "mixed-orders", "model-size", "compute", "weigh
 
 
 def plan_shipped(name: str, *overrides: str) -> Plan:
-    if name.startswith(("characters/", "speeches/", "wikitext/")) and not os.environ.get("SEEDBED_DATA"):
-        pytest.skip("needs the real corpora: set SEEDBED_DATA to their folder")
+    if name.startswith(("characters/", "speeches/", "wikitext/")):
+        require_corpora()
     return plan_named(name, overrides)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from math import exp, log
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.corpora import require_corpora
 
 from seedbed.data.dataset_info import get_dataset_info
 from seedbed.data.datasets import load_labelled_dataset, load_text_dataset
@@ -66,8 +66,8 @@ def events(settings, seeds=(0,), placement=DOUBLE, **options):
     return [event for event in train_pack(runs, seeds, placement, **options) if not isinstance(event, StepEvent)]
 
 
-def last_metrics(found, slot=0):
-    last = [event for event in found if isinstance(event, EvaluationEvent) and slot in event.slots][-1]
+def last_metrics(history, slot=0):
+    last = [event for event in history if isinstance(event, EvaluationEvent) and slot in event.slots][-1]
     return dict(zip(last.metrics, last.values[last.slots.index(slot)].tolist(), strict=True))
 
 
@@ -91,9 +91,9 @@ def token_losses(model, ids, windows):
 @pytest.mark.parametrize("kind", ["gpt", "lstm"])
 def test_text_metrics_are_averaged_over_tokens(play, kind):
     settings_dict = {k: v for k, v in play.items() if kind == "gpt" or k != "model.heads"} | {"model.kind": kind}
-    settings, found = Settings.from_flat(settings_dict), events(settings_dict)
-    saved = next(event for event in found if isinstance(event, CheckpointEvent))
-    text, metrics = load_text_dataset(settings.task), last_metrics(found)
+    settings, history = Settings.from_flat(settings_dict), events(settings_dict)
+    saved = next(event for event in history if isinstance(event, CheckpointEvent))
+    text, metrics = load_text_dataset(settings.task), last_metrics(history)
     for name in ("train", "val"):
         part = text.splits[name]
         by_window = list(
@@ -117,8 +117,8 @@ def test_text_metrics_are_averaged_over_tokens(play, kind):
 
 def test_longer_contexts_are_evaluated_in_consecutive_and_in_sliding_windows(play):
     settings_dict = play | {"model.positions": "alibi", "task.lengths": (12,)}
-    settings, found = Settings.from_flat(settings_dict), events(settings_dict)
-    saved, metrics = next(event for event in found if isinstance(event, CheckpointEvent)), last_metrics(found)
+    settings, history = Settings.from_flat(settings_dict), events(settings_dict)
+    saved, metrics = next(event for event in history if isinstance(event, CheckpointEvent)), last_metrics(history)
     part, model = load_text_dataset(settings.task).splits["val"], load_model(settings, saved.weights[0])
     side = np.concatenate([one[0] for one in token_losses(model, part.ids, consecutive_windows(part.spans, 12))])
     assert metrics["val/perplexity[length=12]"] == pytest.approx(exp(side.mean()))
@@ -154,9 +154,9 @@ def test_eval_batches_limits_the_evaluated_samples(play):
 # ---- resuming ----
 
 
-def comparable(found):
+def comparable(history):
     out = []
-    for event in found:
+    for event in history:
         if isinstance(event, EvaluationEvent):
             out.append((event.step, event.slots, event.metrics, event.values.tobytes()))
         elif isinstance(event, CheckpointEvent):
@@ -193,17 +193,17 @@ def test_label_runs_resume_with_their_running_statistics(moods):
 
 def test_a_classifier_learns_and_its_saved_arrays_classify_alike(moods):
     """Running statistics are saved beside the weights; loaded again, both give the recorded accuracy."""
-    found, settings = events(moods | {"train.steps": 60}), Settings.from_flat(moods)
+    history, settings = events(moods | {"train.steps": 60}), Settings.from_flat(moods)
     step = torch.zeros(1, dtype=torch.int64)
     model, parameters = build_pack([settings], [9], step, torch.float64)
-    load_run_arrays(model, parameters, 0, found[-2].weights[0])
+    load_run_arrays(model, parameters, 0, history[-2].weights[0])
     for name, part in load_labelled_dataset(settings.task).splits.items():
         with torch.no_grad():
             logits = model.eval()(torch.from_numpy(part.rows)[None])[0, :, 0]
         loss = F.cross_entropy(logits, torch.from_numpy(part.labels))
-        assert last_metrics(found)[f"{name}/loss"] == pytest.approx(float(loss))
-        assert last_metrics(found)[f"{name}/accuracy"] == np.mean(logits.argmax(-1).numpy() == part.labels)
-    assert last_metrics(found)["train/accuracy"] == 1.0
+        assert last_metrics(history)[f"{name}/loss"] == pytest.approx(float(loss))
+        assert last_metrics(history)[f"{name}/accuracy"] == np.mean(logits.argmax(-1).numpy() == part.labels)
+    assert last_metrics(history)["train/accuracy"] == 1.0
 
 
 def test_a_batch_without_samples_does_not_change_running_statistics(moods):
@@ -237,11 +237,11 @@ def test_epochs_and_tokens_become_steps(play, budget, steps):
 
 def test_a_time_budget_ends_at_an_evaluation_and_what_is_left_is_used_on_resume(play):
     settings_dict = {name: value for name, value in play.items() if name != "train.steps"} | {"train.seconds": 0.05}
-    found = events(settings_dict)
-    end = next(event for event in found if isinstance(event, FinishEvent))
+    history = events(settings_dict)
+    end = next(event for event in history if isinstance(event, FinishEvent))
     assert end.step % 3 == 0
-    assert [type(event) for event in found[-3:]] == [CostEvent, CheckpointEvent, CostEvent]
-    assert found[-1].cost.seconds["compute"] >= 0.05
+    assert [type(event) for event in history[-3:]] == [CostEvent, CheckpointEvent, CostEvent]
+    assert history[-1].cost.seconds["compute"] >= 0.05
     calls = iter([False, True])
     first = events(settings_dict, should_stop=lambda: next(calls))
     assert isinstance(first[-1], StopEvent)
@@ -253,20 +253,20 @@ def test_early_stopping_saves_the_best_and_last_weights(play):
     """A run that learns nothing after its first steps; the other run of the pack trains as if alone."""
     settings_dict = play | {"train.steps": 300, "train.stop_after": 3, "train.lr": 0.3, "train.clip": 0.0}
     patient = settings_dict | {"train.lr": 1e-4}
-    found = events([settings_dict, patient], (0, 0))
-    ends = {event.slot: event.step for event in found if isinstance(event, FinishEvent)}
+    history = events([settings_dict, patient], (0, 0))
+    ends = {event.slot: event.step for event in history if isinstance(event, FinishEvent)}
     curve = {
         e.step: e.values[0, e.metrics.index("val/loss")]
-        for e in found
+        for e in history
         if isinstance(e, EvaluationEvent) and 0 in e.slots
     }
     best = min(curve, key=curve.get)
     assert ends[0] == best + 9 < ends[1]
-    kept = {event.step for event in found if isinstance(event, CheckpointEvent) and 0 in event.weights}
-    assert {best, ends[0]} - {0} <= kept
-    assert all(curve[step] == min(v for s, v in curve.items() if s <= step) for step in kept - {ends[0]})
+    saved_steps = {event.step for event in history if isinstance(event, CheckpointEvent) and 0 in event.weights}
+    assert {best, ends[0]} - {0} <= saved_steps
+    assert all(curve[step] == min(v for s, v in curve.items() if s <= step) for step in saved_steps - {ends[0]})
     alone = events(patient)
-    assert last_metrics(found, 1)["val/loss"] == pytest.approx(last_metrics(alone)["val/loss"], rel=1e-9)
+    assert last_metrics(history, 1)["val/loss"] == pytest.approx(last_metrics(alone)["val/loss"], rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -281,8 +281,8 @@ def test_a_validation_metric_without_a_validation_set_is_rejected(play, more):
 
 
 def weights_after(settings_dict, seed=3):
-    found = events(settings_dict, (seed,))
-    return next(event for event in found if isinstance(event, CheckpointEvent)).weights[0]
+    history = events(settings_dict, (seed,))
+    return next(event for event in history if isinstance(event, CheckpointEvent)).weights[0]
 
 
 @pytest.mark.parametrize("sampler", ["documents", "windows"])
@@ -314,13 +314,13 @@ def test_the_moving_average_of_weights_is_saved_and_evaluated(play):
     for _ in range(6):
         trainer.train_step()
         mean = 0.5 * mean + 0.5 * trainer.parameters.weights.detach()
-    found = events(play | {"train.ema": 0.5}, (3,))
-    kept = next(event for event in found if isinstance(event, CheckpointEvent))
+    history = events(play | {"train.ema": 0.5}, (3,))
+    checkpoint = next(event for event in history if isinstance(event, CheckpointEvent))
     trainer.parameters.weights.copy_(mean)
     for name, values in trainer.parameters.get_arrays(0).items():
-        np.testing.assert_allclose(kept.weights[0][name], values, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(checkpoint.weights[0][name], values, rtol=1e-10, atol=1e-12)
     for name, value in compute_metrics(trainer).items():
-        assert last_metrics(found)[name] == pytest.approx(float(value[0]), rel=1e-9), name
+        assert last_metrics(history)[name] == pytest.approx(float(value[0]), rel=1e-9), name
 
 
 def test_label_smoothing_equals_torchs(play):
@@ -341,14 +341,17 @@ def test_samples_come_from_the_saved_weights_and_their_texts_continue_the_prompt
         "task.tokenizer": tokens, "train.sample_every": 2, "train.prompt": "to be", "train.sample_tokens": 11,
         "train.save_every": 2, "train.ema": 0.3,
     }  # fmt: skip
-    found = events(settings_dict, (4, 5))
-    written = [event for event in found if isinstance(event, SampleEvent)]
+    history = events(settings_dict, (4, 5))
+    written = [event for event in history if isinstance(event, SampleEvent)]
     assert [(event.step, event.slot) for event in written] == [(s, slot) for s in (2, 4, 6) for slot in (0, 1)]
-    settings, kept = Settings.from_flat(settings_dict), [event for event in found if isinstance(event, CheckpointEvent)]
+    settings, checkpoints = (
+        Settings.from_flat(settings_dict),
+        [event for event in history if isinstance(event, CheckpointEvent)],
+    )
     vocabulary = load_text_dataset(settings.task).tokenizer
     prompt = torch.from_numpy(vocabulary.encode("to be").astype(np.int64))[None, None]
     for event in written:
-        weights = next(saved for saved in kept if saved.step == event.step).weights[event.slot]
+        weights = next(saved for saved in checkpoints if saved.step == event.step).weights[event.slot]
         expected = generate_tokens(load_model(settings, weights), 7, prompt, 11, [4 + event.slot])
         assert event.tokens == tuple(expected.tokens[0, 0].tolist())
         np.testing.assert_allclose(event.log_probabilities, expected.log_probabilities[0, 0], rtol=1e-6)
@@ -358,8 +361,8 @@ def test_samples_come_from_the_saved_weights_and_their_texts_continue_the_prompt
 
 
 def test_an_empty_prompt_stands_for_the_first_training_token(play):
-    found = events(play | {"train.sample_every": 6, "train.sample_tokens": 4})
-    (written,) = [event for event in found if isinstance(event, SampleEvent)]
+    history = events(play | {"train.sample_every": 6, "train.sample_tokens": 4})
+    (written,) = [event for event in history if isinstance(event, SampleEvent)]
     assert written.prompt == ""
     assert len(written.tokens) == len(written.text) == 4
 
@@ -367,9 +370,9 @@ def test_an_empty_prompt_stands_for_the_first_training_token(play):
 # ---- real corpora ----
 
 
-@pytest.mark.skipif("SEEDBED_DATA" not in os.environ, reason="needs the real corpora: set SEEDBED_DATA to their folder")
 def test_wikitext_has_the_reports_windows_and_the_bias_of_its_padded_loss():
     """9,205 / 958 / 1,090 windows; if all losses were 1, the padded loss would be 0.99876 / 0.99709 / 0.98725."""
+    require_corpora("wikitext2")
     from seedbed.data.batches import make_batches
     from seedbed.training.evaluate import padded_loss
 

@@ -6,7 +6,7 @@ The last block and the output layer run only at the requested `positions`: no ot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,11 @@ from seedbed.models.layers import (
 from seedbed.models.positions import alibi_bias, alibi_slopes, apply_rotary, rotary_frequencies, sinusoidal_embedding
 from seedbed.settings import GPTSettings, TransformerSettings
 
+# Position encodings that the fused attention kernel, and the decoders in sampling/, compute. Any other kind takes the
+# readable path, which is slower and never leaves something out; the same goes for subclasses of the modules below.
+FUSED_POSITIONS: Final = frozenset({"sinusoidal", "learned", "alibi", "none"})
+DECODED_POSITIONS: Final = FUSED_POSITIONS | {"rotary"}
+
 KVCache: TypeAlias = tuple[Tensor, Tensor]  # keys and values of one block, (R, B, S, H, K) each
 
 
@@ -50,6 +55,7 @@ class Attention(nn.Module):
     def __init__(self, settings: TransformerSettings, causal: bool) -> None:
         super().__init__()
         self.heads, self.dim, self.causal = settings.heads, settings.dim, causal
+        self.position_encoding: str = settings.positions
         self.qkv = Linear(settings.dim, 3 * settings.dim, settings.has_qkv_bias, n_parts=3)
         self.out = Linear(settings.dim, settings.dim, settings.attention_bias)
         self.dropout = Dropout("attention_dropout")
@@ -101,9 +107,9 @@ class Attention(nn.Module):
         return hooks(f"{name}.z", heads_out).flatten(-2)
 
     def _can_fuse(self, x: Tensor, hooks: Hooks) -> bool:
-        """True if nothing happens between QKV projection and head outputs that the fused kernel leaves out."""
-        unsupported = hooks.active or self.dropout.is_active or self.frequencies is not None
-        return not unsupported and can_fuse_attention(x, self.heads)
+        """True if the fused kernel is known to compute all that happens between QKV projection and head outputs."""
+        known = type(self) is Attention and self.position_encoding in FUSED_POSITIONS
+        return known and not (hooks.active or self.dropout.is_active) and can_fuse_attention(x, self.heads)
 
     def _attention_output(
         self,
@@ -194,12 +200,18 @@ class Block(nn.Module):
             attended = hooks(f"{inner}.out", self.attention(self.norm1(x), positions, past, hooks, inner, cache))
             x = hooks(f"{name}.mid", select_positions(x, positions) + self.residual1(attended))
             return hooks(f"{name}.out", x + self._forward_mlp(self.norm2(x), hooks, f"{name}.mlp"))
-        if not (hooks.active or self.has_active_dropout or torch.compiler.is_compiling()) and can_fuse_add_norm(x):
+        can_fuse = self.is_standard and not (hooks.active or self.has_active_dropout)
+        if can_fuse and not torch.compiler.is_compiling() and can_fuse_add_norm(x):
             # not when compiling, where it was no faster (docs/log.md)
             return self._forward_fused_post_norm(x, positions, past, cache)
         attended = hooks(f"{inner}.out", self.attention(x, positions, past, hooks, inner, cache))
         x = hooks(f"{name}.mid", self.norm1(select_positions(x, positions) + self.residual1(attended)))
         return hooks(f"{name}.out", self.norm2(x + self._forward_mlp(x, hooks, f"{name}.mlp")))
+
+    @property
+    def is_standard(self) -> bool:
+        """True if block, attention and MLP are these very classes: fused paths do not know what a subclass changes."""
+        return type(self) is Block and type(self.attention) is Attention and type(self.mlp) is MLP
 
     @property
     def has_active_dropout(self) -> bool:
@@ -220,8 +232,8 @@ class Block(nn.Module):
 
     @property
     def can_fuse_pre_norm(self) -> bool:
-        """True if the block is pre-norm and adds to the residual stream without dropout."""
-        return self.norm_first and not self.has_active_dropout
+        """True if the block is a standard pre-norm one and adds to the residual stream without dropout."""
+        return self.is_standard and self.norm_first and not self.has_active_dropout
 
     def forward_fused_pre_norm(self, x: Tensor, normed: Tensor, next_norm: LayerNorm | None) -> tuple[Tensor, Tensor]:
         """Maps (x, norm1(x)) to the new x and next_norm(x); each residual add is fused with the norm after it."""
@@ -273,7 +285,7 @@ class TransformerBackbone(nn.Module):
 
     def _can_fuse_pre_norm(self, x: Tensor) -> bool:
         """True if every residual add can be fused with the norm that follows it."""
-        return can_fuse_add_norm(x) and all(cast(Block, block).can_fuse_pre_norm for block in self.blocks)
+        return can_fuse_add_norm(x) and all(isinstance(one, Block) and one.can_fuse_pre_norm for one in self.blocks)
 
     def _run_blocks_fused(self, x: Tensor) -> Tensor:
         """`run_blocks` without hooks: each block passes on the residual stream and its norm."""

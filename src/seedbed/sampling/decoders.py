@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from seedbed.errors import UsageError
-from seedbed.models.gpt import GPT, Attention, Block
+from seedbed.models.gpt import DECODED_POSITIONS, GPT, Attention, Block
 from seedbed.models.hooks import NO_HOOKS
 from seedbed.models.layers import LayerNorm, Linear
 from seedbed.models.lstm import LSTM, LSTMCell, LSTMState
@@ -53,7 +53,12 @@ class Decoder(Protocol):
 
 
 def make_decoder(model: nn.Module, n_runs: int, n_samples: int, capacity: int) -> Decoder:
-    """Returns a decoder for at most `capacity` tokens per sample; NumPy for a single sample of one GPT on the CPU."""
+    """Returns a decoder for at most `capacity` tokens per sample; NumPy for a single sample of one GPT on the CPU.
+
+    The cached decoders spell a model's forward pass out once more, so they take only models that they know in full.
+    """
+    if isinstance(model, GPT | LSTM) and not is_standard(model):
+        return RecomputingDecoder(model, n_samples)
     if isinstance(model, GPT):
         if n_runs == n_samples == 1 and model.embed.weight.device.type == "cpu":
             return NumpyDecoder(model, capacity)
@@ -61,6 +66,30 @@ def make_decoder(model: nn.Module, n_runs: int, n_samples: int, capacity: int) -
     if isinstance(model, LSTM):
         return LSTMDecoder(model, n_samples)
     raise UsageError("this model predicts labels and generates no text; sample from a gpt or an lstm")
+
+
+def is_standard(model: GPT | LSTM) -> bool:
+    """True if every part of the model is one that the cached decoders compute."""
+    if isinstance(model, LSTM):
+        return type(model) is LSTM and all(type(cell) is LSTMCell for cell in model.cells)
+    if type(model) is not GPT or not all(isinstance(block, Block) and block.is_standard for block in model.blocks):
+        return False
+    return all(block.attention.position_encoding in DECODED_POSITIONS for block in iter_blocks(model))
+
+
+class RecomputingDecoder:
+    """Runs the model's own forward over all tokens at each step: slow, and right for any model."""
+
+    def __init__(self, model: nn.Module, n_samples: int) -> None:
+        self.model, self.n_samples = model, n_samples
+        self._tokens = torch.empty(0, dtype=torch.int64)
+
+    def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
+        self._tokens = tokens.expand(-1, self.n_samples, -1)
+
+    def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
+        self._tokens = torch.cat([self._tokens, tokens[..., None]], dim=-1)
+        return self.model(self._tokens)[..., -1, :]
 
 
 class GPTDecoder:

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, inspect, select, text, update
 
 from seedbed.settings import Settings, UnreadableSettings
 from seedbed.store.checkpoints import run_fingerprint
+from seedbed.store.durable_files import fsync_folder
 from seedbed.store.schema import SCHEMA_VERSION, meta, metadata, packs, runs
 
 RENAMED_TABLES = {"readings": "evaluations", "names": "metric_names"}
@@ -36,7 +37,10 @@ def keep_copy(path: Path, schema: int) -> Path:
     partial.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(partial)) as copy:
         source.backup(copy)
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
     os.replace(partial, target)
+    fsync_folder(target.parent)
     return target
 
 

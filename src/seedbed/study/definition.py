@@ -51,6 +51,7 @@ class Study:
     scales: Mapping[str, Assignments] = field(default_factory=dict)
     figures: tuple[FigureSpec, ...] = ()
     questions: tuple[QuestionSpec, ...] = ()
+    stored: bool = False  # settings that it does not mention have the default they were born with, not today's
 
 
 @dataclass

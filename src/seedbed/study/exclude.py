@@ -25,8 +25,8 @@ RULE_SYNTAX: Final = "comparisons of settings, joined by and, or, not"
 TOML_BOOLEANS: Final = {"true": True, "false": False}  # TOML's spelling
 
 _COMPARISON_OPERATORS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
-    ast.Eq: matches_value,
-    ast.NotEq: lambda left, right: not matches_value(left, right),
+    ast.Eq: lambda left, right: _equal(left, right),
+    ast.NotEq: lambda left, right: not _equal(left, right),
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -34,6 +34,11 @@ _COMPARISON_OPERATORS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]
     ast.In: lambda left, right: any(matches_value(left, item) for item in right),
     ast.NotIn: lambda left, right: not any(matches_value(left, item) for item in right),
 }
+
+
+def _equal(left: Value, right: Value) -> bool:
+    """Whether a setting equals a constant, whichever of the two comes first."""
+    return matches_value(right, left) if isinstance(right, tuple) else matches_value(left, right)
 
 
 class InvalidRule(ValueError):

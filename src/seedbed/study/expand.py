@@ -71,7 +71,7 @@ def expand_study(study: Study, overrides: Overrides, problems: Problems) -> Expa
     configs: dict[Settings, None] = {}
     for assignments in _iter_combinations(study, overrides):
         inactive = dict(_find_inactive(assignments))
-        settings = _build_settings(assignments, inactive, problems)
+        settings = _build_settings(assignments, inactive, problems, study.stored)
         if settings is None or any(rule.excludes(settings.flat()) for rule in study.exclude):
             continue
         for name, (cause, value) in inactive.items():
@@ -136,12 +136,17 @@ def _value_or_default(name: str, assignments: Mapping[str, Assignment]) -> Value
 
 
 def _build_settings(
-    assignments: Mapping[str, Assignment], inactive: Mapping[str, object], problems: Problems
+    assignments: Mapping[str, Assignment], inactive: Mapping[str, object], problems: Problems, stored: bool
 ) -> Settings | None:
     """The settings, inactive ones at their defaults so that equivalent configs are equal."""
     active = {name: assignment for name, assignment in assignments.items() if name not in inactive}
+    values = {name: assignment.value for name, assignment in active.items()}
+    if stored:
+        values = (
+            _changed_defaults(_value_or_default("task.kind", active), _value_or_default("model.kind", active)) | values
+        )
     try:
-        return Settings.from_flat({name: assignment.value for name, assignment in active.items()})
+        return Settings.from_flat(values)
     except ValidationError as error:  # a value that another kind of task or model accepts
         for detail in error.errors():
             name = f"{detail['loc'][0]}.{detail['loc'][-1]}"
@@ -149,6 +154,15 @@ def _build_settings(
             expected = describe_accepted_values(blamed.name)
             problems.add(blamed.where, f"{blamed.name} = {preview_toml(blamed.value)}: expected {expected}")
         return None
+
+
+def _changed_defaults(task_kind: str, model_kind: str) -> dict[str, Value]:
+    """The birth defaults of settings whose default has changed since; how long to train is always written out."""
+    fields = setting_fields(task_kind, model_kind)
+    return {
+        name: traits_of(field).born for name, field in fields.items()
+        if field.default != traits_of(field).born and not name.endswith(".kind") and name not in TRAINING_BUDGETS
+    }  # fmt: skip
 
 
 def _report_conflicts(

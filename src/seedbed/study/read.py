@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from seedbed.settings import Value, all_settings, traits_of
+from seedbed.settings import Value, all_settings
 from seedbed.study.declarations import read_declarations
 from seedbed.study.definition import (
     MAX_RUNS,
@@ -56,19 +56,11 @@ def parse_study(text: str, path: str, overrides: Sequence[str] = (), stored: boo
     document = parse_toml(text, path)
     problems = Problems()
     study = StudyParser(path, find_key_lines(text), problems).parse(translate_stored(document) if stored else document)
-    if stored:
-        study = replace(study, base=(*_changed_defaults(path), *study.base))
+    study = replace(study, stored=stored)
     if problems:
         expand_study(study, collect_overrides(overrides, problems), problems)  # so that conflicts are reported too
     problems.raise_if_any()
     return study
-
-
-def _changed_defaults(path: str) -> Iterator[Assignment]:
-    """Original defaults of the settings whose default has changed since."""
-    for name, (first, *_) in all_settings().items():
-        if not name.endswith(".kind") and first.default != traits_of(first).born:
-            yield Assignment(name, traits_of(first).born, path)
 
 
 @dataclass(frozen=True)
