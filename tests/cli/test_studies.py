@@ -1,4 +1,4 @@
-"""The commands as a person uses them, in real processes: outputs, exit codes, and what stays behind."""
+"""The study commands in real processes: output, exit codes and stored files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TINY = ["task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.ste
         "train.eval_first=2", "train.save_every=10", "seeds=2"]  # fmt: skip
 
 
-def seedbed(*words: object, home: Path | None = None, code: int = 0, **more: object) -> Done:
-    where = [] if home is None else ["--home", str(home)]
-    command = [sys.executable, "-m", "seedbed", *map(str, words), *where]
+def seedbed(*arguments: object, home: Path | None = None, code: int = 0, **more: object) -> Done:
+    options = [] if home is None else ["--home", str(home)]
+    command = [sys.executable, "-m", "seedbed", *map(str, arguments), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload]
     assert done.returncode == code, done.stdout + done.stderr
     return done  # type: ignore[no-any-return]
@@ -42,7 +42,7 @@ def test_run_prints_the_table_on_stdout_and_the_rest_on_stderr(trained):
     assert "Δt(A)" in done.stdout
     assert "4 finished" in done.stderr
     assert str(home) in done.stderr
-    assert "\x1b" not in done.stdout + done.stderr  # no colour codes when nobody looks at a terminal
+    assert "\x1b" not in done.stdout + done.stderr  # no colour codes without a terminal
 
 
 def test_plan_json_has_the_stable_fields(trained):
@@ -85,14 +85,14 @@ def test_show_json_has_the_stable_fields_and_repeats_byte_for_byte(trained, tmp_
     assert seedbed("show", "quickstart", "--json", home=tmp_path).stdout == text
 
 
-def test_words_filter_what_is_shown(trained):
+def test_filters_select_the_shown_runs(trained):
     home, _ = trained
     configs = json.loads(seedbed("show", "quickstart", "model.kind=lstm", "--json", home=home).stdout)["configs"]
     assert [one["config"]["model.kind"] for one in configs] == ["lstm"]
     seedbed("show", "quickstart", "model.dim=1024", home=home, code=4)
 
 
-def test_t_max_replays_as_if_stopped_earlier(trained):
+def test_t_max_evaluates_as_if_stopped_earlier(trained):
     home, _ = trained
     whole, half = (
         json.loads(seedbed("show", "quickstart", "--json", *more, home=home).stdout)["configs"][0]["metrics"]
@@ -103,13 +103,13 @@ def test_t_max_replays_as_if_stopped_earlier(trained):
     assert "expected a step" in seedbed("show", "quickstart", "--t-max", "1.5", home=home, code=2).stderr
 
 
-@pytest.mark.parametrize(("form", "sign"), [("markdown", "| "), ("csv", ","), ("latex", r"\begin{tabular}")])
-def test_tables_come_in_other_forms(trained, form, sign):
+@pytest.mark.parametrize(("table_format", "marker"), [("markdown", "| "), ("csv", ","), ("latex", r"\begin{tabular}")])
+def test_tables_are_printed_in_other_formats(trained, table_format, marker):
     home, _ = trained
-    assert sign in seedbed("show", "quickstart", "--format", form, home=home).stdout
+    assert marker in seedbed("show", "quickstart", "--format", table_format, home=home).stdout
 
 
-def test_a_run_is_shown_by_the_start_of_its_id(trained):
+def test_a_run_is_shown_by_a_prefix_of_its_id(trained):
     home, _ = trained
     run = json.loads(seedbed("ls", "quickstart", "--json", home=home).stdout)["runs"][0]["id"]
     shown = json.loads(seedbed("show", run[:8], "--json", home=home).stdout)
@@ -136,10 +136,10 @@ def two_studies(folder: Path) -> list[Path]:
     return files
 
 
-NO_WIDTH = [word for word in TINY if "dim" not in word]
+NO_WIDTH = [override for override in TINY if "dim" not in override]
 
 
-def test_studies_trained_in_one_command_share_what_they_have_in_common(tmp_path):
+def test_studies_trained_in_one_command_share_their_common_runs(tmp_path):
     done = seedbed("run", *two_studies(tmp_path), *NO_WIDTH, home=tmp_path / "lab")
     assert "6 finished" in done.stderr  # 3 widths × 2 seeds, not 4 points
     assert done.stdout.count("Best values") == 2
@@ -147,7 +147,7 @@ def test_studies_trained_in_one_command_share_what_they_have_in_common(tmp_path)
     assert Counter(run["study"] for run in listed["runs"]) == {"one": 4, "two": 4}
 
 
-def test_studies_planned_in_one_command_have_one_price_that_counts_what_they_share_once(tmp_path):
+def test_studies_planned_in_one_command_have_one_estimate_that_counts_shared_runs_once(tmp_path):
     files, more = two_studies(tmp_path), [*NO_WIDTH, "--device", "cpu", "--workers", "1", "--json"]
     plans = json.loads(seedbed("plan", *files, *more, home=tmp_path / "lab").stdout)
     assert [(plan["study"], len(plan["runs"])) for plan in plans] == [("one", 4), ("two", 4)]
@@ -163,16 +163,16 @@ def test_studies_planned_in_one_command_have_one_price_that_counts_what_they_sha
     assert plans[0]["seconds"] - single["seconds"] == pytest.approx(both)
 
 
-def test_a_star_plans_all_that_it_stands_for_each_once_with_one_price(tmp_path):
+def test_a_star_plans_every_matching_study_once_with_one_estimate(tmp_path):
     shown = seedbed("plan", "arithmetic/sanity", "arithmetic/*", "--device", "cuda", home=tmp_path).stdout
-    titles = [line.split(":")[0] for line in shown.splitlines() if "points," in line]
+    titles = [line.split(":")[0] for line in shown.splitlines() if "configs," in line]
     assert titles[0] == "arithmetic/sanity"
     assert sorted(titles) == [f"arithmetic/{name}" for name in (
         "compute", "data-size", "mixed-orders", "model-size", "sanity", "weight-decay")]  # fmt: skip
     assert shown.count("`run` would take") == shown.count("packs on cuda") == 1
 
 
-def test_a_star_that_matches_nothing_is_told(tmp_path):
+def test_a_star_that_matches_nothing_is_reported(tmp_path):
     assert "matches no shipped study" in seedbed("run", "nothing/*", home=tmp_path, code=2).stderr
 
 
@@ -191,13 +191,13 @@ def test_init_writes_a_study_that_plans_and_overwrites_nothing(tmp_path):
     seedbed("init", tmp_path / "mine.toml")
     seedbed("plan", tmp_path / "mine.toml", home=tmp_path)
     before = (tmp_path / "mine.toml").read_bytes()
-    assert "exists already" in seedbed("init", tmp_path / "mine.toml", code=2).stderr
+    assert "already exists" in seedbed("init", tmp_path / "mine.toml", code=2).stderr
     assert (tmp_path / "mine.toml").read_bytes() == before
     seedbed("init", tmp_path / "copy.toml", "--from", "arithmetic/sanity")
     seedbed("plan", tmp_path / "copy.toml", home=tmp_path)
 
 
-def test_all_mistakes_of_a_study_are_told_at_once_and_nothing_is_written(tmp_path):
+def test_all_problems_of_a_study_are_reported_at_once_and_nothing_is_written(tmp_path):
     study = tmp_path / "bad.toml"
     study.write_text('seeds = 0\n[base.model]\nhead = 4\ndim = "wide"\n[base.train]\nlr = -1\n[grid]\ntask.p = []\n')
     done = seedbed("run", study, home=tmp_path / "home", code=2)
@@ -208,7 +208,7 @@ def test_all_mistakes_of_a_study_are_told_at_once_and_nothing_is_written(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["run", "quickstar"], 2, "quickstart"),
         (["show", "nothing"], 4, "store"),
@@ -219,14 +219,14 @@ def test_all_mistakes_of_a_study_are_told_at_once_and_nothing_is_written(tmp_pat
         (["plan", "quickstart", "layers"], 2, "key=value"),
     ],
 )
-def test_bad_words_get_one_sentence_and_an_exit_code(tmp_path, words, code, said):
-    done = seedbed(*words, home=tmp_path / "home", code=code)
-    assert said in done.stderr
+def test_bad_arguments_get_a_message_and_an_exit_code(tmp_path, arguments, code, message):
+    done = seedbed(*arguments, home=tmp_path / "home", code=code)
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "home").exists()
 
 
-def test_rm_asks_first_and_keeps_what_another_study_holds(tmp_path):
+def test_rm_asks_first_and_keeps_runs_of_other_studies(tmp_path):
     home = tmp_path / "home"
     seedbed("run", "quickstart", *TINY, home=home)
     study = tmp_path / "other.toml"
@@ -240,7 +240,7 @@ def test_rm_asks_first_and_keeps_what_another_study_holds(tmp_path):
     assert len(list((home / "checkpoints").rglob("*.safetensors"))) == 3
 
 
-def test_a_diverging_run_is_told_and_its_neighbours_finish(tmp_path):
+def test_a_diverging_run_is_reported_and_its_neighbours_finish(tmp_path):
     done = seedbed("run", "quickstart", *TINY[:-1], "seeds=2", "train.lr=0.001,1e20", "--workers", 1, home=tmp_path)
     assert done.stderr.count("diverged at step") == 2
     assert "neighbours continue" in done.stderr
@@ -254,8 +254,8 @@ LONG = ["task.p=7", "model.dim=16", "model.heads=2", "train.steps=1001", "train.
         "model.kind=gpt,lstm", "train.batch_size=10", "model.dropout=0.1"]  # fmt: skip
 
 
-def start(home: Path, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "seedbed", "run", "quickstart", *LONG, "--home", str(home), *words]
+def start(home: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "seedbed", "run", "quickstart", *LONG, "--home", str(home), *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -277,7 +277,7 @@ def uninterrupted(tmp_path_factory):
 
 
 def results(home: Path) -> dict[str, object]:
-    """What must be equal: the printed summary, every reading, and the bytes of every kept checkpoint."""
+    """What must be equal: the printed summary, every metric, and the bytes of every checkpoint."""
     runs = json.loads(seedbed("ls", "quickstart", "--json", home=home).stdout)["runs"]
     shown = [seedbed("show", run["id"], "--json", home=home).stdout for run in runs]
     files = {str(p.relative_to(home)): p.read_bytes() for p in sorted(home.glob("checkpoints/*/*.safetensors"))}
@@ -288,7 +288,7 @@ KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 
 
 @pytest.mark.parametrize("kills", [(KILL, KILL), (TERM, KILL), (INT,)])
-def test_a_killed_study_goes_on_and_ends_with_the_same_bytes(tmp_path, uninterrupted, kills):
+def test_a_killed_study_resumes_and_ends_with_the_same_bytes(tmp_path, uninterrupted, kills):
     for i, number in enumerate(kills):
         process = start(tmp_path)
         wait_for_saves(tmp_path, 3 * (i + 1), process)
@@ -299,7 +299,7 @@ def test_a_killed_study_goes_on_and_ends_with_the_same_bytes(tmp_path, uninterru
         _, errors = process.communicate()
         if number != signal.SIGKILL:
             assert process.returncode == 128 + number
-            assert "Go on with: seedbed run quickstart" in errors
+            assert "Resume with: seedbed run quickstart" in errors
     process = start(tmp_path)
     process.communicate()
     assert process.returncode == 0
