@@ -17,12 +17,14 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from ..web.server import RunningServer, run_server
 from .chromium import find_chromium
 
+EVENT_TIMEOUT_MS = 120_000  # tests wait for events; this only ends one whose event never comes, on any machine
+
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     """The system's Chromium, driven by Playwright."""
     with sync_playwright() as playwright:
-        expect.set_options(timeout=20_000)  # a model worker takes seconds to start on a busy machine
+        expect.set_options(timeout=EVENT_TIMEOUT_MS)
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -57,7 +59,7 @@ def visit(chromium: Browser, server_of: Callable[[Path], RunningServer]) -> Iter
         context = chromium.new_context(
             color_scheme="dark" if dark else "light", viewport={"width": width, "height": 900}, **more
         )
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(EVENT_TIMEOUT_MS)
         page = context.new_page()
         problems: list[str] = []
         page.problems = problems  # type: ignore[attr-defined]

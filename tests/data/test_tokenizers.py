@@ -114,6 +114,6 @@ def test_equal_vocabularies_have_equal_digests():
 def test_characters_and_bytes_are_encoded_at_20_mb_per_second(text):
     for tokenizer in (CharTokenizer.from_corpora(corpus_from_text("t", text[:100])), ByteTokenizer()):
         tokenizer.encode(text[:10])
-        began = time.perf_counter()
+        began = time.process_time()
         tokenizer.encode(text)
-        assert len(text.encode()) / 1e6 / (time.perf_counter() - began) > 20
+        assert len(text.encode()) / 1e6 / (time.process_time() - began) > 20

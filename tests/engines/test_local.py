@@ -225,12 +225,12 @@ def test_stopping_ends_precompile_processes_without_waiting(tmp_path: Path) -> N
     path = tmp_path / "precompile"
     jobs = [
         QueuedJob(partial(identity, 1)),
-        QueuedJob(partial(identity, 1), precompile=partial(write_pid_and_sleep, path, 60)),
+        QueuedJob(partial(identity, 1), precompile=partial(write_pid_and_sleep, path, 600)),
     ]
     start, order = time.monotonic(), list[int]()
     run_jobs(jobs, count_up, lambda index, _: order.append(index), 1, path.exists, n_slots=2)
     assert order == [0]
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 300, "it was waited for"
     with pytest.raises(ProcessLookupError):
         os.kill(int(path.read_text()), 0)
 

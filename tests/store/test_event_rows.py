@@ -57,7 +57,7 @@ def test_values_are_stored_little_endian_from_any_dtype() -> None:
 
 
 def test_many_curves_load_fast(tmp_path: Path) -> None:
-    """A fifth of 1,000 runs × 200 evaluations × 8 metrics, which may take 1.5 s; a loaded machine gets twice that."""
+    """A fifth of 1,000 runs × 200 evaluations × 8 metrics, which take 1.5 s of processor time; up to twice is accepted."""
     n_runs = 200
     names = tuple(f"train/metric {index}" for index in range(8))
     store = Store.open(tmp_path)
@@ -66,9 +66,9 @@ def test_many_curves_load_fast(tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=(200, n_runs, 8))
     store.record(pack_id, [EvaluationEvent(step, tuple(range(n_runs)), names, values[step]) for step in range(200)])
     ids = [make_run(seed).id for seed in range(n_runs)]
-    start = time.perf_counter()
+    start = time.process_time()
     curves = store.curves(ids)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     found = np.array([[curves[run][name].values for name in names] for run in ids])
     assert np.array_equal(found, values.transpose(1, 2, 0))
     assert seconds < 2 * 1.5 * n_runs / 1000

@@ -117,12 +117,12 @@ def test_a_changed_default_is_a_new_config_and_changes_no_stored_run(tmp_path: P
 
 def test_a_renamed_setting_is_read_under_its_new_name_with_the_same_ids(tmp_path: Path, lab: Path) -> None:
     before = set(ids_and_configs(version(PACKAGE.parent, lab)))
-    rename: Edit = lambda text: re.sub(r"\binit_scale\b", "init_gain", text)  # noqa: E731
-    keep: Edit = lambda text: text.replace(
-        '"factor on all initial matrices and tables",',
-        '"factor on all initial matrices and tables", former_names=("model.init_scale",),',
-    )  # noqa: E731, E501
-    later, folder = later_version(tmp_path, lab, {"**/*.py": rename, "settings.py": keep})
+    meaning = '"factor on all initial matrices and tables",'
+    edits: dict[str, Edit] = {
+        "**/*.py": lambda text: re.sub(r"\binit_scale\b", "init_gain", text),
+        "settings.py": replaced(meaning, f'{meaning} former_names=("model.init_scale",),'),
+    }
+    later, folder = later_version(tmp_path, lab, edits)
     assert set(ids_and_configs(later)) == before
     assert later("show", "study", "model.init_gain=0.5").returncode == 0
     assert later("show", "study", "model.init_gain=1.0").returncode == 4
@@ -147,10 +147,8 @@ def test_a_new_setting_moves_no_id_and_a_removed_one_is_named_without_harm_to_ot
     today = version(PACKAGE.parent, folder)
     refused = today("show", "study")
     assert refused.returncode == 4
-    assert re.fullmatch(
-        r"seedbed: run \w+ cannot be read: this version of seedbed does not know its settings train\.momentum_warmup.*\n",
-        refused.stderr,
-    )
+    why = r"this version of seedbed does not know its settings train\.momentum_warmup"
+    assert re.fullmatch(rf"seedbed: run \w+ cannot be read: {why}; .*\n", refused.stderr)
     assert today("show", "other").returncode == 0
     everything = today("ls", "--json")
     assert {run["study"] for run in listed(everything)["runs"]} == {"other"}

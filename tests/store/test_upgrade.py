@@ -1,4 +1,4 @@
-"""Every kept store stays readable, unfinished packs included; those of seedbed 0.1 are upgraded after a copy is kept."""
+"""Every kept store stays readable, unfinished packs included; those of seedbed 0.1 are upgraded and a copy is kept."""
 
 from __future__ import annotations
 

@@ -142,14 +142,14 @@ def test_a_study_too_large_to_expand_is_rejected_before_expanding(write: WriteSt
         f"{name} = [{', '.join(str(k) for k in range(2, 12))}]\n"
         for name in ("task.p", "model.layers", "train.steps", "train.batch_size", "train.patience", "train.warmup")
     )
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(
         StudyError, match=r"1,000,000,000,000 configs × 2 seeds are 2,000,000,000,000 runs; at most 100,000"
     ):
         plan(write("[grid]\n" + lists))
     with pytest.raises(StudyError, match="at most 100,000"):
         plan(write(""), "train.lr=" + ",".join(["1"] * 1_001), "seeds=100")
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_a_thousand_runs_are_planned_within_a_second(write: WriteStudy) -> None:

@@ -37,7 +37,7 @@ def run_server(home: Path) -> Iterator[RunningServer]:
         server = Server(make_app(StoreCache(home), guard))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120
         while not server.started:
             assert thread.is_alive(), "the server did not start"
             assert time.monotonic() < end, "the server took too long"

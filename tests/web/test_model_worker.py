@@ -42,7 +42,7 @@ def write(models: ModelClient, run: str, tokens: int) -> client.ReplyStream:
     return models.request("write", run=run, step="last", given="my lord", tokens=tokens, seed=0, **SAMPLING)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 15) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "timed out"
