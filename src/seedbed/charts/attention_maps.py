@@ -36,7 +36,7 @@ MIN_VISIBLE_WEIGHT: Final = 5e-7  # smaller weights are not drawn; masked positi
 TEXT_SHADES: Final = " ·░▒▓█"
 MAX_NUMERIC_TOKENS: Final = 16  # longer texts are shaded in a terminal
 LEFT_TO_RIGHT_MARK: Final = "\u200e"
-COLUMNS: Final[dict[str, Any]] = {"map": "number", "query": "number", "source": "number", "weight": "number"}
+DATASET_COLUMNS: Final[dict[str, Any]] = {"map": "number", "query": "number", "source": "number", "weight": "number"}
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,13 @@ def draw_attention(maps: AttentionMaps) -> alt.VConcatChart:
             f"these maps have {cells:,} cells and a picture holds {MAX_CELLS:,}; choose with --layer and --head, "
             "group with --by word, or write .json"
         )
-    data, block = csv_dataset(COLUMNS, _rows(maps))
+    data, block = csv_dataset(DATASET_COLUMNS, _dataset_rows(maps))
     grids = [_draw_grid(alt.Chart(data), maps, grid_index) for grid_index in range(len(maps.grids))]
     chart = alt.vconcat(*grids, title=maps.title, datasets=block, spacing=30)
     return chart.resolve_scale(color="shared")
 
 
-def _rows(maps: AttentionMaps) -> Iterator[tuple[int, int, int, float]]:
+def _dataset_rows(maps: AttentionMaps) -> Iterator[tuple[int, int, int, float]]:
     """One row per visible cell."""
     for panel_index, panel in enumerate(maps.panels):
         for query, source in np.argwhere(panel.weights > MIN_VISIBLE_WEIGHT):

@@ -25,7 +25,7 @@ from seedbed.stats.summary import RunCurves
 if TYPE_CHECKING:
     import altair as alt
 
-COLUMNS: Final[dict[str, Any]] = {
+DATASET_COLUMNS: Final[dict[str, Any]] = {
     "panel": "number", "x": "string", "colour": "string", "mean": "number", "low": "number", "high": "number",
     "value": "number", "seed": "string", "n": "string",
 }  # fmt: skip
@@ -70,7 +70,7 @@ def gather_bars(figure: FigureSpec, runs: Sequence[RunCurves]) -> Bars:
     specs = list(panel_specs(figure, selected))
     bars = [bar for index, spec in enumerate(specs) for bar in _bars_in_panel(figure, index, spec, selected)]
     return Bars(
-        title=figure.title or _title(figure),
+        title=figure.title or _default_title(figure),
         panels=tuple(
             build_panel(figure, spec, axis_title_template(figure, spec), UNIT_BY_STATISTIC.get(figure.value))
             for spec in specs
@@ -79,7 +79,7 @@ def gather_bars(figure: FigureSpec, runs: Sequence[RunCurves]) -> Bars:
         bars=tuple(bars),
         x_title="" if figure.x == "step" else setting_label(figure.x),
         colour_title=setting_label(figure.colour) if figure.colour else None,
-        notes=_notes(figure, selected, bars),
+        notes=_chart_notes(figure, selected, bars),
     )
 
 
@@ -105,7 +105,7 @@ def _category_names(figure: FigureSpec, run: RunCurves) -> tuple[str, str]:
     return x, value_label(setting_value(run, figure.colour)) if figure.colour else ""
 
 
-def _title(figure: FigureSpec) -> str:
+def _default_title(figure: FigureSpec) -> str:
     quantities = " and ".join(dict.fromkeys(map(metric_quantity, figure.metrics)))
     titles = {"seconds": "compute time", "memory": "memory while training", "t_f": f"t_f of {quantities}"}
     titles |= {"gap": f"gap of {quantities}", "delta_t": f"Δt of {quantities}"}
@@ -113,7 +113,7 @@ def _title(figure: FigureSpec) -> str:
     return capitalize_first(f"{titles.get(figure.value, f'{figure.value} {quantities}')} for each {x}")
 
 
-def _notes(figure: FigureSpec, runs: Sequence[RunCurves], bars: Sequence[Bar]) -> tuple[str, ...]:
+def _chart_notes(figure: FigureSpec, runs: Sequence[RunCurves], bars: Sequence[Bar]) -> tuple[str, ...]:
     counts = sorted({len(bar.values) for bar in bars})
     n = f"n = {counts[0] if len(set(counts)) == 1 else f'{counts[0]} to {counts[-1]}'} runs per bar." if counts else ""
     several = any(isfinite(bar.low) for bar in bars)
@@ -133,12 +133,12 @@ def draw_bars(bars: Bars) -> alt.ConcatChart:
 
     from seedbed.charts.vega_lite import csv_dataset, wrapped_title
 
-    data, block = csv_dataset(COLUMNS, _rows(bars))
+    data, block = csv_dataset(DATASET_COLUMNS, _dataset_rows(bars))
     panels = [_draw_panel(alt.Chart(data), bars, index, panel) for index, panel in enumerate(bars.panels)]
     return alt.concat(*panels, columns=bars.n_columns, title=wrapped_title(bars.title), datasets=block, spacing=24)
 
 
-def _rows(bars: Bars) -> Iterator[tuple[Any, ...]]:
+def _dataset_rows(bars: Bars) -> Iterator[tuple[Any, ...]]:
     for bar in bars.bars:
         n = str(len(bar.values)) if len(bar.values) == bar.n_runs else f"{len(bar.values)}/{bar.n_runs}"
         bottom, top = _y_domain(bars, bars.panels[bar.panel], bar.panel)

@@ -106,7 +106,7 @@ def gather_budget(figure: FigureSpec, runs: Sequence[RunCurves]) -> BudgetChart:
         x_title=setting_label(x),
         x_scale=figure.x_scale,
         y_scale=figure.y_scale,
-        notes=(*_notes(selected, runs), *_law_notes(names, fits)),
+        notes=(*_chart_notes(selected, runs), *_law_notes(names, fits)),
     )
 
 
@@ -154,7 +154,7 @@ def _budget_point(seed_runs: Sequence[RunCurves], metric: str, budget: float, x:
     return BudgetPoint(float(x_value), steps, spread.mean, spread.std, spread.n) if isfinite(spread.mean) else None
 
 
-def _notes(selected: Sequence[RunCurves], runs: Sequence[RunCurves]) -> tuple[str, ...]:
+def _chart_notes(selected: Sequence[RunCurves], runs: Sequence[RunCurves]) -> tuple[str, ...]:
     counts = sorted({len(seed_runs) for seed_runs in group_by_config(selected)})
     n = f"n = {counts[0]} seed{'s' * (counts[0] != 1)} per config." if len(counts) == 1 else ""
     legend = "Each run is truncated at T = C / (P·B). Rings: the best config of each budget."

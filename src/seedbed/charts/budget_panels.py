@@ -16,7 +16,7 @@ from seedbed.charts.vega_lite import csv_dataset, wrapped_title
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.scaling_laws import FittedValue
 
-COLUMNS: Final[dict[str, Any]] = {
+DATASET_COLUMNS: Final[dict[str, Any]] = {
     "group": "number", "metric": "number", "budget": "number", "x": "number", "steps": "number", "y": "number",
     "low": "number", "high": "number", "best": "number", "n": "number",
 }  # fmt: skip
@@ -28,7 +28,7 @@ LAW_COLUMNS: Final[dict[str, Any]] = {
 
 def draw_budget_panels(budget_chart: BudgetChart) -> alt.ConcatChart:
     """The iso-budget curves over (T, x), and the metrics along them."""
-    data, points = csv_dataset(COLUMNS, _rows(budget_chart))
+    data, points = csv_dataset(DATASET_COLUMNS, _dataset_rows(budget_chart))
     law, predictions = csv_dataset(LAW_COLUMNS, _fit_rows(budget_chart), "law")
     bases = (alt.Chart(data), alt.Chart(law))
     panels: list[Any] = []
@@ -44,7 +44,7 @@ def draw_budget_panels(budget_chart: BudgetChart) -> alt.ConcatChart:
     return chart.resolve_scale(color="shared")
 
 
-def _rows(chart: BudgetChart) -> list[tuple[Any, ...]]:
+def _dataset_rows(chart: BudgetChart) -> list[tuple[Any, ...]]:
     return [
         (curve.group, curve.metric, curve.budget, point.x, point.steps, point.mean, point.mean - point.std,
          point.mean + point.std, int(point.is_best), point.n)

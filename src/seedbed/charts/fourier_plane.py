@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PANEL_PIXELS: Final = 200  # side of a plane
 LABEL_OFFSET: Final = 0.2  # of a number's label beyond its dot, in mean radii
-COLUMNS: Final[dict[str, Any]] = {
+DATASET_COLUMNS: Final[dict[str, Any]] = {
     "plane": "number", "number": "number", "turn": "number", "x": "number", "y": "number", "out_x": "number",
     "out_y": "number",
 }  # fmt: skip
@@ -98,14 +98,14 @@ def draw_fourier_planes(planes: FourierPlanes) -> alt.ConcatChart:
 
     from seedbed.charts.vega_lite import csv_dataset, wrapped_title
 
-    data, block = csv_dataset(COLUMNS, _rows(planes))
+    data, block = csv_dataset(DATASET_COLUMNS, _dataset_rows(planes))
     limit = LABEL_OFFSET + 1.1 * max(float(np.abs(panel.coordinates).max()) for panel in planes.panels)
     panels = [_draw_panel(alt.Chart(data), index, panel, limit) for index, panel in enumerate(planes.panels)]
     chart = alt.concat(*panels, columns=planes.n_columns, title=wrapped_title(planes.title), datasets=block, spacing=20)
     return chart.resolve_scale(color="shared")
 
 
-def _rows(planes: FourierPlanes) -> Iterator[tuple[float, ...]]:
+def _dataset_rows(planes: FourierPlanes) -> Iterator[tuple[float, ...]]:
     """One row per number in the order of their angles; the first again at the end closes the loop."""
     for index, panel in enumerate(planes.panels):
         p = len(panel.coordinates)

@@ -61,14 +61,14 @@ def gather_learning_curves(figure: FigureSpec, runs: Sequence[RunCurves]) -> Lin
     shown = [_downsample(line, max_points_per_line(len(lines))) for line in lines]
     marks = tuple(mark for index, spec in enumerate(specs) for mark in stopping_marks(figure, index, spec, selected))
     return LineChart(
-        title=figure.title or _title(figure),
+        title=figure.title or _default_title(figure),
         panels=tuple(build_panel(figure, spec) for spec in specs),
         n_columns=n_panel_columns(figure, selected),
         lines=tuple(shown),
         x=Axis(setting_label(figure.x), figure.x_scale),
         colour=colour_axis(figure, selected),
         dash_title=dash_title(figure),
-        notes=tuple(filter(None, (*_notes(figure, selected, shown), stopping_note(marks, figure)))),
+        notes=tuple(filter(None, (*_chart_notes(figure, selected, shown), stopping_note(marks, figure)))),
         stopping_marks=marks,
     )
 
@@ -151,13 +151,13 @@ def _downsample(line: Line, max_points: int) -> Line:
 # ---- title and notes ----
 
 
-def _title(figure: FigureSpec) -> str:
+def _default_title(figure: FigureSpec) -> str:
     metrics = list(dict.fromkeys(metric_quantity(metric) for metric in figure.metrics))
     per_colour = f" for each {setting_label(figure.colour)}" if figure.colour else ""
     return capitalize_first(f"{' and '.join(metrics)} against {setting_label(figure.x)}{per_colour}")
 
 
-def _notes(figure: FigureSpec, runs: Sequence[RunCurves], lines: Sequence[Line]) -> tuple[str, ...]:
+def _chart_notes(figure: FigureSpec, runs: Sequence[RunCurves], lines: Sequence[Line]) -> tuple[str, ...]:
     conditions = {
         "Bands are ± std over seeds (population).": any(line.n > 1 for line in lines),
         "Seeds evaluated at different steps have no mean: each run has its own line.": _has_single_run_lines(lines),

@@ -18,7 +18,7 @@ from seedbed.stats.format import format_p_value
 if TYPE_CHECKING:
     import altair as alt
 
-COLUMNS: Final[dict[str, Any]] = {
+DATASET_COLUMNS: Final[dict[str, Any]] = {
     "pair": "string", "effect": "number", "low": "number", "high": "number", "value": "number", "seed": "string",
     "test": "string",
 }  # fmt: skip
@@ -69,7 +69,7 @@ def gather_pairwise_differences(comparison: Mapping[str, Any], subject: MetricSt
         x_title=f"difference (first − second){better[subject.direction]}",
         y_title=shared_prefix.strip(" ="),
         differences=tuple(pairs),
-        notes=tuple(_notes(pairs)),
+        notes=tuple(_chart_notes(pairs)),
     )
 
 
@@ -95,7 +95,7 @@ def _pair_difference(
     return PairDifference(name, pair["effect"], low, high, by_seed, significant, test)
 
 
-def _notes(pairs: list[PairDifference]) -> Iterator[str]:
+def _chart_notes(pairs: list[PairDifference]) -> Iterator[str]:
     if any(isfinite(pair.low) for pair in pairs):
         yield "Lines are 95 % intervals of the mean difference (Student's t; Welch's where seeds are not paired)."
     if any(pair.values for pair in pairs):
@@ -113,7 +113,7 @@ def draw_pairwise_differences(differences: PairwiseDifferences) -> alt.ConcatCha
     from seedbed.charts.theme import CATEGORY_COLOURS
     from seedbed.charts.vega_lite import csv_dataset, wrapped_title
 
-    data, block = csv_dataset(COLUMNS | {"significance": "string"}, _rows(differences))
+    data, block = csv_dataset(DATASET_COLUMNS | {"significance": "string"}, _dataset_rows(differences))
     names = [one.pair for one in differences.differences]
     y = alt.Y("pair:N", sort=names, title=isolate_direction(differences.y_title) or None, axis=alt.Axis(labelLimit=280))
     x = alt.X("effect:Q", title=differences.x_title, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5))
@@ -142,7 +142,7 @@ def draw_pairwise_differences(differences: PairwiseDifferences) -> alt.ConcatCha
     return alt.concat(layered, title=wrapped_title(differences.title), datasets=block)
 
 
-def _rows(differences: PairwiseDifferences) -> Iterator[tuple[Any, ...]]:
+def _dataset_rows(differences: PairwiseDifferences) -> Iterator[tuple[Any, ...]]:
     for one in differences.differences:
         significance = SIGNIFICANT if one.significant else NOT_SIGNIFICANT
         yield (one.pair, one.effect, one.low, one.high, nan, "", one.test, significance)

@@ -33,7 +33,7 @@ PANEL_HEIGHT_PIXELS: Final = 260
 MARGIN_X_PIXELS, MARGIN_Y_PIXELS = 45, 20  # from the panel's edges to the first axis and label
 LABEL_HEIGHT: Final = 0.06  # as a share of an axis
 BRUSH_REACH_PIXELS: Final = 24  # distance from an axis within which a drag starts its brush
-COLUMNS: Final[dict[str, Any]] = {
+DATASET_COLUMNS: Final[dict[str, Any]] = {
     "line": "number", "axis": "number", "height": "number", "value": "number", "name": "string", "n": "string"
 }  # fmt: skip
 
@@ -92,7 +92,7 @@ def gather_parallel_coordinates(figure: FigureSpec, runs: Sequence[RunCurves]) -
         axes=(*axes, ParallelAxis(title, metric_scale.labels())) if lines else (),
         lines=lines,
         value_title=title,
-        notes=_notes(selected, lines, len(summaries) - len(shown)),
+        notes=_chart_notes(selected, lines, len(summaries) - len(shown)),
     )
 
 
@@ -108,7 +108,7 @@ def _config_line(
     )
 
 
-def _notes(runs: Sequence[RunCurves], lines: Sequence[ConfigLine], n_missing: int) -> tuple[str, ...]:
+def _chart_notes(runs: Sequence[RunCurves], lines: Sequence[ConfigLine], n_missing: int) -> tuple[str, ...]:
     n = sorted({line.n for line in lines})
     count = f"n = {n[0] if len(n) == 1 else f'{n[0]} to {n[-1]}'} seeds per line." if n else ""
     missing = f"{n_missing} configs have no finite mean and no line." if n_missing else ""
@@ -172,8 +172,8 @@ def draw_parallel_coordinates(parallel: ParallelCoordinates, brushable: bool = F
 
     from seedbed.charts.vega_lite import csv_dataset, wrapped_title
 
-    columns = COLUMNS | {f"h{index}": "number" for index in range(len(parallel.axes)) if brushable}
-    data, block = csv_dataset(columns, _rows(parallel, brushable))
+    columns = DATASET_COLUMNS | {f"h{index}": "number" for index in range(len(parallel.axes)) if brushable}
+    data, block = csv_dataset(columns, _dataset_rows(parallel, brushable))
     last = len(parallel.axes) - 1
     width = max(360, 170 * max(1, last))
     x = alt.X("axis:Q", axis=None, scale=alt.Scale(domain=[0, max(1, last)], padding=MARGIN_X_PIXELS))
@@ -240,7 +240,7 @@ def _height_encoding(field: str = "height:Q") -> alt.Y:
     return alt.Y(field, axis=None, scale=alt.Scale(domain=[0, 1], padding=MARGIN_Y_PIXELS))
 
 
-def _rows(parallel: ParallelCoordinates, wide: bool) -> list[tuple[Any, ...]]:
+def _dataset_rows(parallel: ParallelCoordinates, wide: bool) -> list[tuple[Any, ...]]:
     """One row per line and axis; `wide` adds the line's heights on all axes."""
     counts = [str(line.n) if line.n == line.n_runs else f"{line.n}/{line.n_runs}" for line in parallel.lines]
     return [

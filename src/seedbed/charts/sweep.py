@@ -56,7 +56,7 @@ def gather_sweep(figure: FigureSpec, runs: Sequence[RunCurves]) -> LineChart:
     specs = list(panel_specs(figure, selected))
     lines = [line for index, spec in enumerate(specs) for line in _lines_in_panel(figure, index, spec, selected)]
     return LineChart(
-        title=figure.title or _title(figure),
+        title=figure.title or _default_title(figure),
         panels=tuple(
             build_panel(figure, spec, axis_title_template(figure, spec), UNIT_BY_STATISTIC.get(figure.value))
             for spec in specs
@@ -66,7 +66,7 @@ def gather_sweep(figure: FigureSpec, runs: Sequence[RunCurves]) -> LineChart:
         x=Axis(setting_label(figure.x), scale_for_values(distinct_values(selected, figure.x), figure.x_scale)),
         colour=colour_axis(figure, selected),
         dash_title=dash_title(figure),
-        notes=_notes(figure, runs, lines),
+        notes=_chart_notes(figure, runs, lines),
         mark_type="point",
     )
 
@@ -156,7 +156,7 @@ def axis_title_template(figure: FigureSpec, spec: PanelSpec) -> str:
     return titles[figure.value]
 
 
-def _title(figure: FigureSpec) -> str:
+def _default_title(figure: FigureSpec) -> str:
     quantities = " and ".join(dict.fromkeys(map(metric_quantity, figure.metrics)))
     titles = {"best": f"best {quantities}", "t_f": f"t_f of {quantities}", "seconds": "compute time"}
     titles |= {"gap": f"gap between training and validation {quantities}", "memory": "memory while training"}
@@ -164,7 +164,7 @@ def _title(figure: FigureSpec) -> str:
     return capitalize_first(f"{titles[figure.value]} against {setting_label(figure.x)}")
 
 
-def _notes(figure: FigureSpec, runs: Sequence[RunCurves], lines: Sequence[Line]) -> tuple[str, ...]:
+def _chart_notes(figure: FigureSpec, runs: Sequence[RunCurves], lines: Sequence[Line]) -> tuple[str, ...]:
     entry = STATISTICS.get(figure.value)
     conditions = {
         f"{entry.symbol}: {entry.meaning}." if entry else "": entry is not None,

@@ -60,7 +60,7 @@ def write_attention_maps(maps: Sequence[TextAttention], path: Path, theme: str =
     if path.suffix not in FILE_SUFFIXES:
         raise UsageError(f"--out {path}: expected a file that ends in {', '.join(FILE_SUFFIXES)}")
     if theme not in THEMES:
-        raise UsageError(f"--look {theme}: expected {' or '.join(THEMES)}")
+        raise UsageError(f"--theme {theme}: expected {' or '.join(THEMES)}")
     data = _maps_as_json(maps) if path.suffix == ".json" else _render_maps(maps, path.suffix, theme)
     try:
         path.write_bytes(data)

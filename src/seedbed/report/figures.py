@@ -195,7 +195,7 @@ def write_figure(figure: FigureSpec, runs: Sequence[RunCurves], out: Path, theme
     from seedbed.charts.render import render
 
     if theme not in THEMES:
-        raise UsageError(f"--look {theme}: expected {' or '.join(THEMES)}")
+        raise UsageError(f"--theme {theme}: expected {' or '.join(THEMES)}")
     if out.suffix not in (".svg", ".png", ".pdf", ".json"):
         raise UsageError(f"--out {out}: expected a file that ends in .svg, .png, .pdf or .json")
     chart = CHART_KINDS[figure.kind].gather(figure, runs)
