@@ -55,9 +55,9 @@ def main() -> None:
 def run_scenarios(args: argparse.Namespace, report: dict[str, Any]) -> None:
     """Runs the selected scenarios, and the growth benchmarks if no names were given."""
     known = {one.name: one for one in scenarios(args.device, args.quick)}
-    wanted = [one for name in select_names(list(known), args.only) if passes_check(one := known[name], report)]
+    selected = [one for name in select_names(list(known), args.only) if passes_check(one := known[name], report)]
     seconds = 0.02 if args.quick else TURN_SECONDS[args.device]
-    for one, sides in start_in_groups(wanted * args.repeats, SCENARIOS_STARTED_TOGETHER[args.device]):
+    for one, sides in start_in_groups(selected * args.repeats, SCENARIOS_STARTED_TOGETHER[args.device]):
         try:
             comparison = compare(one, sides, args.rounds, seconds)
         except SideError as failure:

@@ -76,14 +76,14 @@ class PageClient:
         """Seconds until the whole response, or these bytes, have arrived; and the response."""
         start = time.perf_counter()
         self._connection.request("POST", path, json.dumps(body), self._headers)
-        answer = self._connection.getresponse()
-        found = b""
-        while (part := answer.read1(1 << 20)) and not (until and until in found + part):
-            found += part
+        response = self._connection.getresponse()
+        body_read = b""
+        while (part := response.read1(1 << 20)) and not (until and until in body_read + part):
+            body_read += part
         seconds = time.perf_counter() - start
-        found += part + answer.read()
-        assert answer.status == 200, found
-        return seconds, found
+        body_read += part + response.read()
+        assert response.status == 200, body_read
+        return seconds, body_read
 
 
 def measure_latencies(client: PageClient, run: str, rounds: int) -> dict[str, list[float]]:

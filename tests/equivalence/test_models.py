@@ -133,11 +133,11 @@ def test_concatenated_gradients_equal_copied_ones():
     """With a 12 × 13 matrix and biases of 12, so that there is padding between parameters."""
     _, model, parameters = make_pack(SMALL)
     loss = model(torch.randint(V, (3, 4, T))).logsumexp(-1).sum()
-    found = torch.autograd.grad(loss, parameters.parameters, retain_graph=True)
-    apart = parameters.compute_gradients(loss).clone()
-    assert apart.count_nonzero() < apart.numel()
+    gradients = torch.autograd.grad(loss, parameters.parameters, retain_graph=True)
+    copied = parameters.compute_gradients(loss).clone()
+    assert copied.count_nonzero() < copied.numel()
     parameters.gradients.fill_(torch.nan)
-    assert torch.equal(parameters.concatenate_gradients(found), apart)
+    assert torch.equal(parameters.concatenate_gradients(gradients), copied)
 
 
 @pytest.mark.parametrize("overrides", ALL_KINDS)

@@ -189,12 +189,12 @@ def test_models_are_the_same_with_fused_add_norm(overrides, norm, monkeypatch):
     )
     tokens = torch.randint(19, (3, 4, 7), device=DEVICE)
     set_precision("fp32")
-    found = []
+    results = []
     for fused_path in (False, True):
         monkeypatch.setattr("seedbed.models.gpt.can_fuse_add_norm", lambda x, fused_path=fused_path: fused_path)
         logits = model(tokens)
-        found.append((logits, parameters.compute_gradients(logits.logsumexp(-1).sum()).clone()))
-    (plain, plain_gradients), (fused, gradients) = found
+        results.append((logits, parameters.compute_gradients(logits.logsumexp(-1).sum()).clone()))
+    (plain, plain_gradients), (fused, gradients) = results
     assert not torch.equal(plain_gradients, gradients)  # negative control: the two paths differ in rounding
     assert relative_error(fused, plain.double()) < 1e-5
     assert relative_error(gradients, plain_gradients.double()) < 1e-5
