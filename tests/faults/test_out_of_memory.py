@@ -62,10 +62,10 @@ def run(home: Path) -> RecordingObserver:
 
 def curves(home: Path) -> dict[tuple[str, str], list[Any]]:
     with Store.open_read_only(home) as store:
-        found = store.curves([run.id for run in store.runs()])
+        stored = store.curves([run.id for run in store.runs()])
         return {
             (run, name): [curve.steps.tolist(), curve.values]
-            for run, named in found.items()
+            for run, named in stored.items()
             for name, curve in named.items()
         }
 
@@ -207,8 +207,8 @@ def test_a_single_run_that_ran_out_of_memory_is_retried_exclusively(
     observer = run(tmp_path)
     assert len(failed) == 5
     assert (observer.failures, statuses(tmp_path)) == ([], ["finished"] * 5)
-    found, expected = curves(tmp_path), curves(whole)
-    assert {key: steps for key, (steps, _) in found.items()} == {key: steps for key, (steps, _) in expected.items()}
+    retried, expected = curves(tmp_path), curves(whole)
+    assert {key: steps for key, (steps, _) in retried.items()} == {key: steps for key, (steps, _) in expected.items()}
 
 
 def test_a_split_pack_stays_split_when_the_study_is_resumed(

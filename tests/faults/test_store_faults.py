@@ -114,7 +114,7 @@ def test_the_reference_study_has_an_early_end_a_divergence_and_a_final_evaluatio
     ]
     steps = [len(curve[0]) // 8 for (_, name), curve in uninterrupted["curves"].items() if name == "val/loss"]
     assert steps == [5, 3, 7]
-    assert [len(kept) for kept in uninterrupted["checkpoints"]] == [2, 1, 3]
+    assert [len(steps) for steps in uninterrupted["checkpoints"]] == [2, 1, 3]
 
 
 def test_killed_at_any_operation_the_resumed_study_has_the_same_bytes(
@@ -163,9 +163,9 @@ def test_metrics_up_to_the_checkpoint_are_stored_right_after_a_kill(tmp_path: Pa
             for run in runs:
                 last = max(curves[run.id]["val/loss"].steps)
                 assert curves[run.id]["val/loss"].steps.tolist() == list(range(1, last + 1))
-                for kept in store.checkpoints(run.id):
-                    assert kept.step <= last
-                    store.load_weights(run.id, kept.step)
+                for checkpoint in store.checkpoints(run.id):
+                    assert checkpoint.step <= last
+                    store.load_weights(run.id, checkpoint.step)
 
 
 # ---- disks ----
@@ -219,9 +219,9 @@ def test_a_full_disk_names_the_file_the_sizes_and_what_is_kept(tmp_path: Path, m
             store.save(pack_id, make_checkpoint(1234, [0]))
     for part in ("000001234.safetensors", "No space left", "needs", "bytes", "free", "the state of step 2"):
         assert part in str(caught.value)
-    found = store.resume(pack_id)
-    assert found is not None
-    assert found[0] == 2
+    resumed = store.resume(pack_id)
+    assert resumed is not None
+    assert resumed[0] == 2
 
 
 def test_one_failed_file_leaves_the_others_complete_and_the_database_unchanged(
@@ -247,10 +247,10 @@ def test_one_failed_file_leaves_the_others_complete_and_the_database_unchanged(
     assert not list(tmp_path.rglob("*.part"))
     written = {path.parent.name for path in (tmp_path / "checkpoints").rglob("000000004.safetensors")}
     assert written == {make_run(seed).id for seed in (0, 1, 3)} | {pack_id}
-    assert [[kept.step for kept in store.checkpoints(make_run(seed).id)] for seed in range(4)] == [[2]] * 4
-    found = store.resume(pack_id)
-    assert found is not None
-    assert found[0] == 2
+    assert [[checkpoint.step for checkpoint in store.checkpoints(make_run(seed).id)] for seed in range(4)] == [[2]] * 4
+    resumed = store.resume(pack_id)
+    assert resumed is not None
+    assert resumed[0] == 2
 
 
 def test_the_files_of_a_checkpoint_are_synced_concurrently_and_their_common_folder_once(

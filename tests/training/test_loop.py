@@ -27,8 +27,8 @@ def events(settings, seeds=(0,), **options):
 
 
 def evaluated_steps(overrides):
-    found = events([Settings.from_flat(TINY | overrides)])
-    return [event.step for event in found if isinstance(event, EvaluationEvent)]
+    history = events([Settings.from_flat(TINY | overrides)])
+    return [event.step for event in history if isinstance(event, EvaluationEvent)]
 
 
 def test_by_default_a_run_has_the_reports_202_evaluations():
@@ -80,9 +80,9 @@ def test_an_epoch_draws_every_training_sample_once_and_its_last_batch_is_short()
 
 
 def test_the_final_evaluation_repeats_the_last_one():
-    found = [e for e in events([Settings.from_flat(TINY | {"train.steps": 7})]) if isinstance(e, EvaluationEvent)]
-    assert found[-1].step == found[-2].step + 1
-    assert np.array_equal(found[-1].values, found[-2].values)
+    history = [e for e in events([Settings.from_flat(TINY | {"train.steps": 7})]) if isinstance(e, EvaluationEvent)]
+    assert history[-1].step == history[-2].step + 1
+    assert np.array_equal(history[-1].values, history[-2].values)
 
 
 def test_metrics_are_means_over_whole_splits():
@@ -93,9 +93,9 @@ def test_metrics_are_means_over_whole_splits():
     from seedbed.data.arithmetic import build_equation_table, split_equations
 
     settings = Settings.from_flat(TINY | {"train.steps": 30, "task.orders": (2, 3), "train.lr": 0.01})
-    found = events([settings], seeds=(11,))
-    saved = next(event for event in found if isinstance(event, CheckpointEvent))
-    last = [event for event in found if isinstance(event, EvaluationEvent)][-1]
+    history = events([settings], seeds=(11,))
+    saved = next(event for event in history if isinstance(event, CheckpointEvent))
+    last = [event for event in history if isinstance(event, EvaluationEvent)][-1]
     plain = PlainGPT(settings.model, 10, 8)
     plain.load({name: torch.from_numpy(array) for name, array in saved.weights[0].items()})
     equations = build_equation_table(settings.task)
@@ -124,10 +124,10 @@ PACK = [
 ]  # fmt: skip
 
 
-def comparable(found):
+def comparable(history):
     """Events as values that compare by bytes, without times."""
     out = []
-    for event in found:
+    for event in history:
         if isinstance(event, EvaluationEvent):
             out.append(("evaluated", event.step, event.slots, event.metrics, event.values.tobytes()))
         elif isinstance(event, CheckpointEvent):
@@ -196,9 +196,9 @@ def test_a_divergence_between_evaluations_is_reported_once_after_resuming():
     def until(n, state=None):
         return events(runs, (0, 1), should_stop=iter([False] * n + [True] * 99).__next__, resume_state=state)
 
-    def reported(found):
+    def reported(history):
         return [
-            (type(event).__name__, event.slot) for event in found if isinstance(event, DivergenceEvent | FinishEvent)
+            (type(event).__name__, event.slot) for event in history if isinstance(event, DivergenceEvent | FinishEvent)
         ]
 
     first = until(5)

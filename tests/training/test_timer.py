@@ -21,8 +21,8 @@ MIB = 2**20
 
 def events(overrides, **options):
     settings = Settings.from_flat(TINY | overrides)
-    found = train_pack([settings] * 2, [0, 1], Placement(), **options)
-    return [event for event in found if not isinstance(event, StepEvent)]
+    history = train_pack([settings] * 2, [0, 1], Placement(), **options)
+    return [event for event in history if not isinstance(event, StepEvent)]
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_process_memory_is_counted_above_the_baseline():
     timer = Timer(Placement())
     assert timer.cost().steady_bytes is None
     with timer.section("compute"):
-        held, gone = np.ones(32 * MIB, dtype=np.uint8), np.ones(64 * MIB, dtype=np.uint8)
-        del gone
+        kept_array, freed_array = np.ones(32 * MIB, dtype=np.uint8), np.ones(64 * MIB, dtype=np.uint8)
+        del freed_array
     cost = timer.cost()
     assert 30 * MIB < cost.steady_bytes < 44 * MIB
     assert 94 * MIB < cost.peak_bytes < 110 * MIB
-    assert held.size < before.size
+    assert kept_array.size < before.size
 
 
 def test_gpu_memory_is_attributed_to_the_right_pack_when_packs_alternate(monkeypatch):
@@ -85,14 +85,14 @@ def test_gpu_memory_is_attributed_to_the_right_pack_when_packs_alternate(monkeyp
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: device["peak"])
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: device.update(peak=device["now"]))
     one, other = Timer(Placement("cuda", mode="graph")), Timer(Placement("cuda", mode="graph"))
-    for timer, kept, scratch in ((one, 10, 5), (other, 200, 70)):
+    for timer, steady, scratch in ((one, 10, 5), (other, 200, 70)):
         with timer.section("prepare"):
-            allocate(kept, scratch)
-    for timer, kept, scratch in ((one, 1, 30), (other, 0, 40)):
+            allocate(steady, scratch)
+    for timer, steady, scratch in ((one, 1, 30), (other, 0, 40)):
         for _ in range(3):
             with timer.section("compute"):
-                allocate(kept, scratch)
-            kept = 0
+                allocate(steady, scratch)
+            steady = 0
     assert (one.cost().steady_bytes, one.cost().peak_bytes) == (11, 10 + 1 + 30)
     assert (other.cost().steady_bytes, other.cost().peak_bytes) == (200, 200 + 70)
 
