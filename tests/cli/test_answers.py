@@ -1,4 +1,4 @@
-"""Questions answered from runs made by hand: the numbers, the words that carry them, and what cannot be told."""
+"""Answers to questions about synthetic runs: numbers, sentences, and missing data; and the commands that print them."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ STEPS = (0, 10, 20, 30, 40)
 
 
 def run(
-    dials: Mapping[str, Value],
+    config: Mapping[str, Value],
     seed: int,
-    readings: Mapping[str, Sequence[float]] | float,
+    metrics: Mapping[str, Sequence[float]] | float,
     status: RunStatus = "finished",
     seconds: float = nan,
 ) -> RunCurves:
-    """A run with these readings; a number alone is a val/accuracy that it reaches at its last step."""
-    rows = readings if isinstance(readings, Mapping) else {"val/accuracy": [0.0, 0.0, 0.0, 0.0, readings]}
-    settings = Settings.from_flat({"train.steps": 40, **dials})
-    stored = StoredRun(f"{dials}{seed}", seed, settings, count_parameters(settings), status, 40)
+    """A run with these metrics; a single number is the val/accuracy at its last step."""
+    rows = metrics if isinstance(metrics, Mapping) else {"val/accuracy": [0.0, 0.0, 0.0, 0.0, metrics]}
+    settings = Settings.from_flat({"train.steps": 40, **config})
+    stored = StoredRun(f"{config}{seed}", seed, settings, count_parameters(settings), status, 40)
     curves = {name: Curve(np.array(STEPS[: len(row)]), np.array(row, dtype=float)) for name, row in rows.items()}
-    return RunCurves(stored, dials, curves, {"compute": seconds})
+    return RunCurves(stored, config, curves, {"compute": seconds})
 
 
 def two_kinds(gpt: Sequence[float], lstm: Sequence[float]) -> list[RunCurves]:
@@ -54,7 +54,7 @@ ALONG = {"over": "task.train_fraction"}
 # ---- which is better ----
 
 
-def test_a_clear_difference_is_said_with_effect_interval_test_and_n() -> None:
+def test_a_clear_difference_is_reported_with_effect_interval_test_and_n() -> None:
     gpt, lstm = np.array([0.91, 0.93, 0.92, 0.95, 0.90, 0.94]), np.array([0.80, 0.86, 0.83, 0.81, 0.84, 0.85])
     found = answer_question(BETTER, two_kinds(gpt.tolist(), lstm.tolist()))
     bounds = stats.ttest_rel(gpt, lstm).confidence_interval(0.95)
@@ -68,13 +68,13 @@ def test_a_clear_difference_is_said_with_effect_interval_test_and_n() -> None:
     assert pair["effect"] == pytest.approx(np.mean(gpt - lstm))
 
 
-def test_two_seeds_cannot_tell_however_far_apart() -> None:
+def test_two_seeds_are_never_significant() -> None:
     sentence = answer_question(BETTER, two_kinds([0.99, 0.98], [0.1, 0.2])).sentence
     assert sentence.startswith("GPT is ahead of LSTM on val/accuracy by 0.835 [")
     assert "p = 0.5, not significant: with 2 seeds the smallest possible p is 0.5, 6 seeds are needed" in sentence
 
 
-def test_six_overlapping_seeds_cannot_be_told_apart_at_5_percent() -> None:
+def test_six_overlapping_seeds_are_not_significant_at_5_percent() -> None:
     sentence = answer_question(
         BETTER, two_kinds([0.9, 0.8, 0.9, 0.8, 0.9, 0.8], [0.8, 0.9, 0.8, 0.85, 0.85, 0.9])
     ).sentence
@@ -154,9 +154,9 @@ def test_settings_are_averaged_within_each_seed_so_that_seeds_are_counted() -> N
 
 
 def test_two_metrics_of_the_same_runs_can_be_compared() -> None:
-    readings = {"val/accuracy[order=2]": [0, 0, 0, 1.0, 1.0], "val/accuracy[order=3]": [0, 1.0, 1.0, 1.0, 1.0]}
+    metrics = {"val/accuracy[order=2]": [0, 0, 0, 1.0, 1.0], "val/accuracy[order=3]": [0, 1.0, 1.0, 1.0, 1.0]}
     question = QuestionSpec(metric="val/accuracy[order=2]", and_metric="val/accuracy[order=3]", value="t_f")
-    found = answer_question(question, [run({}, seed, readings) for seed in range(6)])
+    found = answer_question(question, [run({}, seed, metrics) for seed in range(6)])
     assert found.sentence.startswith(
         "val/accuracy[order=3] is earlier than val/accuracy[order=2] on t_f of accuracy "
         "(the first step at its best value) by 20 [20, 20] "
@@ -175,7 +175,7 @@ def shares(rows: Mapping[float, Sequence[float]], kind: str = "gpt") -> list[Run
     ]
 
 
-def test_a_trend_is_said_from_end_to_end_with_pages_test() -> None:
+def test_a_trend_is_reported_with_its_end_points_and_pages_test() -> None:
     rows = {0.1: [0.1, 0.2, 0.1], 0.3: [0.4, 0.3, 0.5], 0.5: [0.9, 0.8, 0.95], 0.9: [0.85, 0.9, 0.9]}
     found = answer_question(QuestionSpec(ask="how does it change", **ALONG), shares(rows))
     table = np.array(list(rows.values())).T
@@ -221,7 +221,7 @@ def test_replays_along_alpha_are_not_tested() -> None:
     assert found.n == 2
 
 
-def test_a_dial_of_words_is_compared_instead() -> None:
+def test_a_categorical_setting_is_compared_instead() -> None:
     question = QuestionSpec(ask="how does it change", over="model.kind")
     assert answer_question(question, two_kinds([0.9, 0.8], [0.1, 0.2])).sentence.startswith("GPT is ahead of LSTM")
 
@@ -247,8 +247,8 @@ def test_values_that_fail_on_the_good_side_are_named() -> None:
 
 def test_the_largest_value_can_need_two_conditions_for_each_setting() -> None:
     def memorising(kind: str, share: float, train: float, val: float) -> RunCurves:
-        readings = {"train/accuracy": [0, train], "val/accuracy": [0, val]}
-        return run({"model.kind": kind, "task.train_fraction": share}, 0, readings)
+        metrics = {"train/accuracy": [0, train], "val/accuracy": [0, val]}
+        return run({"model.kind": kind, "task.train_fraction": share}, 0, metrics)
 
     runs = [memorising("gpt", 0.1, 1.0, 0.1), memorising("gpt", 0.3, 1.0, 0.4), memorising("gpt", 0.5, 1.0, 0.9)]
     runs += [memorising("lstm", 0.1, 0.5, 0.1), memorising("lstm", 0.3, 1.0, 0.9), memorising("lstm", 0.5, 1.0, 0.9)]
@@ -358,7 +358,7 @@ EVERY_KIND = [
         "nothing",
         "planned",
         "diverged",
-        "no reading",
+        "no metric",
         "nan",
         "one step",
         "all nan",
@@ -368,7 +368,7 @@ EVERY_KIND = [
         "one seed",
     ],
 )
-def test_whatever_is_missing_every_kind_of_question_gets_a_sentence(
+def test_every_kind_of_question_gets_a_sentence_even_with_missing_data(
     question: QuestionSpec, runs: list[RunCurves]
 ) -> None:
     found = answer_question(question, runs)
@@ -385,7 +385,7 @@ def test_runs_left_out_are_counted_in_the_warning() -> None:
     assert found.warning.startswith("left out: 1 of 6 runs diverged")
 
 
-def test_an_unknown_reading_is_answered_with_those_there_are() -> None:
+def test_an_unknown_metric_is_answered_with_the_available_ones() -> None:
     sentence = answer_question(QuestionSpec(metric="val/acuracy", between="model.kind"), two_kinds([1], [1])).sentence
     assert sentence == "There is no answer: no run has the metric val/acuracy; available: val/accuracy."
 
@@ -397,7 +397,7 @@ def test_only_narrows_the_runs() -> None:
     assert "no run has the settings" in answer_question(question, shares({0.1: [0.95]})).sentence
 
 
-def test_a_question_without_words_of_its_own_is_worded() -> None:
+def test_a_question_without_text_gets_a_default_text() -> None:
     assert format_question(BETTER) == "which is better: val/accuracy between model.kind"
     assert format_question(QuestionSpec(ask="grokking", text="Does it grok?")) == "Does it grok?"
 
@@ -408,9 +408,9 @@ def test_every_shipped_question_has_an_answer_before_any_run(name: str) -> None:
         assert answer_question(question, []).sentence.startswith("There is no answer yet")
 
 
-# ---- the verbs ----
+# ---- the commands ----
 
-READINGS = ("train/loss", "val/loss", "train/accuracy", "val/accuracy", "norm")
+METRICS = ("train/loss", "val/loss", "train/accuracy", "val/accuracy", "norm")
 
 
 @pytest.fixture(scope="module")
@@ -418,20 +418,20 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with the four runs of arithmetic/sanity, as if they had been trained."""
     folder = tmp_path_factory.mktemp("home")
     plan = plan_named("arithmetic/sanity")
-    values = np.random.default_rng(1).random((len(plan.runs), len(READINGS)))
+    values = np.random.default_rng(1).random((len(plan.runs), len(METRICS)))
     with Store.open(folder) as store:
         store.register(plan)
         [pack] = store.claim([Pack("p", plan.runs, 1)], lambda _: Placement())
         with store.lock(pack.id):
             slots = tuple(range(len(plan.runs)))
-            happened = [EvaluationEvent(step, slots, READINGS, values / (1 + step)) for step in (0, 10)]
-            store.record(pack.id, [*happened, *(FinishEvent(slot, 10) for slot in slots)])
+            evaluations = [EvaluationEvent(step, slots, METRICS, values / (1 + step)) for step in (0, 10)]
+            store.record(pack.id, [*evaluations, *(FinishEvent(slot, 10) for slot in slots)])
             store.finish(pack.id)
     return folder
 
 
-def call(home: Path, *words: str) -> str:
-    done = CliRunner().invoke(app, [*words, "--home", str(home)])
+def call(home: Path, *arguments: str) -> str:
+    done = CliRunner().invoke(app, [*arguments, "--home", str(home)])
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -445,7 +445,7 @@ def test_answer_prints_each_question_with_its_sentence(home: Path) -> None:
     assert {"question", "asked", "sentence", "warning", "n", "numbers"} == document["answers"][0].keys()
 
 
-def test_words_narrow_the_runs_of_an_answer(home: Path) -> None:
+def test_filters_select_the_runs_of_an_answer(home: Path) -> None:
     assert "paired over 1 seed" in call(home, "answer", "arithmetic/sanity", "seeds=[42]")
 
 
@@ -457,7 +457,7 @@ def test_words_narrow_the_runs_of_an_answer(home: Path) -> None:
         ("model.kind=gpt seeds=0,42", "model.kind=lstm seeds=0,42"),
     ],
 )
-def test_compare_takes_words_or_a_dial_of_a_study(home: Path, names: tuple[str, ...]) -> None:
+def test_compare_takes_filters_or_a_setting_of_a_study(home: Path, names: tuple[str, ...]) -> None:
     document = json.loads(call(home, "compare", "arithmetic/sanity", *names, "--metric", "val/loss", "--json"))
     assert [len(ids) for ids in document["groups"].values()] == [2, 2]
     assert document["numbers"]["pairs"][0]["n"] == 2
@@ -471,7 +471,7 @@ def test_compare_takes_runs_and_a_study_whole(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "why"),
+    ("arguments", "code", "message"),
     [
         (["model.kind=gpt", "model.kind=lstm"], 2, "name a stored study before"),
         (["arithmetic/sanity"], 2, "names one group"),
@@ -479,7 +479,7 @@ def test_compare_takes_runs_and_a_study_whole(home: Path) -> None:
         (["arithmetic/sanity", "model.kind", "--value", "bst"], 2, r"(did you mean best?)"),
     ],
 )
-def test_compare_says_what_it_cannot_use(home: Path, words: list[str], code: int, why: str) -> None:
-    done = CliRunner().invoke(app, ["compare", *words, "--home", str(home)])
+def test_compare_reports_bad_arguments(home: Path, arguments: list[str], code: int, message: str) -> None:
+    done = CliRunner().invoke(app, ["compare", *arguments, "--home", str(home)])
     assert done.exit_code == code
-    assert why in done.stderr
+    assert message in done.stderr

@@ -141,7 +141,7 @@ NO_WIDTH = [override for override in TINY if "dim" not in override]
 
 def test_studies_trained_in_one_command_share_their_common_runs(tmp_path):
     done = seedbed("run", *two_studies(tmp_path), *NO_WIDTH, home=tmp_path / "lab")
-    assert "6 finished" in done.stderr  # 3 widths × 2 seeds, not 4 points
+    assert "6 finished" in done.stderr  # 3 widths × 2 seeds, not 4 configs
     assert done.stdout.count("Best values") == 2
     listed = json.loads(seedbed("ls", "--json", home=tmp_path / "lab").stdout)
     assert Counter(run["study"] for run in listed["runs"]) == {"one": 4, "two": 4}

@@ -1,4 +1,4 @@
-"""The command line: verbs only. Results go to stdout, the rest to stderr; heavy imports stay inside the verbs."""
+"""The command line. Results go to stdout, everything else to stderr; heavy imports stay inside the commands."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ app.add_typer(data_app, name="data")
 
 
 def main() -> None:
-    _refuse_former_words(sys.argv[1:])
+    _reject_former_names(sys.argv[1:])
     app()
 
 
-def _refuse_former_words(arguments: Sequence[str]) -> None:
-    """Ends with one sentence where a verb or option has a new name."""
+def _reject_former_names(arguments: Sequence[str]) -> None:
+    """Exits with the new name if a command or option was renamed."""
     from seedbed.study.former_words import FORMER_OPTIONS, FORMER_VERBS
 
     verb, *rest = [*arguments, ""]
     renamed = {verb: FORMER_VERBS[verb]} if verb in FORMER_VERBS else {}
-    renamed |= {one: FORMER_OPTIONS[one] for word in rest if (one := word.partition("=")[0]) in FORMER_OPTIONS}
+    renamed |= {one: FORMER_OPTIONS[one] for text in rest if (one := text.partition("=")[0]) in FORMER_OPTIONS}
     for old, new in renamed.items():
         typer.echo(f"seedbed: {old} is now called {new}", err=True)
     if renamed:
         sys.exit(2)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"seedbed {__version__}")
         raise typer.Exit
 
 
-def _enable_traces(wanted: bool) -> None:
-    if wanted:
+def _enable_traces(requested: bool) -> None:
+    if requested:
         os.environ["SEEDBED_TRACE"] = "1"
 
 
@@ -55,7 +55,7 @@ def _global_options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="print the version")
     ] = False,
     trace: Annotated[
-        bool, typer.Option("--trace", callback=_enable_traces, help="show where an error came from")
+        bool, typer.Option("--trace", callback=_enable_traces, help="show the traceback of an error")
     ] = False,
 ) -> None:
     pass

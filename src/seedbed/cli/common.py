@@ -1,4 +1,4 @@
-"""What the verbs share: the application, the options they have in common, errors as sentences, tables and JSON."""
+"""Shared by all commands: the application, common options, error handling, and printing of tables and JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="seedbed", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="A laboratory for small sequence models: train every run of a study side by side and read the answers.",
+    help="A laboratory for small sequence models: train all runs of a study side by side and get answers.",
     epilog="Example: seedbed run quickstart",
 )  # fmt: skip
 
@@ -30,20 +30,21 @@ HomeOption = Annotated[Path, typer.Option(envvar="SEEDBED_HOME", help="folder of
 StudyArgument = Annotated[str, typer.Argument(help="a study file, or the name of a shipped study")]
 StoredStudyArgument = Annotated[str, typer.Argument(help="the name of a stored study")]
 OverridesArgument = Annotated[
-    list[str] | None, typer.Argument(help="key=value: overrides where a study is planned, filters where it is read")
+    list[str] | None, typer.Argument(help="key=value: override a setting of the study; commas separate values to sweep")
 ]
+FiltersArgument = Annotated[list[str] | None, typer.Argument(help="key=value: only runs with this setting")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of a table")]
 PrintConfigOption = Annotated[bool, typer.Option("--print-config", help="print the resolved study and do nothing else")]
 DeviceOption = Annotated[
-    str | None, typer.Option(envvar="SEEDBED_DEVICE", help="cpu or cuda; default: cuda where there is one")
+    str | None, typer.Option(envvar="SEEDBED_DEVICE", help="cpu or cuda; default: cuda if available")
 ]
-WorkersOption = Annotated[int | None, typer.Option(min=1, help="worker processes on the CPU; default: one a core")]
-ModeOption = Annotated[str | None, typer.Option(help="plain, graph or compiled; default: what pays for each pack")]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="worker processes on the CPU; default: one per core")]
+ModeOption = Annotated[str | None, typer.Option(help="plain, graph or compiled; default: the fastest for each pack")]
 DEFAULT_HOME = Path("lab")
 
 
 def handle_errors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes our errors one clear message and an exit code; `SEEDBED_TRACE=1` shows where they came from."""
+    """Decorator: prints our errors as one message with an exit code; `SEEDBED_TRACE=1` shows the traceback."""
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -56,7 +57,8 @@ def handle_errors(function: Callable[..., Any]) -> Callable[..., Any]:
                 typer.echo(f"seedbed: {line}", err=True)
             raise typer.Exit(error.exit_code) from None
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `seedbed … | head`: the reader has enough
+            # `seedbed … | head` closes the pipe early; without this, Python complains again when it flushes stdout.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
 
     return guarded
@@ -90,5 +92,5 @@ def console(stderr: bool = False) -> Console:
 
 
 def split_commas(text: str | None) -> tuple[str, ...] | None:
-    """Names with commas between them, as in `train/loss,val/loss`."""
-    return None if text is None else tuple(word.strip() for word in text.split(","))
+    """Comma-separated names such as `train/loss,val/loss`."""
+    return None if text is None else tuple(name.strip() for name in text.split(","))

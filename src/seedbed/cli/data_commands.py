@@ -1,4 +1,4 @@
-"""`seedbed data ls|get|show|baseline`: the corpora by name, where they are and what is in them."""
+"""`seedbed data ls|get|show|baseline`: named corpora, where they are and what they contain."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from seedbed.data.catalogue import CorpusEntry, StoredFile
     from seedbed.data.corpora import ProgressCallback
 
-data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora: list, fetch and look at them.")
+data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora: list, download and inspect them.")
 CorpusArgument = Annotated[str, typer.Argument(help="a named corpus, or a file or folder of your own")]
 
 
 @data_app.command(epilog="Example: seedbed data ls --json")
 @handle_errors
 def ls(as_json: JsonOption = False) -> None:
-    """List the named corpora: size, licence, and whether they are here."""
+    """List the named corpora: size, licence, and whether they are on this machine."""
     from seedbed.data.catalogue import CATALOGUE
 
     if as_json:
-        print_json([_corpus_as_json(named) for named in CATALOGUE.values()])
+        print_json([_corpus_as_json(corpus) for corpus in CATALOGUE.values()])
         return
     rows = tuple(
         (one.name, _format_size(one.n_bytes), _describe_location(one), one.description, one.licence)
@@ -37,19 +37,19 @@ def ls(as_json: JsonOption = False) -> None:
 @data_app.command(epilog="Example: seedbed data get shakespeare speeches")
 @handle_errors
 def get(names: Annotated[list[str], typer.Argument(help="named corpora")], as_json: JsonOption = False) -> None:
-    """Fetch named corpora into the cache, verified; what is here already is only verified."""
+    """Download and verify named corpora; those already on this machine are only verified."""
     from seedbed.data.corpora import ensure_local_file, get_corpus_entry
 
-    wanted = [get_corpus_entry(name) for name in names]
-    places: dict[str, list[str]] = {}
+    corpora = [get_corpus_entry(name) for name in names]
+    paths: dict[str, list[str]] = {}
     with _progress_bar() as progress:
-        for named in wanted:
-            places[named.name] = [str(ensure_local_file(named, file, progress)) for file in _corpus_files(named)]
+        for corpus in corpora:
+            paths[corpus.name] = [str(ensure_local_file(corpus, file, progress)) for file in _corpus_files(corpus)]
     if as_json:
-        print_json(places)
+        print_json(paths)
         return
-    for name, paths in places.items():
-        typer.echo(f"{name}: {', '.join(paths) or 'comes with Python'}")
+    for name, files in paths.items():
+        typer.echo(f"{name}: {', '.join(files) or 'comes with Python'}")
 
 
 @data_app.command(epilog="Example: seedbed data baseline shakespeare --orders 1,2,5")
@@ -57,38 +57,42 @@ def get(names: Annotated[list[str], typer.Argument(help="named corpora")], as_js
 def baseline(
     name: CorpusArgument,
     tokenizer: Annotated[str, typer.Option(help="characters, words, bytes or bpe")] = "characters",
-    val_fraction: Annotated[float, typer.Option(help="share held out, unless the corpus has its own")] = 0.1,
-    orders: Annotated[str, typer.Option(help="orders of the n-grams; 1 is the unigram")] = "1,2,3,5",
+    val_fraction: Annotated[float, typer.Option(help="fraction held out, unless the corpus has its own split")] = 0.1,
+    orders: Annotated[str, typer.Option(help="n-gram orders; 1 is the unigram")] = "1,2,3,5",
     as_json: JsonOption = False,
 ) -> None:
-    """Tell how well n-grams do on the held-out parts: what a model must beat to have learned anything."""
+    """Evaluate n-gram models on the held-out splits: the baselines that a model must beat."""
     import numpy as np
 
     from seedbed.data.datasets import load_text_dataset
-    from seedbed.data.ngram import evaluate_ngram as told
+    from seedbed.data.ngram import evaluate_ngram
     from seedbed.errors import UsageError
     from seedbed.settings import Settings, TextSettings, check_value
 
-    dials = {"task.kind": "text", "task.corpus": name, "task.tokenizer": tokenizer, "task.val_fraction": val_fraction}
-    wrong = [
-        f"{dial} = {value}: expected {said}" for dial, value in dials.items() if (said := check_value(dial, value))
+    settings = {
+        "task.kind": "text", "task.corpus": name, "task.tokenizer": tokenizer, "task.val_fraction": val_fraction,
+    }  # fmt: skip
+    problems = [
+        f"{setting} = {value}: expected {expected}"
+        for setting, value in settings.items()
+        if (expected := check_value(setting, value))
     ]
-    if wrong or not all(order.isdigit() for order in orders.split(",")):
-        raise UsageError("; ".join(wrong) or f"--orders {orders}: expected whole numbers such as 1,2,5")
-    prepared = load_text_dataset(cast(TextSettings, Settings.from_flat(dials).task))
-    ids = {part: np.concatenate(held.span_ids()) for part, held in prepared.splits.items()}
+    if problems or not all(order.isdigit() for order in orders.split(",")):
+        raise UsageError("; ".join(problems) or f"--orders {orders}: expected whole numbers such as 1,2,5")
+    dataset = load_text_dataset(cast(TextSettings, Settings.from_flat(settings).task))
+    ids = {split: np.concatenate(spans.span_ids()) for split, spans in dataset.splits.items()}
     train = ids.pop("train")
     rows = [
-        (part, told(train, held, prepared.tokenizer, int(order)))
-        for part, held in ids.items()
+        (split, evaluate_ngram(train, held_out, dataset.tokenizer, int(order)))
+        for split, held_out in ids.items()
         for order in orders.split(",")
     ]
     if as_json:
-        print_json([{"part": part} | vars(one) for part, one in rows])
+        print_json([{"part": split} | vars(result) for split, result in rows])
         return
     cells = tuple(
-        (part, str(one.order), f"{one.perplexity:.2f}", f"{one.bits_per_character:.3f}", f"{one.bits_per_byte:.3f}")
-        for part, one in rows
+        (split, str(one.order), f"{one.perplexity:.2f}", f"{one.bits_per_character:.3f}", f"{one.bits_per_byte:.3f}")
+        for split, one in rows
     )
     _print_table(("part", "order", "perplexity", "bits per character", "bits per byte"), cells)
 
@@ -99,15 +103,15 @@ def show(
     name: CorpusArgument, part: Annotated[str | None, typer.Option(help="one part; default: all of them")] = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Show a corpus: licence, origin, sizes, first lines and characters; fetches nothing."""
+    """Show a corpus: licence, origin, sizes, first lines and characters; downloads nothing."""
     from seedbed.data.catalogue import CATALOGUE
     from seedbed.data.corpora import get_corpus_part
 
-    named = CATALOGUE.get(name)
-    parts = [part or "train"] if named is None else [one.name for one in named.parts if part in (None, one.name)]
-    if named is not None and part is not None:
-        get_corpus_part(name, part)  # names the parts when there is none of this name
-    document = (_corpus_as_json(named) if named else {"name": name}) | {
+    corpus = CATALOGUE.get(name)
+    parts = [part or "train"] if corpus is None else [one.name for one in corpus.parts if part in (None, one.name)]
+    if corpus is not None and part is not None:
+        get_corpus_part(name, part)  # raises with the available parts if there is no such part
+    document = (_corpus_as_json(corpus) if corpus else {"name": name}) | {
         "parts": {one: _part_as_json(name, one) for one in parts}
     }
     if as_json:
@@ -116,23 +120,23 @@ def show(
         _print_corpus(document)
 
 
-def _corpus_as_json(named: CorpusEntry) -> dict[str, Any]:
+def _corpus_as_json(corpus: CorpusEntry) -> dict[str, Any]:
     return {
-        "name": named.name, "about": named.description, "licence": named.licence, "bytes": named.n_bytes,
-        "repository": named.repository, "commit": named.commit, "where": _describe_location(named),
+        "name": corpus.name, "about": corpus.description, "licence": corpus.licence, "bytes": corpus.n_bytes,
+        "repository": corpus.repository, "commit": corpus.commit, "where": _describe_location(corpus),
         "files": [{"path": file.path, "origin": file.origin_path, "sha256": file.sha256, "bytes": file.n_bytes}
-                  for file in _corpus_files(named)],
+                  for file in _corpus_files(corpus)],
     }  # fmt: skip
 
 
-def _corpus_files(named: CorpusEntry) -> list[StoredFile]:
-    return [file for part in named.parts for file in part.files]
+def _corpus_files(corpus: CorpusEntry) -> list[StoredFile]:
+    return [file for part in corpus.parts for file in part.files]
 
 
-def _describe_location(named: CorpusEntry) -> str:
+def _describe_location(corpus: CorpusEntry) -> str:
     from seedbed.data.corpora import find_local_file
 
-    files = _corpus_files(named)
+    files = _corpus_files(corpus)
     n_here = sum(find_local_file(file) is not None for file in files)
     if n_here == len(files):
         return "here"
@@ -140,20 +144,20 @@ def _describe_location(named: CorpusEntry) -> str:
 
 
 def _part_as_json(name: str, part: str) -> dict[str, Any]:
-    """What one part holds, as plain values; only a note when it is not here."""
+    """Statistics of one part as plain values; only a note if it is not on this machine."""
     from dataclasses import asdict
 
     from seedbed.data.catalogue import CATALOGUE
     from seedbed.data.corpora import find_local_file, get_corpus_part, load_gpt1_tokenizer, open_corpus, open_token_ids
     from seedbed.data.corpus_stats import compute_corpus_stats
 
-    found = get_corpus_part(name, part) if name in CATALOGUE else None
-    if found and not all(find_local_file(file) for file in found.files):
-        return {"notes": [f"not here; fetch it with: seedbed data get {name}"]}
-    if found and found.kind == "ids":
+    entry = get_corpus_part(name, part) if name in CATALOGUE else None
+    if entry and not all(find_local_file(file) for file in entry.files):
+        return {"notes": [f"not here; download it with: seedbed data get {name}"]}
+    if entry and entry.kind == "ids":
         encoded = open_token_ids(name, part)
         return {"tokens": len(encoded.ids), "lines": len(encoded.lengths), "distinct": len(set(encoded.ids.tolist()))}
-    if found and found.kind == "vocabulary":
+    if entry and entry.kind == "vocabulary":
         return {"tokens": load_gpt1_tokenizer().size - 1}
     return asdict(compute_corpus_stats(open_corpus(name, part)))
 
@@ -163,24 +167,24 @@ def _print_corpus(document: dict[str, Any]) -> None:
     for key in ("name", "about", "licence", "repository", "commit", "where"):
         if document.get(key):
             typer.echo(f"{key:<11} {document[key]}")
-    for part, seen in parts.items():
+    for part, values in parts.items():
         typer.echo(f"\n{part}")
-        for key, value in seen.items():
+        for key, value in values.items():
             for line in _format_lines(key, value):
                 typer.echo(f"  {_replace_unprintable(line)}")
 
 
 def _format_lines(key: str, value: Any) -> list[str]:
     if key == "commonest":
-        return [f"{'commonest':<11} " + "  ".join(f"{sign!r} {n:,}" for sign, n in value)]
+        return [f"{'commonest':<11} " + "  ".join(f"{character!r} {n:,}" for character, n in value)]
     if isinstance(value, list | tuple):
         return [f"{key.replace('_', ' '):<11} {line}" for line in value]
     return [f"{key:<11} {value:,}" if isinstance(value, int) else f"{key:<11} {value}"]
 
 
 def _replace_unprintable(line: str) -> str:
-    """Control signs of a corpus must not reach the terminal."""
-    return "".join(sign if sign.isprintable() else "\N{MIDDLE DOT}" for sign in line)
+    """Replaces control characters, which must not reach the terminal."""
+    return "".join(character if character.isprintable() else "\N{MIDDLE DOT}" for character in line)
 
 
 def _format_size(n_bytes: int) -> str:
@@ -198,7 +202,7 @@ def _print_table(columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) ->
 
 @contextmanager
 def _progress_bar() -> Iterator[ProgressCallback]:
-    """A progress bar on stderr, a line for each file that is fetched."""
+    """A progress bar on stderr with one line per downloaded file."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

@@ -1,4 +1,4 @@
-"""Verbs that look into one trained model: sample, read, attend, taps, heads."""
+"""Commands on trained models: sample, read, attend, hooks, heads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 
 from seedbed.cli.common import (
     DEFAULT_HOME,
+    FiltersArgument,
     HomeOption,
     JsonOption,
-    OverridesArgument,
     app,
     handle_errors,
     print_json,
@@ -24,54 +24,55 @@ from seedbed.errors import UsageError
 if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun
 
-RunArgument = Annotated[str, typer.Argument(help="a run's id, or the start of it")]
-StepOption = Annotated[str, typer.Option(help="whose weights: last, best, or a step that was kept")]
+RunArgument = Annotated[str, typer.Argument(help="a run's id, or a prefix of it")]
+StepOption = Annotated[str, typer.Option(help="checkpoint to load: last, best, or a saved step")]
 
 
 @app.command(epilog='Example: seedbed sample 3f2a --prompt "my lord" --temperature 0.8')
 @handle_errors
 def sample(
-    runs: Annotated[list[str], typer.Argument(help="runs by id or the start of it, or the name of a stored study")],
+    runs: Annotated[list[str], typer.Argument(help="run ids or prefixes of them, or the name of a stored study")],
     home: HomeOption = DEFAULT_HOME, step: StepOption = "last",
-    prompt: Annotated[str, typer.Option(help="what the text begins with; empty: a new line, or BOS")] = "",
-    tokens: Annotated[int, typer.Option(help="tokens to write")] = 500,
-    temperature: Annotated[float, typer.Option(help="0: always the likeliest token; 1: as the model has it")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="only the k likeliest tokens; 0: all")] = 0,
-    top_p: Annotated[float, typer.Option(help="only the likeliest tokens that together have this share")] = 1.0,
-    seed: Annotated[int, typer.Option(help="of the draws; the same seed writes the same text")] = 0,
-    n: Annotated[int, typer.Option("-n", help="number of texts of each run")] = 1,
-    hop: Annotated[int | None, typer.Option(help="tokens the window moves by past the context; 0: reads on")] = None,
-    copied: Annotated[bool, typer.Option(help="mark what stands verbatim in the training text")] = True,
+    prompt: Annotated[str, typer.Option(help="start of the text; empty: a newline, or BOS")] = "",
+    tokens: Annotated[int, typer.Option(help="number of tokens to generate")] = 500,
+    temperature: Annotated[float, typer.Option(help="0: greedy; 1: the model's distribution")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="sample from the k most likely tokens; 0: all")] = 0,
+    top_p: Annotated[float, typer.Option(help="sample from the most likely tokens with this total probability")] = 1.0,
+    seed: Annotated[int, typer.Option(help="random seed; the same seed gives the same text")] = 0,
+    n: Annotated[int, typer.Option("-n", help="number of samples per run")] = 1,
+    hop: Annotated[int | None, typer.Option(help="tokens the window moves by beyond the context; 0: no window")] = None,
+    copied: Annotated[bool, typer.Option(help="mark text copied verbatim from the training text")] = True,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Let runs write on from a prompt; of arithmetic, answer an equation such as "12 + 8 =" with probabilities."""
+    """Generate text from a prompt; for arithmetic, answer an equation such as "12 + 8 =" with probabilities."""
     from seedbed import load_all
     from seedbed.sampling.printer import SamplePrinter
 
-    dials = (tokens, temperature, top_k, top_p, seed)
-    told = SamplePrinter(
-        load_all(runs, home, _parse_step(step)), _check_utf8(prompt), *dials, hop=hop, n_samples=n, copied=copied
+    options = (tokens, temperature, top_k, top_p, seed)
+    printer = SamplePrinter(
+        load_all(runs, home, _parse_step(step)), _check_utf8(prompt), *options, hop=hop, n_samples=n, copied=copied
     )
-    for notice in told.notices:
+    for notice in printer.notices:
         typer.echo(f"seedbed: {notice}", err=True)
     if as_json:
-        print_json(told.as_json())
+        print_json(printer.as_json())
         return
-    for part in told.text_segments():
-        typer.echo(typer.style(part.text, fg="yellow", underline=True) if part.is_copied else part.text, nl=False)
-    if told.legend:
-        typer.echo(f"seedbed: {'underlined: ' if sys.stdout.isatty() else ''}{told.legend}", err=True)
+    for segment in printer.text_segments():
+        text = typer.style(segment.text, fg="yellow", underline=True) if segment.is_copied else segment.text
+        typer.echo(text, nl=False)
+    if printer.legend:
+        typer.echo(f"seedbed: {'underlined: ' if sys.stdout.isatty() else ''}{printer.legend}", err=True)
 
 
 @app.command(epilog="Example: seedbed read 3f2a letter.txt")
 @handle_errors
 def read(
-    run: RunArgument, file: Annotated[Path, typer.Argument(help="a text file; - reads what is piped in")],
+    run: RunArgument, file: Annotated[Path, typer.Argument(help="a text file; - reads standard input")],
     home: HomeOption = DEFAULT_HOME, step: StepOption = "last",
-    top: Annotated[int, typer.Option(min=0, help="how many of the most surprising words to show")] = 10,
+    top: Annotated[int, typer.Option(min=0, help="number of most surprising words to show")] = 10,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Tell how surprising a text is to a run: bits per character and byte, and its most surprising words."""
+    """Measure how surprising a text is to a run: bits per character and byte, and the most surprising words."""
     from seedbed.sampling.surprisal_report import format_surprisal_lines, surprisal_as_json
 
     loaded = _load_run(run, home, step)
@@ -85,16 +86,16 @@ def read(
 @app.command(epilog='Example: seedbed attend 3f2a "12 + 8 = 20" --out attention.svg')
 @handle_errors
 def attend(
-    run: RunArgument, texts: Annotated[list[str], typer.Argument(help="a text or several, each with maps of its own")],
+    run: RunArgument, texts: Annotated[list[str], typer.Argument(help="one or more texts, each with its own maps")],
     home: HomeOption = DEFAULT_HOME,
-    step: Annotated[str, typer.Option(help="last, best, kept steps with commas between them, or all")] = "last",
-    layer: Annotated[str | None, typer.Option(help="layers from 1, with commas between them; unset: all")] = None,
-    head: Annotated[str | None, typer.Option(help="heads from 1, with commas between them; unset: all")] = None,
-    by: Annotated[str, typer.Option(help="token, or word: characters and pieces gathered")] = "token",
-    look: Annotated[str, typer.Option(help="light or dark")] = "light",
-    out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; without it: as text")] = None,
+    step: Annotated[str, typer.Option(help="last, best, comma-separated steps, or all")] = "last",
+    layer: Annotated[str | None, typer.Option(help="comma-separated layers, counted from 1; default: all")] = None,
+    head: Annotated[str | None, typer.Option(help="comma-separated heads, counted from 1; default: all")] = None,
+    by: Annotated[str, typer.Option(help="token, or word: tokens grouped into words")] = "token",
+    theme: Annotated[str, typer.Option(help="light or dark")] = "light",
+    out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; default: print as text")] = None,
 ) -> None:  # fmt: skip
-    """Show what each token of a text looks at, in every layer and head; of an LSTM, its input gradients."""
+    """Show the attention of each token of a text, in every layer and head; for an LSTM, its input gradients."""
     from seedbed.report.attention_export import load_attention_maps, preview_attention_maps, write_attention_maps
 
     layers, heads = _parse_indices("--layer", layer), _parse_indices("--head", head)
@@ -102,16 +103,16 @@ def attend(
     if out is None:
         typer.echo(preview_attention_maps(maps))
     else:
-        write_attention_maps(maps, out, look)
+        write_attention_maps(maps, out, theme)
         typer.echo(out)
 
 
-@app.command(epilog="Example: seedbed taps 3f2a")
+@app.command(epilog="Example: seedbed hooks 3f2a")
 @handle_errors
 def hooks(
     run: RunArgument, home: HomeOption = DEFAULT_HOME, step: StepOption = "last", as_json: JsonOption = False
 ) -> None:
-    """List the places inside a run's model that can be read and replaced (docs/hooks.md)."""
+    """List the hooks of a run's model: activations that can be read and replaced (docs/hooks.md)."""
     from seedbed.models.hooks import list_hook_names
 
     names = list_hook_names(_load_run(run, home, step).model)
@@ -125,22 +126,23 @@ def hooks(
 @handle_errors
 def heads(
     study: Annotated[str, typer.Argument(help="the name of a stored study, or a run's id")],
-    filters: OverridesArgument = None, home: HomeOption = DEFAULT_HOME, step: StepOption = "last", as_json: JsonOption = False,
-    inputs: Annotated[int, typer.Option(min=1, help="held-out inputs to look at")] = 64,
-    ablation: Annotated[bool, typer.Option("--ablation", help="also the loss without each part")] = False,
+    filters: FiltersArgument = None, home: HomeOption = DEFAULT_HOME, step: StepOption = "last",
+    as_json: JsonOption = False,
+    inputs: Annotated[int, typer.Option(min=1, help="number of held-out inputs")] = 64,
+    ablation: Annotated[bool, typer.Option("--ablation", help="also the loss with each component ablated")] = False,
     table_format: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
 ) -> None:  # fmt: skip
-    """Tell what heads look at, over seeds and real inputs; of an LSTM its gates; of arithmetic also its circles."""
+    """Report head statistics on held-out inputs, over seeds; for an LSTM its gates; for arithmetic also circles."""
     from seedbed.report.analysis_json import analyses_as_json
     from seedbed.report.analysis_tables import analysis_tables
     from seedbed.report.run_analysis import analyze_configs
 
-    points = analyze_configs(home, study, filters or (), inputs, ablation, step)
+    configs = analyze_configs(home, study, filters or (), inputs, ablation, step)
     if as_json:
-        print_json([analyses_as_json(point) for point in points])
+        print_json([analyses_as_json(config) for config in configs])
     else:
-        for point in points:
-            print_tables(analysis_tables(point), table_format)
+        for config in configs:
+            print_tables(analysis_tables(config), table_format)
 
 
 def _load_run(run: str, home: Path, step: str) -> LoadedRun:
@@ -149,19 +151,19 @@ def _load_run(run: str, home: Path, step: str) -> LoadedRun:
     return load(run, home, _parse_step(step))
 
 
-def _parse_step(word: str) -> int | Literal["last", "best"]:
-    if word in ("last", "best"):
-        return word  # type: ignore[return-value]
-    if not word.isdecimal():
-        raise UsageError(f"--step {word}: expected last, best, or a step such as 5000")
-    return int(word)
+def _parse_step(text: str) -> int | Literal["last", "best"]:
+    if text in ("last", "best"):
+        return text  # type: ignore[return-value]
+    if not text.isdecimal():
+        raise UsageError(f"--step {text}: expected last, best, or a step such as 5000")
+    return int(text)
 
 
 def _check_utf8(prompt: str) -> str:
-    """A prompt as it was typed; bytes that are no UTF-8 arrive as lone surrogates."""
-    for at, sign in enumerate(prompt):
-        if 0xD800 <= ord(sign) < 0xE000:
-            raise UsageError(f"--prompt: byte 0x{ord(sign) & 0xFF:02X} (character {at + 1}) is not UTF-8")
+    """The prompt, if it is valid UTF-8; other bytes arrive from the shell as lone surrogates."""
+    for index, character in enumerate(prompt):
+        if 0xD800 <= ord(character) < 0xE000:
+            raise UsageError(f"--prompt: byte 0x{ord(character) & 0xFF:02X} (character {index + 1}) is not UTF-8")
     return prompt
 
 
@@ -171,17 +173,17 @@ def _read_text(file: Path) -> str:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
         raise UsageError(
-            f"{file} cannot be read ({error.strerror}); name a text file, or - for standard input"
+            f"{file} cannot be read ({error.strerror}); give a text file, or - for standard input"
         ) from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is not UTF-8 (byte 0x{data[error.start]:02X} at {error.start})") from None
 
 
-def _parse_indices(option: str, words: str | None) -> tuple[int, ...] | None:
-    """Places from 1 with commas between them, as places from 0."""
-    numbers = split_commas(words)
+def _parse_indices(option: str, text: str | None) -> tuple[int, ...] | None:
+    """Comma-separated numbers counted from 1, as indices from 0."""
+    numbers = split_commas(text)
     if numbers is None:
         return None
     if not all(number.isdecimal() and int(number) for number in numbers):
-        raise UsageError(f"{option} {words}: expected whole numbers from 1 with commas between them, such as 1,4")
+        raise UsageError(f"{option} {text}: expected comma-separated whole numbers from 1, such as 1,4")
     return tuple(int(number) - 1 for number in numbers)

@@ -1,4 +1,4 @@
-"""Verbs that explain and maintain: settings, upgrade."""
+"""Commands for reference and maintenance: settings, upgrade."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seedbed.cli.common import DEFAULT_HOME, HomeOption, JsonOption, app, handle
 @app.command(epilog="Example: seedbed settings train.schedule")
 @handle_errors
 def settings(
-    name: Annotated[str | None, typer.Argument(help="a setting, the last part of its name, or task, model, train")] = None,
+    name: Annotated[str | None, typer.Argument(help="a setting or the end of its name; task, model, train")] = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Print the reference of settings: meaning, default, accepted values, and when each has an effect."""

@@ -1,4 +1,4 @@
-"""Verbs that answer and draw from a stored study: answer, compare, report, plot."""
+"""Commands on the results of a stored study: answer, compare, report, plot."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 
 from seedbed.cli.common import (
     DEFAULT_HOME,
+    FiltersArgument,
     HomeOption,
     JsonOption,
-    OverridesArgument,
     StoredStudyArgument,
     app,
     handle_errors,
@@ -21,14 +21,14 @@ from seedbed.cli.common import (
 )
 from seedbed.errors import UsageError
 
-SettingOption = Annotated[str | None, typer.Option(help="a dial, such as model.layers")]
+SettingOption = Annotated[str | None, typer.Option(help="a setting, such as model.layers")]
 
 
 @app.command(epilog="Example: seedbed answer arithmetic/sanity")
 @handle_errors
 def answer(
     study: StoredStudyArgument,
-    filters: OverridesArgument = None,
+    filters: FiltersArgument = None,
     home: HomeOption = DEFAULT_HOME,
     as_json: JsonOption = False,
 ) -> None:
@@ -47,18 +47,18 @@ def answer(
         warning = f"\n  ({found.warning})" if found.warning else ""
         typer.echo(f"{format_question(found.question)}\n  {found.sentence}{warning}\n")
     if not answers:
-        typer.echo(f"{study} asks nothing; add [[questions]] to its file and `seedbed run` it again", err=True)
+        typer.echo(f"{study} has no questions; add [[questions]] to its file and `seedbed run` it again", err=True)
 
 
 @app.command(epilog="Example: seedbed compare arithmetic/sanity model.kind=gpt model.kind=lstm")
 @handle_errors
 def compare(
-    names: Annotated[list[str], typer.Argument(help="a study with words or a setting to split it by; studies; runs")],
-    metric: Annotated[str, typer.Option(help="the reading to compare")] = "val/accuracy",
+    names: Annotated[list[str], typer.Argument(help="a study with filters or a setting to split it by; studies; runs")],
+    metric: Annotated[str, typer.Option(help="the metric to compare")] = "val/accuracy",
     value: Annotated[str, typer.Option(help="best, t_f, last, gap, delta_t, seconds or memory")] = "best",
     home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Compare points, runs or studies over seeds: effect, 95 % interval and an exact test."""
+    """Compare configs, runs or studies over seeds: effect, 95 % interval and an exact test."""
     from seedbed.report.study_answers import comparison_as_json, load_groups, parse_subject
     from seedbed.stats.answers.best_group import compare_groups
     from seedbed.store.store import Store
@@ -76,40 +76,40 @@ def compare(
 @app.command(epilog="Example: seedbed report arithmetic/data-size")
 @handle_errors
 def report(
-    names: Annotated[list[str], typer.Argument(help="one study or several; key=value words choose among their runs")],
+    names: Annotated[list[str], typer.Argument(help="one or more studies; key=value filters select among their runs")],
     home: HomeOption = DEFAULT_HOME,
     out: Annotated[Path | None, typer.Option(help="folder to write; default: HOME/reports/STUDY")] = None,
 ) -> None:
-    """Write a study as one page with answers, figures and tables, and its pictures and tables as files beside it."""
+    """Write a report: one HTML page with answers, figures and tables, and all images and tables as files beside it."""
     from seedbed.report.html_report import write_report
 
-    studies, words = [name for name in names if "=" not in name], [name for name in names if "=" in name]
+    studies, filters = [name for name in names if "=" not in name], [name for name in names if "=" in name]
     if not studies:
         raise UsageError("report needs the name of a stored study; `seedbed ls` shows them")
-    _run_missing_analyses(home, studies, words)
-    typer.echo(write_report(home, studies, words, out))
+    _run_missing_analyses(home, studies, filters)
+    typer.echo(write_report(home, studies, filters, out))
 
 
 @app.command(epilog="Example: seedbed plot quickstart --metrics val/loss --out loss.svg")
 @handle_errors
 def plot(
-    study: StoredStudyArgument, filters: OverridesArgument = None, home: HomeOption = DEFAULT_HOME,
+    study: StoredStudyArgument, filters: FiltersArgument = None, home: HomeOption = DEFAULT_HOME,
     kind: Annotated[str | None, typer.Option(help="curves, against, bars, level, parallel or circle")] = None,
-    metrics: Annotated[str | None, typer.Option(help="readings, with commas between them")] = None,
+    metrics: Annotated[str | None, typer.Option(help="comma-separated metrics")] = None,
     value: Annotated[str | None, typer.Option(help="best, t_f, last, gap, delta_t, seconds or memory")] = None,
-    x: Annotated[str | None, typer.Option(help="step, epoch, tokens, time, parameters, alpha, or a dial")] = None,
+    x: Annotated[str | None, typer.Option(help="step, epoch, tokens, time, parameters, alpha, or a setting")] = None,
     colour: SettingOption = None, dash: SettingOption = None, row: SettingOption = None, column: SettingOption = None,
     x_scale: Annotated[str | None, typer.Option(help="linear, log or log2")] = None,
     y_scale: Annotated[str | None, typer.Option(help="linear or log")] = None,
     colour_scale: Annotated[str | None, typer.Option(help="linear, log or log2")] = None,
-    alphas: Annotated[str | None, typer.Option(help="shares of T to replay at, with commas between them")] = None,
-    stopping: Annotated[str | None, typer.Option(help="reading whose stopping advice is marked on the curves")] = None,
-    title: Annotated[str | None, typer.Option(help="in words")] = None,
-    figure: Annotated[int | None, typer.Option(min=1, help="the study's own figure of this number instead")] = None,
-    look: Annotated[str, typer.Option(help="light or dark")] = "light",
-    out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; without it: as text")] = None,
+    alphas: Annotated[str | None, typer.Option(help="comma-separated fractions of all steps to replay at")] = None,
+    stopping: Annotated[str | None, typer.Option(help="metric whose stopping advice is marked on the curves")] = None,
+    title: Annotated[str | None, typer.Option(help="title of the figure")] = None,
+    figure: Annotated[int | None, typer.Option(min=1, help="number of one of the study's own figures instead")] = None,
+    theme: Annotated[str, typer.Option(help="light or dark")] = "light",
+    out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; default: preview as text")] = None,
 ) -> None:  # fmt: skip
-    """Draw one chart of a study: into a file, or as a preview in the terminal."""
+    """Draw one chart of a study to a file, or as a preview in the terminal."""
     from seedbed.interp.analysis import is_analysis_metric
     from seedbed.report.figures import figures_with_stopping, preview_figure, requested_figure, write_figure
     from seedbed.report.study_runs import load_run_curves
@@ -117,41 +117,41 @@ def plot(
     from seedbed.study.declarations import parse_declarations
 
     options = {
-        "kind": kind, "metrics": split_commas(metrics), "value": value, "x": x, "colour": colour, "dash": dash, "row": row,
-        "column": column, "x_scale": x_scale, "y_scale": y_scale, "colour_scale": colour_scale, "title": title,
-        "alphas": _parse_floats("--alphas", alphas), "stopping": stopping,
+        "kind": kind, "metrics": split_commas(metrics), "value": value, "x": x, "colour": colour, "dash": dash,
+        "row": row, "column": column, "x_scale": x_scale, "y_scale": y_scale, "colour_scale": colour_scale,
+        "title": title, "alphas": _parse_floats("--alphas", alphas), "stopping": stopping,
     }  # fmt: skip
     with Store.open_read_only(home) as store:
         runs = load_run_curves(
             store, study, filters or (), extra_metrics=[*filter(is_analysis_metric, split_commas(metrics) or ())]
         )
-        asked = requested_figure(
+        spec = requested_figure(
             options, runs, figures_with_stopping(parse_declarations(store.study(study).text)), figure
         )
-    if asked.kind in ("attention", "fourier") or any(map(is_analysis_metric, asked.metrics)):
+    if spec.kind in ("attention", "fourier") or any(map(is_analysis_metric, spec.metrics)):
         _run_missing_analyses(home, [study], filters or ())
         with Store.open_read_only(home) as store:
             runs = load_run_curves(
-                store, study, filters or (), extra_metrics=[*filter(is_analysis_metric, asked.metrics)]
+                store, study, filters or (), extra_metrics=[*filter(is_analysis_metric, spec.metrics)]
             )
     if out is None:
-        typer.echo(preview_figure(asked, runs))
+        typer.echo(preview_figure(spec, runs))
     else:
-        write_figure(asked, runs, out, look)
+        write_figure(spec, runs, out, theme)
         typer.echo(out)
 
 
 def _run_missing_analyses(home: Path, studies: Sequence[str], filters: Sequence[str]) -> None:
-    """Looks into runs where their studies ask for it and it was not done; only then torch is loaded."""
+    """Runs the analyses that the studies need and the store lacks; imports torch only then."""
     from seedbed.report.stored_analyses import update_analyses
 
     for study in studies:
-        if made := update_analyses(home, study, filters):
-            typer.echo(f"seedbed: looked into {study} ({made} checkpoints)", err=True)
+        if n_analyzed := update_analyses(home, study, filters):
+            typer.echo(f"seedbed: analyzed {study} ({n_analyzed} checkpoints)", err=True)
 
 
-def _parse_floats(option: str, words: str | None) -> tuple[float, ...] | None:
+def _parse_floats(option: str, text: str | None) -> tuple[float, ...] | None:
     try:
-        return None if words is None else tuple(float(word) for word in words.split(","))
+        return None if text is None else tuple(float(number) for number in text.split(","))
     except ValueError:
-        raise UsageError(f"{option} {words}: expected numbers with commas between them, such as 0.1,0.5,1.0") from None
+        raise UsageError(f"{option} {text}: expected comma-separated numbers, such as 0.1,0.5,1.0") from None

@@ -1,4 +1,4 @@
-"""Verbs over whole studies: init, plan, run, ls, show, rm."""
+"""Commands on whole studies: init, plan, run, ls, show, rm."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import typer
 from seedbed.cli.common import (
     DEFAULT_HOME,
     DeviceOption,
+    FiltersArgument,
     HomeOption,
     JsonOption,
     ModeOption,
@@ -45,7 +46,7 @@ def init(
     path: Annotated[Path, typer.Argument(help="the file to write")] = Path("study.toml"),
     study: Annotated[str | None, typer.Option("--from", help="copy this shipped study instead of the example")] = None,
 ) -> None:
-    """Write a commented study file to begin with."""
+    """Write a commented study file to start from."""
     from seedbed.study.study_files import find_study
     from seedbed.study.write import load_example_study
 
@@ -54,9 +55,9 @@ def init(
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise UsageError(f"{path} exists already; name another file: seedbed init OTHER.toml") from None
+        raise UsageError(f"{path} already exists; choose another file: seedbed init OTHER.toml") from None
     except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}); name another place") from None
+        raise UsageError(f"{path} cannot be written ({error.strerror}); choose another path") from None
     typer.echo(f"wrote {path}; next: seedbed plan {shlex.quote(str(path))}")
 
 
@@ -65,12 +66,12 @@ def init(
 def plan(
     study: StudyArgument, overrides: OverridesArgument = None, home: HomeOption = DEFAULT_HOME,
     device: DeviceOption = None, workers: WorkersOption = None, mode: ModeOption = None,
-    with_probe: Annotated[bool, typer.Option("--probe", help="train each pack for a second first, to price it")] = False,
+    with_probe: Annotated[bool, typer.Option("--probe", help="time each pack for a second, for the estimate")] = False,
     as_json: JsonOption = False, print_config: PrintConfigOption = False,
 ) -> None:  # fmt: skip
-    """Show a study's points, runs, packs, sizes and price, and what is done already; computes nothing but probes.
+    """Show a study's configs, runs, packs, sizes and estimate, and what is already done; trains nothing but probes.
 
-    Several studies, or shipped ones with a star (`"arithmetic/*"`), have one price: that of `run` with all of them.
+    Several studies, or shipped ones with a star (`"arithmetic/*"`), get one estimate: that of `run` with all of them.
     """
     from seedbed.estimates import estimate_study, place_packs, probe_candidates, probe_packs
     from seedbed.pipeline import pack_plans
@@ -80,23 +81,23 @@ def plan(
     if print_config:
         _print_config(plans)
         return
-    standing = _load_stored_runs(home)
+    stored = _load_stored_runs(home)
     machine = _make_machine(device, workers, mode)
     if with_probe:
-        wanted = {run.id: run for planned in plans for run in planned.runs}
-        probe_candidates(list(wanted.values()), machine, lambda _: None, lambda: False)
+        runs = {run.id: run for planned in plans for run in planned.runs}
+        probe_candidates(list(runs.values()), machine, lambda _: None, lambda: False)
         probe_packs(
             place_packs(pack_plans(plans, machine), machine),
             machine,
             start_time=time.perf_counter() - process_age_seconds(),
         )
-    packs, done = pack_plans(plans, machine), {name: run.status for name, run in standing.items()}
-    price = estimate_study(packs, machine, standing)
+    packs, done = pack_plans(plans, machine), {name: run.status for name, run in stored.items()}
+    estimate = estimate_study(packs, machine, stored)
     if as_json:
-        documents = [plan_as_json(planned, packs, done, price) for planned in plans]
+        documents = [plan_as_json(planned, packs, done, estimate) for planned in plans]
         print_json(documents if len(plans) > 1 else documents[0])
     else:
-        print_tables(plan_tables(plans, packs, done, machine.device, price))
+        print_tables(plan_tables(plans, packs, done, machine.device, estimate))
 
 
 @app.command(epilog="Example: seedbed run arithmetic/sanity train.steps=2001 seeds=5")
@@ -104,15 +105,15 @@ def plan(
 def run(
     study: StudyArgument, overrides: OverridesArgument = None, home: HomeOption = DEFAULT_HOME,
     device: DeviceOption = None, workers: WorkersOption = None, mode: ModeOption = None,
-    restart: Annotated[bool, typer.Option(help="train unfinished runs from step 0 instead of going on")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
+    restart: Annotated[bool, typer.Option(help="train unfinished runs from step 0 instead of resuming")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress display")] = False,
     print_config: PrintConfigOption = False,
 ) -> None:  # fmt: skip
-    """Train every run of a study that is not done yet; the same command again goes on where it was.
+    """Train every run of a study that is not done yet; the same command again resumes an interrupted study.
 
-    Several studies, or shipped ones with a star (`"arithmetic/*"`), are trained side by side, and what they share once.
+    Several studies, or shipped ones with a star (`"arithmetic/*"`), are trained together; shared runs are trained once.
     """
-    plans, dials = _make_plans(study, overrides)
+    plans, settings = _make_plans(study, overrides)
     if print_config:
         _print_config(plans)
         return
@@ -123,35 +124,37 @@ def run(
         for planned in plans:
             _restart_unfinished(home, planned)
     errors = console(stderr=True)
-    with _catch_stop_signals() as caught, ProgressDisplay(errors, quiet) as watcher:
-        began = time.perf_counter() - process_age_seconds()
-        outcome = run_studies(plans, home, _make_machine(device, workers, mode), watcher, lambda: bool(caught), began)
-    again = shlex.join(
+    with _catch_stop_signals() as caught, ProgressDisplay(errors, quiet) as display:
+        start_time = time.perf_counter() - process_age_seconds()
+        outcome = run_studies(
+            plans, home, _make_machine(device, workers, mode), display, lambda: bool(caught), start_time
+        )
+    command = shlex.join(
         ["seedbed", "run", study, *(overrides or ()), *([] if home == DEFAULT_HOME else ["--home", str(home)])]
     )
     if outcome.stopped and caught:
-        typer.echo(f"stopped; everything up to here is saved. Go on with: {again}", err=True)
+        typer.echo(f"stopped; everything up to here is saved. Resume with: {command}", err=True)
         raise typer.Exit(128 + caught[0])
     if outcome.busy_packs:
-        raise Busy("; ".join(outcome.busy_packs) + f"; when it is done: {again}")
+        raise Busy("; ".join(outcome.busy_packs) + f"; when it is done, run: {command}")
     for planned in plans:
-        _show_study(home, planned.study, dials, None)
+        _show_study(home, planned.study, settings, None)
     last = plans[-1].study
     typer.echo(
         f"{_format_counts(outcome.counts)}; results in {home / 'store.db'}, more with: seedbed show {last}", err=True
     )
     if outcome.counts.get("failed"):
-        typer.echo(f"some runs failed; see why with: seedbed ls {last}; try them again with: {again}", err=True)
+        typer.echo(f"some runs failed; see why with: seedbed ls {last}; retry with: {command}", err=True)
         raise typer.Exit(1)
 
 
 @app.command("ls", epilog="Example: seedbed ls quickstart train.weight_decay=1.0")
 @handle_errors
 def list_runs(
-    study: Annotated[str | None, typer.Argument(help="the name of a stored study; all studies when left out")] = None,
-    filters: OverridesArgument = None, home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
+    study: Annotated[str | None, typer.Argument(help="the name of a stored study; default: all studies")] = None,
+    filters: FiltersArgument = None, home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """List studies, or the runs of one with status, step and last readings."""
+    """List studies, or the runs of one with status, step and latest metrics."""
     from seedbed.report.overview import runs_as_json, runs_table, studies_table
     from seedbed.report.study_runs import matching_runs
     from seedbed.store.store import Store
@@ -178,12 +181,12 @@ def list_runs(
 @handle_errors
 def show(
     study: Annotated[str, typer.Argument(help="the name of a stored study, or a run's id")],
-    filters: OverridesArgument = None, home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
-    t_max: Annotated[str | None, typer.Option(help="as if stopped there: a step, or a share of T such as 0.3")] = None,
-    timing: Annotated[bool, typer.Option("--timing", help="what it cost instead: time by kind, and memory")] = False,
+    filters: FiltersArgument = None, home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
+    t_max: Annotated[str | None, typer.Option(help="as if stopped at this step, or fraction of all steps")] = None,
+    timing: Annotated[bool, typer.Option("--timing", help="show time by activity and memory instead")] = False,
     table_format: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
 ) -> None:  # fmt: skip
-    """Print the study's table: best loss and accuracy, when each was reached, mean ± std over seeds."""
+    """Print the results of a study: best loss and accuracy, the step of each, mean ± std over seeds."""
     from seedbed.report.study_runs import check_t_max
 
     check_t_max(t_max)
@@ -196,10 +199,10 @@ def show(
 @app.command(epilog="Example: seedbed rm quickstart train.weight_decay=0.1 --yes")
 @handle_errors
 def rm(
-    study: StoredStudyArgument, filters: OverridesArgument = None, home: HomeOption = DEFAULT_HOME,
-    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    study: StoredStudyArgument, filters: FiltersArgument = None, home: HomeOption = DEFAULT_HOME,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
 ) -> None:  # fmt: skip
-    """Remove a study's runs, or those that match the words, with their readings and checkpoints."""
+    """Remove a study's runs, or those that match the filters, with their metrics and checkpoints."""
     from seedbed.report.study_runs import matching_runs
     from seedbed.store.store import Store
 
@@ -207,8 +210,8 @@ def rm(
         runs = matching_runs(store, study, filters or ())
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError(f"this removes {len(runs)} runs of {study}; add --yes to do so")
-        typer.confirm(f"remove {len(runs)} runs of {study} with their readings and checkpoints?", abort=True, err=True)
+            raise UsageError(f"this removes {len(runs)} runs of {study}; confirm with --yes")
+        typer.confirm(f"remove {len(runs)} runs of {study} with their metrics and checkpoints?", abort=True, err=True)
     with Store.open(home) as store:
         removed = store.remove(study, [run.id for run in runs])
     kept = f"; {len(runs) - len(removed)} belong to another study and stay" if len(removed) < len(runs) else ""
@@ -216,33 +219,31 @@ def rm(
 
 
 def _make_plans(study: str, overrides: Sequence[str] | None) -> tuple[list[Plan], list[str]]:
-    """The studies that a command names, planned, and its words of the form key=value."""
+    """The plans of the named studies, and the arguments of the form key=value."""
     from seedbed.study.plan import plan_named
 
-    dials = [word for word in overrides or () if "=" in word]
-    plans = [
-        plan_named(name, dials)
-        for name in _expand_study_names(study, [word for word in overrides or () if "=" not in word])
-    ]
+    settings = [text for text in overrides or () if "=" in text]
+    others = [text for text in overrides or () if "=" not in text]
+    plans = [plan_named(name, settings) for name in _expand_study_names(study, others)]
     for warning in (warning for planned in plans for warning in planned.warnings):
         typer.echo(f"seedbed: warning: {warning}", err=True)
-    return plans, dials
+    return plans, settings
 
 
 def _expand_study_names(study: str, others: Sequence[str]) -> list[str]:
-    """The studies that these stand for, each once; of the others it is not certain that they are meant as studies."""
+    """The study names these patterns match, each once; `others` may also be overrides with a missing `=`."""
     from seedbed.errors import StudyError
     from seedbed.study.study_files import expand_study_pattern, find_study
 
-    found = expand_study_pattern(study)
-    for word in others:
+    names = expand_study_pattern(study)
+    for pattern in others:
         try:
-            more = expand_study_pattern(word)
+            more = expand_study_pattern(pattern)
             find_study(more[0])
         except StudyError as error:
             raise UsageError(f"{error}; a setting is written key=value, such as model.layers=3") from None
-        found += more
-    return list(dict.fromkeys(found))
+        names += more
+    return list(dict.fromkeys(names))
 
 
 def _print_config(plans: Sequence[Plan]) -> None:
@@ -261,7 +262,7 @@ def _make_machine(device: str | None, workers: int | None, mode: str | None = No
 
 
 def _load_stored_runs(home: Path) -> dict[str, StoredRun]:
-    """Runs by id; empty where there is no store yet."""
+    """Stored runs by id; empty if there is no store yet."""
     if not (home / "store.db").exists():
         return {}
     from seedbed.store.store import Store
@@ -275,9 +276,9 @@ def _restart_unfinished(home: Path, planned: Plan) -> None:
 
     with Store.open(home) as store:
         store.register(planned)
-        wanted = {run.id for run in planned.runs}
+        run_ids = {run.id for run in planned.runs}
         for pack in store.study_packs(planned.study):
-            if wanted & set(pack.runs):
+            if run_ids & set(pack.runs):
                 store.restart(pack.id)
 
 
@@ -318,7 +319,7 @@ def _show_timing(home: Path, study: str, filters: Sequence[str], as_json: bool, 
         elif tables := run_cost_table(store, run) if run else cost_tables(store, study, runs):
             print_tables(tables, table_format)
         else:
-            typer.echo(f"nothing was timed yet; train it with: seedbed run {study}", err=True)
+            typer.echo(f"no timings yet; train it with: seedbed run {study}", err=True)
 
 
 def _find_run(store: Any, prefix: str) -> StoredRun | None:
@@ -336,16 +337,16 @@ def _format_counts(counts: Any) -> str:
 
 @contextmanager
 def _catch_stop_signals() -> Iterator[list[int]]:
-    """A list that gets the first SIGINT or SIGTERM, so that work can end well; the second SIGINT ends it at once."""
+    """Yields a list of received SIGINT and SIGTERM signals, for a graceful stop; a second SIGINT aborts at once."""
     caught: list[int] = []
 
-    def note(number: int, _: Any) -> None:
+    def handle(number: int, _: Any) -> None:
         if caught and number == signal.SIGINT:
             raise KeyboardInterrupt
         caught.append(number)
-        os.write(2, b"\nfinishing this step and saving; once more to stop at once\n")
+        os.write(2, b"\nfinishing this step and saving; press again to abort at once\n")
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield caught
     finally:
