@@ -122,8 +122,8 @@ NO_HOOKS = Hooks()
 
 def list_hook_names(model: nn.Module) -> list[str]:
     """Every hook of this model, in the order of a forward pass."""
-    n_runs = len(next(model.parameters()))
-    return list(get_activations(model, torch.zeros(n_runs, 1, 1, dtype=torch.int64), "*"))
+    tokens = torch.zeros(len(next(model.parameters())), 1, 1, dtype=torch.int64)
+    return list(get_activations(model, tokens, "*"))
 
 
 def get_activations(
