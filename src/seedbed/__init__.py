@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
+__all__ = ["__version__", "load", "load_all"]
 
 
 def load(run: str, home: str | os.PathLike[str] = "lab", step: int | Literal["last", "best"] = "last") -> LoadedRun:

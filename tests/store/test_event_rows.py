@@ -57,7 +57,7 @@ def test_values_are_stored_little_endian_from_any_dtype() -> None:
 
 
 def test_many_curves_load_fast(tmp_path: Path) -> None:
-    """A fifth of 1,000 runs × 200 evaluations × 8 metrics, which take 1.5 s of processor time; up to twice is accepted."""
+    """A fifth of 1,000 runs × 200 evaluations × 8 metrics, which take 1.5 s of processor time; twice is accepted."""
     n_runs = 200
     names = tuple(f"train/metric {index}" for index in range(8))
     store = Store.open(tmp_path)

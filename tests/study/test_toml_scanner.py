@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import pytest
 
-from seedbed.study.toml_scanner import LimitExceeded, check_toml_limits, find_key_lines
+from seedbed.study.toml_scanner import LimitError, check_toml_limits, find_key_lines
 
 TEXT = dedent(
     '''\
@@ -80,7 +80,7 @@ def test_crlf_counts_as_one_line_break() -> None:
     ],
 )
 def test_too_deep_or_too_long_text_is_rejected_with_its_line(text: str, what: str) -> None:
-    with pytest.raises(LimitExceeded, match=what) as error:
+    with pytest.raises(LimitError, match=what) as error:
         check_toml_limits(text)
     assert error.value.line == 2
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from seedbed.settings import Settings, Value, all_settings, matches_value
 from seedbed.study.definition import Factor, Problems, check_setting, parse_seeds
 from seedbed.study.toml_format import format_toml_value, truncate_text
-from seedbed.study.toml_scanner import LimitExceeded, check_toml_limits
+from seedbed.study.toml_scanner import LimitError, check_toml_limits
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _parse_values(text: str, where: str, problems: Problems) -> list[Value] | No
         return None
     try:
         return [_parse_value(piece) for piece in pieces]
-    except LimitExceeded as limit:
+    except LimitError as limit:
         problems.add(where, str(limit))
         return None
 

@@ -17,7 +17,7 @@ from typing import Final
 from seedbed.errors import Problem, StudyError
 from seedbed.settings import Value
 from seedbed.study.toml_format import did_you_mean, format_toml_value, truncate_text
-from seedbed.study.toml_scanner import LimitExceeded, check_toml_limits
+from seedbed.study.toml_scanner import LimitError, check_toml_limits
 
 MAX_STUDY_BYTES: Final = 1_000_000
 
@@ -82,7 +82,7 @@ def parse_toml(text: str, path: str) -> dict[str, Value]:
     try:
         check_toml_limits(text)
         return tomllib.loads(text)
-    except LimitExceeded as limit:
+    except LimitError as limit:
         raise study_error(f"{path}:{limit.line}", str(limit)) from None
     except tomllib.TOMLDecodeError as error:
         what, _, position = str(error).rpartition(" (at ")

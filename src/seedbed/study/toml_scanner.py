@@ -37,7 +37,7 @@ class TomlToken(NamedTuple):
     line: int
 
 
-class LimitExceeded(ValueError):
+class LimitError(ValueError):
     """Text that is too large, too long or too deeply nested to be parsed safely."""
 
     def __init__(self, line: int, what: str) -> None:
@@ -58,21 +58,21 @@ def tokenize_toml(text: str) -> Iterator[TomlToken]:
 
 
 def check_toml_limits(text: str) -> None:
-    """Raise LimitExceeded if the text has too many tokens, too long strings or keys, or too deep nesting."""
+    """Raise LimitError if the text has too many tokens, too long strings or keys, or too deep nesting."""
     depth = parts = 0
     for n_tokens, (kind, token, line) in enumerate(tokenize_toml(text)):
         if n_tokens >= MAX_TOKENS:
-            raise LimitExceeded(line, f"more than {MAX_TOKENS:,} tokens up to here")
+            raise LimitError(line, f"more than {MAX_TOKENS:,} tokens up to here")
         if kind in ("string", "bare") and len(token) > MAX_STRING_CHARACTERS:
-            raise LimitExceeded(
+            raise LimitError(
                 line, f"a text of {len(token):,} characters; at most {MAX_STRING_CHARACTERS:,} are accepted"
             )
         depth += (token in "[{") - (token in "]}") if kind == "mark" else 0
         if depth > MAX_NESTING_DEPTH:
-            raise LimitExceeded(line, f"brackets nested more than {MAX_NESTING_DEPTH} deep")
+            raise LimitError(line, f"brackets nested more than {MAX_NESTING_DEPTH} deep")
         parts = parts + 1 if token == "." else parts if kind in ("string", "bare") else 0
         if parts >= MAX_KEY_PARTS:
-            raise LimitExceeded(line, f"a key of more than {MAX_KEY_PARTS} parts")
+            raise LimitError(line, f"a key of more than {MAX_KEY_PARTS} parts")
 
 
 def find_key_lines(text: str) -> dict[str, int]:
