@@ -50,7 +50,7 @@ def with_analyses(run: RunCurves, text: str = EQUATION) -> RunCurves:
 
 
 def make_grid(seeds: Sequence[int] = (0, 1), n: int = 6) -> list[RunCurves]:
-    """Two models × three batch sizes; loss falls faster for small batches, accuracy is 1 − loss / 4."""
+    """Two models × three batch sizes; loss falls faster for small batches, training accuracy is 1 − loss / 5."""
     runs = []
     for kind in ("gpt", "lstm"):
         for batch in (8, 16, 64):

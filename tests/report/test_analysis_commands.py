@@ -87,7 +87,7 @@ def test_attend_draws_pictures(lab, tmp_path, name, begins):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--layer", "0"], "--layer 0: expected whole numbers from 1"),
+        (["--layer", "0"], "--layer 0: expected comma-separated whole numbers from 1"),
         (["--head", "3"], "--head 3: this model has heads 1 to 2"),
         (["--step", "soon"], "--step soon: expected last, best, all, or checkpoint steps"),
         (["--step", "4"], "4"),

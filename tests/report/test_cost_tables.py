@@ -93,7 +93,7 @@ def test_show_says_when_nothing_was_timed(tmp_path: Path) -> None:
     fill(tmp_path, steps=())
     done = CliRunner().invoke(app, ["show", "toy", "--timing", "--home", str(tmp_path)])
     assert done.exit_code == 0
-    assert "nothing was timed yet" in done.output
+    assert "no timings yet" in done.output
 
 
 def test_durations_have_the_units_that_fit() -> None:

@@ -277,7 +277,7 @@ def test_the_commands_write_a_report_and_a_chart(tmp_path: Path) -> None:
         (["plot", "toy", "--kind", "pie"], 2, "--kind pie"),
         (["plot", "toy", "--colour", "train.weightdecay"], 2, "did you mean train.weight_decay"),
         (["plot", "toy", "--out", "figure.gif"], 2, "ends in .svg, .png, .pdf or .json"),
-        (["plot", "toy", "--alphas", "1,x"], 2, "--alphas 1,x: expected numbers"),
+        (["plot", "toy", "--alphas", "1,x"], 2, "--alphas 1,x: expected comma-separated numbers"),
         (["plot", "toy", "--figure", "9"], 2, "--figure 9: the study declares 0 figures"),
     ],
 )
