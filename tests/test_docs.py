@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import re
 from pathlib import Path
 
@@ -59,3 +61,15 @@ def test_links_and_pictures_of_the_readme_exist():
 def test_the_changelog_speaks_of_this_version():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert "## Unreleased" in text if "dev" in __version__ else f"## {__version__}" in text
+
+
+SOURCE = ROOT / "src" / "seedbed"
+WITH_EXAMPLES = [path for path in sorted(SOURCE.rglob("*.py")) if ">>>" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", WITH_EXAMPLES, ids=lambda path: path.stem)
+def test_examples_in_docstrings_are_true(path):
+    name = ".".join(("seedbed", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted
+    assert not result.failed
