@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread, so that results are bit-reproducible; and homes for the page, built once a session."""
+"""Shared by all tests: one thread, so that results are bit-reproducible; and homes for the page, built once."""
 
 from __future__ import annotations
 

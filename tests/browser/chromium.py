@@ -1,10 +1,10 @@
-"""Chromium without a window, driven through a pipe (the DevTools protocol), so that no driver has to be installed.
+"""Headless Chromium, driven through a pipe (the DevTools protocol), so that no driver has to be installed.
 
     with Chromium(tmp_path) as browser:
         browser.open(page, dark=True)
         browser.value("document.title")
 
-It reports what a reader would not see: errors in the console, and every address that the page asked for.
+It records console errors and the URL of every request.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ FLAGS: Final = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--hide-scrollbars", "--remote-debugging-pipe",
 )  # fmt: skip
-PATIENCE: Final = 30.0  # seconds for any answer
+TIMEOUT_SECONDS: Final = 30.0
 
 
 def find_chromium() -> str:
-    """The path of a Chromium, or a skipped test that says how to get one."""
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if not found:
-        pytest.skip(f"no browser: install Chromium or name one in CHROMIUM (looked for {', '.join(NAMES)})")
-    return found
+    """The path of a Chromium; skips the test if there is none."""
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if not path:
+        pytest.skip(f"no browser: install Chromium or set CHROMIUM to its path (looked for {', '.join(NAMES)})")
+    return path
 
 
 def _spawn(command: list[str], to_browser: int, from_browser: int) -> int:
-    """The browser's process; it reads descriptor 3 and writes 4, so ours are first moved out of their way."""
+    """Spawns the browser, which reads from descriptor 3 and writes to 4; ours are first moved out of that range."""
     pipes = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 10) for one in (to_browser, from_browser)]
-    silent = [(os.POSIX_SPAWN_OPEN, one, os.devnull, os.O_WRONLY, 0) for one in (1, 2)]
-    given = [(os.POSIX_SPAWN_DUP2, one, wanted) for one, wanted in zip(pipes, (3, 4), strict=True)]
-    pid = os.posix_spawnp(command[0], command, os.environ, file_actions=[*silent, *given])
+    silenced = [(os.POSIX_SPAWN_OPEN, one, os.devnull, os.O_WRONLY, 0) for one in (1, 2)]
+    duplicated = [(os.POSIX_SPAWN_DUP2, one, target) for one, target in zip(pipes, (3, 4), strict=True)]
+    pid = os.posix_spawnp(command[0], command, os.environ, file_actions=[*silenced, *duplicated])
     for one in pipes:
         os.close(one)
     return pid
 
 
 class Chromium:
-    """One browser with one page; what it said is in `errors` and `addresses`."""
+    """A browser with one page; records console `errors` and requested `urls`."""
 
     def __init__(self, folder: Path) -> None:
         self.errors: list[str] = []
-        self.addresses: list[str] = []
+        self.urls: list[str] = []
         self._program, self._folder = find_chromium(), folder
-        self._number, self._buffer, self._session = 0, b"", ""
+        self._last_id, self._buffer, self._session = 0, b"", ""
 
     def __enter__(self) -> Chromium:
         to_browser, self._write = os.pipe()
@@ -71,83 +71,83 @@ class Chromium:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._write)  # which ends it
+        os.close(self._write)  # closing the pipe ends the browser
         os.waitpid(self._pid, 0)
         os.close(self._read)
 
-    # ---- what tests ask for ----
+    # ---- used by tests ----
 
     def open(self, page: Path, *, dark: bool = False, script: bool = True, width: int = 1200) -> None:
-        """Loads a file and waits until it is there."""
-        self.errors, self.addresses = [], []
-        self.appear("dark" if dark else "light")
+        """Opens a file and waits until it is loaded."""
+        self.errors, self.urls = [], []
+        self.set_media("dark" if dark else "light")
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         self.call("Page.navigate", url=page.as_uri())
-        self._answer(lambda message: message.get("method") == "Page.loadEventFired")
+        self._wait_for_message(lambda message: message.get("method") == "Page.loadEventFired")
 
-    def appear(self, scheme: str, media: str = "screen") -> None:
-        """Light or dark, for a screen or for print."""
+    def set_media(self, scheme: str, media: str = "screen") -> None:
+        """Emulates a light or dark colour scheme, for screen or print."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", media=media, features=features)
 
     def value(self, expression: str) -> Any:
-        """What a JavaScript expression is worth in the page."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        """The value of a JavaScript expression in the page."""
+        reply = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in reply, reply["exceptionDetails"]
+        return reply["result"].get("value")
 
     def wait_for(self, expression: str) -> None:
-        """Until the expression is true."""
-        end = time.monotonic() + PATIENCE
+        """Polls until the expression is true."""
+        end = time.monotonic() + TIMEOUT_SECONDS
         while not self.value(expression):
-            assert time.monotonic() < end, f"still not true after {PATIENCE:.0f} s: {expression}; {self.errors}"
+            assert time.monotonic() < end, f"still not true after {TIMEOUT_SECONDS:.0f} s: {expression}; {self.errors}"
             time.sleep(0.05)
 
-    def picture(self) -> bytes:
-        """The whole page as PNG."""
-        found = self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png")
-        return base64.b64decode(found["data"])
+    def screenshot(self) -> bytes:
+        """A PNG of the whole page."""
+        reply = self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png")
+        return base64.b64decode(reply["data"])
 
-    # ---- the protocol: JSON with a zero byte after it ----
+    # ---- the protocol: JSON messages, each followed by a zero byte ----
 
     def call(self, method: str, **options: object) -> Any:
-        self._number += 1
-        number = self._number
-        message = {"id": number, "method": method, "params": options}
+        self._last_id += 1
+        message_id = self._last_id
+        message = {"id": message_id, "method": method, "params": options}
         if self._session:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        answer = self._answer(lambda message: message.get("id") == number)
+        answer = self._wait_for_message(lambda message: message.get("id") == message_id)
         assert "error" not in answer, f"{method}: {answer['error']}"
         return answer["result"]
 
-    def _answer(self, wanted: Any) -> Any:
-        end = time.monotonic() + PATIENCE
+    def _wait_for_message(self, condition: Any) -> Any:
+        end = time.monotonic() + TIMEOUT_SECONDS
         while True:
-            message = self._next(end)
-            self._note(message)
-            if wanted(message):
+            message = self._read_message(end)
+            self._record(message)
+            if condition(message):
                 return message
 
-    def _next(self, end: float) -> Any:
+    def _read_message(self, end: float) -> Any:
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
-            assert ready, f"the browser said nothing for {PATIENCE:.0f} s"
+            assert ready, f"the browser did not reply for {TIMEOUT_SECONDS:.0f} s"
             part = os.read(self._read, 1 << 16)
-            assert part, "the browser has ended"
+            assert part, "the browser has exited"
             self._buffer += part
         message, _, self._buffer = self._buffer.partition(b"\0")
         return json.loads(message)
 
-    def _note(self, message: Any) -> None:
-        said, method = message.get("params", {}), message.get("method")
+    def _record(self, message: Any) -> None:
+        params, method = message.get("params", {}), message.get("method")
         if method == "Network.requestWillBeSent":
-            self.addresses.append(said["request"]["url"])
+            self.urls.append(params["request"]["url"])
         elif method == "Runtime.exceptionThrown":
-            details = said["exceptionDetails"]
+            details = params["exceptionDetails"]
             self.errors.append(details.get("exception", {}).get("description") or details["text"])
-        elif method == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning", "assert"):
-            self.errors.append(" ".join(str(one.get("value", one.get("description"))) for one in said["args"]))
-        elif method == "Log.entryAdded" and said["entry"]["level"] in ("error", "warning"):
-            self.errors.append(said["entry"]["text"])
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+            self.errors.append(" ".join(str(one.get("value", one.get("description"))) for one in params["args"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.errors.append(params["entry"]["text"])

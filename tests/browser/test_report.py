@@ -75,7 +75,7 @@ def test_every_chart_draws_from_a_file_without_other_requests(browser: Chromium,
     assert len(drawn) == N_FIGURES
     assert all(height > 150 and ink > 0.005 for height, ink in drawn), drawn
     assert browser.errors == []
-    assert browser.addresses == [report.as_uri()]
+    assert browser.urls == [report.as_uri()]
     after = browser.value("document.documentElement.scrollHeight")
     assert abs(after - before) <= 2 * N_FIGURES  # a chart replaces its static image, up to rounding
     dim = browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 28)"
@@ -88,7 +88,7 @@ def test_charts_follow_the_theme_while_the_page_is_open(browser: Chromium, repor
     browser.value(TO_ALL)
     browser.wait_for(ALL_DRAWN)
     assert browser.value(corner) == [255, 255, 255]
-    browser.appear("dark")
+    browser.set_media("dark")
     browser.wait_for(f"{corner}.join() === '22,24,28'")
     assert [error for error in browser.errors if "getImageData" not in error] == []  # caused by this test
 
@@ -99,14 +99,14 @@ def test_print_shows_the_images_and_not_the_canvases(browser: Chromium, report: 
     browser.value(TO_ALL)
     browser.wait_for(ALL_DRAWN)
     assert [browser.value(seen.format(name)) for name in (".still svg", "canvas")] == [0, N_FIGURES]
-    browser.appear("dark", "print")
+    browser.set_media("dark", "print")
     assert [browser.value(seen.format(name)) for name in (".still svg", "canvas")] == [N_FIGURES, 0]
     assert browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
 def test_without_scripts_the_images_are_shown(browser: Chromium, report: Path) -> None:
     browser.open(report, script=False)
-    screenshot = pixels(browser.picture())[..., :3].astype(int)
+    screenshot = pixels(browser.screenshot())[..., :3].astype(int)
     blue = (abs(screenshot - [0, 114, 178]).sum(axis=-1) < 12).mean()  # the first line colour, #0072B2
     assert blue > 1e-4
     assert browser.errors == []

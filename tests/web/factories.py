@@ -78,7 +78,7 @@ POEM = "הכניסיני תחת כנפך, והיי לי אם ואחות, ויה�
 
 
 def fill_trained(home: Path) -> None:
-    """`tiny/rule`: arithmetic, two weight decays × two seeds; `tiny/hebrew`: a text model with samples during training."""
+    """`tiny/rule`: arithmetic, two weight decays × two seeds; `tiny/hebrew`: text with samples during training."""
     corpus = home / "poem.txt"
     corpus.parent.mkdir(parents=True, exist_ok=True)
     corpus.write_text(POEM, encoding="utf-8")

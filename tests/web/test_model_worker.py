@@ -89,9 +89,11 @@ def test_requests_are_served_round_robin_so_a_short_one_ends_first(monkeypatch):
 
 def test_a_cancelled_request_gets_no_more_replies(monkeypatch):
     worker, replies = make_worker(
-        monkeypatch, {"id": 1, "handler": "count", "arguments": {"n": 9}}, {"id": 2, "handler": "count", "arguments": {"n": 2}},
+        monkeypatch,
+        {"id": 1, "handler": "count", "arguments": {"n": 9}},
+        {"id": 2, "handler": "count", "arguments": {"n": 2}},
         {"cancel": 1},
-    )  # fmt: skip
+    )
     for _ in range(3):
         worker.run_round()
     assert [message["id"] for message in replies] == [2, 2, 2]
@@ -171,7 +173,8 @@ def test_a_worker_that_does_not_reply_is_killed(model_zoo):
 def test_the_worker_exits_when_its_server_is_killed(model_zoo):
     code = (
         "import sys, time; from pathlib import Path; from seedbed.web.model_client import ModelClient\n"
-        "models = ModelClient(Path(sys.argv[1])); models.start_worker(); print(models.worker_pid, flush=True); time.sleep(60)"
+        "models = ModelClient(Path(sys.argv[1])); models.start_worker()\n"
+        "print(models.worker_pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(model_zoo.home)], stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL

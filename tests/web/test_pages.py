@@ -1,4 +1,4 @@
-"""Responses of the page: errors as one sentence, strings as text, no files outside the store, no outgoing connections."""
+"""Responses of the page: errors as one sentence, strings as text, no files outside the store, no connections."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ def answer(
     if as_json:
         print_json(answers_as_json(study, answers))
         return
-    for found in answers:
-        warning = f"\n  ({found.warning})" if found.warning else ""
-        typer.echo(f"{format_question(found.question)}\n  {found.sentence}{warning}\n")
+    for one in answers:
+        warning = f"\n  ({one.warning})" if one.warning else ""
+        typer.echo(f"{format_question(one.question)}\n  {one.sentence}{warning}\n")
     if not answers:
         typer.echo(f"{study} has no questions; add [[questions]] to its file and `seedbed run` it again", err=True)
 
@@ -66,11 +66,11 @@ def compare(
     subject = parse_subject(metric, value)
     with Store.open_read_only(home) as store:
         groups = load_groups(store, names)
-    found = compare_groups(groups, subject)
+    comparison = compare_groups(groups, subject)
     if as_json:
-        print_json(comparison_as_json(groups, found))
+        print_json(comparison_as_json(groups, comparison))
     else:
-        typer.echo("\n".join([found.sentence, *(f"  ({note})" for note in found.notes)]))
+        typer.echo("\n".join([comparison.sentence, *(f"  ({note})" for note in comparison.notes)]))
 
 
 @app.command(epilog="Example: seedbed report arithmetic/data-size")

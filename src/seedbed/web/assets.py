@@ -42,7 +42,7 @@ def _load_vega() -> bytes:
 @router.get("/themes.js")
 def serve_themes(request: Request) -> Response:
     """Both chart themes and the URL of the Vega bundle, as a JavaScript module."""
-    themes = {look.name: vega_config(look) for look in THEMES.values()}
+    themes = {theme.name: vega_config(theme) for theme in THEMES.values()}
     text = f"export const themes = {json.dumps(themes)};\nexport const vega = {json.dumps(VEGA_URL)};\n"
     return _etag_response(request, text.encode(), "text/javascript")
 

@@ -25,9 +25,8 @@ from seedbed.web.offline import original_environment
 PROC_DIR: Final = Path("/proc")
 DEAD_STATES: Final = "ZX"  # zombie or dead (proc(5)): only the exit code is left
 NICENESS_OFFSET: Final = 10  # how much nicer the server is than training
-_SPAWN_EXECUTORS: Final[
-    list[ThreadPoolExecutor]
-] = []  # one thread kept at the original priority, to spawn studies from
+# After lower_priority(): one thread that keeps the original priority, to spawn studies from.
+_SPAWN_EXECUTORS: Final[list[ThreadPoolExecutor]] = []
 
 
 @dataclass(frozen=True)
