@@ -10,13 +10,23 @@ SEEDBED_DATA ?= $(abspath ../shared/data)
 export SEEDBED_DATA
 endif
 
-.PHONY: demo test check slow bench bench-quick bench-studies clean
+.PHONY: demo test lone check slow bench bench-quick bench-studies clean
 
 demo: $(VENV)/installed
 	$(BIN)/seedbed run quickstart --home $(or $(SEEDBED_HOME),lab)
 
 test: $(VENV)/installed-dev check
 	$(BIN)/pytest
+
+# What a clone that stands alone could miss: no corpora beside it, an empty cache, and no network where that can be cut off.
+LONE := tests/data tests/study/test_library.py tests/stats/test_copying.py tests/training/test_text_training.py tests/test_docs.py
+OFFLINE := unshare -rn sh -c 'ip link set lo up && exec "$$@"' sh
+lone: $(VENV)/installed-dev
+	rm -rf $(VENV)/lone && git clone -q . $(VENV)/lone/seedbed && mkdir $(VENV)/lone/cache
+	cd $(VENV)/lone/seedbed && unset SEEDBED_DATA && export XDG_CACHE_HOME=../cache PYTHONPATH=src && \
+	  if $(OFFLINE) true 2>/dev/null; then set -- $(OFFLINE); else set --; fi && \
+	  "$$@" $(abspath $(BIN))/pytest -p no:cacheprovider $(LONE)
+	rm -rf $(VENV)/lone
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check src tests benchmarks
