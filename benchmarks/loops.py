@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from seedbed.data.arithmetic import N_SCORED_TOKENS, build_equation_table, split_equations
 from seedbed.data.datasets import load_labelled_dataset, load_text_dataset
-from seedbed.settings import ArithmeticSettings, LabelsSettings, Settings, TextSettings, TrainSettings
+from seedbed.kind_settings import ArithmeticSettings, LabelsSettings, TextSettings
+from seedbed.settings import Settings, TrainSettings
 
 Samples: TypeAlias = tuple[Tensor, Tensor]  # inputs (B, T), and targets (B, K) of the last K positions
 IGNORE_INDEX = -100  # targets that F.cross_entropy ignores

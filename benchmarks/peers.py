@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seedbed.data.dataset_info import get_dataset_info
+from seedbed.kind_settings import EncoderSettings, GPTSettings, LSTMSettings, TransformerSettings
 from seedbed.models.positions import alibi_slopes, rotary_frequencies, sinusoidal_embedding
-from seedbed.settings import EncoderSettings, GPTSettings, LSTMSettings, Settings, TransformerSettings
+from seedbed.settings import Settings
 
 ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu}
 

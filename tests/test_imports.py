@@ -13,7 +13,7 @@ import seedbed
 
 ROOT = Path(seedbed.__file__).parent
 PARTS = (
-    "errors", "settings", "specs", "records", "rng", "data", "models", "study", "sampling", "interp", "training",
+    "errors", "settings", "kind_settings", "specs", "records", "rng", "data", "models", "study", "sampling", "interp", "training",
     "store", "stats", "charts", "report", "export", "engines", "estimates", "recorder", "pipeline",
     "progress", "web", "cli", "__main__",
 )  # fmt: skip

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import seedbed.kind_settings  # noqa: F401  registers the built-in kinds, so that settings can be looked up by name
+
 if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
 
@@ -17,9 +19,9 @@ __all__ = ["__version__", "load", "load_all"]
 def load(run: str, home: str | os.PathLike[str] = "lab", step: int | Literal["last", "best"] = "last") -> LoadedRun:
     """Loads a trained run by its id, or a prefix of it, at a saved step: to sample, to score text, to interpret."""
     from seedbed.sampling.loaded_run import LoadedRun
-    from seedbed.store.store import Store
+    from seedbed.store import open_store
 
-    with Store.open_read_only(Path(home)) as store:
+    with open_store(Path(home), read_only=True) as store:
         stored = store.run(run)
         checkpoint = store.find_checkpoint(stored.id, step)
         weights = store.load_weights(stored.id, checkpoint.step)
@@ -31,11 +33,11 @@ def load_all(
 ) -> list[LoadedRun]:
     """Loads several trained runs by their ids; the name of a study loads all of its runs that have weights."""
     from seedbed.errors import MissingData
-    from seedbed.store.store import Store
+    from seedbed.store import open_store
 
     requested = [names] if isinstance(names, str) else list(names)
     ids: list[str] = []
-    with Store.open_read_only(Path(home)) as store:
+    with open_store(Path(home), read_only=True) as store:
         studies = {study.name for study in store.studies()}
         for name in requested:
             run_ids = [run.id for run in store.runs(name) if store.checkpoints(run.id)] if name in studies else [name]

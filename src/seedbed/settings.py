@@ -16,17 +16,31 @@ with, so that renaming a setting (`former_names`), changing its default (`born`)
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import cache
 from math import ceil
 from types import NoneType
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+)
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+Conflict: TypeAlias = tuple[str, str]  # the setting to change, the reason
+Group = TypeVar("Group", bound="SettingsGroup")
 Value: TypeAlias = Any  # what a TOML value can be: str, int, float, bool, or a tuple of them
 
 
@@ -138,20 +152,15 @@ def traits_of(field: FieldInfo) -> Traits:
 # ---- types of values ----
 
 
-def _as_tuple(value: Value) -> Value:
+def as_tuple(value: Value) -> Value:
     """`orders = 2` means `orders = [2]`."""
     return (value,) if isinstance(value, int | str) and not isinstance(value, bool) else value
 
 
-OperandCounts = Annotated[tuple[Literal[2, 3], ...], BeforeValidator(_as_tuple), Field(min_length=1, max_length=2)]
 PositiveInt = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
 ShortText = Annotated[str, Field(min_length=1, max_length=1_000)]
-TextTuple = Annotated[tuple[ShortText, ...], BeforeValidator(_as_tuple)]
-ContextLengths = Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(_as_tuple)]
-TokenizerKind = Literal["characters", "words", "bytes", "bpe"]
-InitScheme = Literal["library", "normal-0.02", "xavier-normal", "xavier-uniform", "orthogonal"]
 
 
 @dataclass(frozen=True)
@@ -172,215 +181,62 @@ class DatasetInfo:
         return float(self.context_length) if self.tokens_per_sample is None else self.tokens_per_sample
 
 
-# ---- tasks ----
-
-
 class SettingsGroup(BaseModel):
     """A frozen group of settings; a wrong name or type is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class ArithmeticSettings(SettingsGroup):
-    """Equations modulo p, written as tokens: `BOS a + b = r EOS`."""
+class TaskSettings(SettingsGroup):
+    """The settings of one kind of task, and what they determine without its data."""
 
-    kind: Literal["arithmetic"] = setting("arithmetic", "which task", label="task")
-    p: int = setting(31, "modulus; numbers 0 … p−1 are one token each", label="modulus p", ge=2, le=10_000)
-    operator: Literal["+", "-", "*", "/"] = setting("+", "operation between the numbers", per_run=True)
-    orders: OperandCounts = setting((2,), "numbers of operands: [2], [3] or [2, 3]", label="operands per equation")
-    train_fraction: float = setting(
-        0.5,
-        "share of the equations used for training (r_train)",
-        label="share of equations in training, r_train",
-        per_run=True,
-        gt=0.0,
-        le=1.0,
-    )
+    kind: str
+    predicts: ClassVar[Literal["next_token", "label"]] = "next_token"  # what a model has to output
+    whole_epochs: ClassVar[bool] = False  # train.steps is rounded up to whole epochs
 
-    def n_equations(self, order: int) -> int:
-        """All ordered tuples of operands; a divisor is never 0."""
-        return int(self.p * (self.p - (self.operator == "/")) ** (order - 1))
+    def count_train_samples(self) -> int | None:
+        """Training samples; None where only the data can say."""
+        return None
 
-    def n_train(self, order: int) -> int:
-        """Training equations of one order, halves rounded to even; at train_fraction = 1 all of them also validate."""
-        return round(self.n_equations(order) * self.train_fraction)
+    def mean_sample_tokens(self) -> float:
+        """Tokens of a training sample that the model reads, on average, as far as the settings can say."""
+        raise NotImplementedError
 
-    def n_tokens(self, order: int) -> int:
-        """Tokens of an equation that the model reads: BOS, operands, operators, = and the result, but not EOS."""
-        return 2 * order + 2
+    def conflicts(self) -> Iterator[Conflict]:
+        """Settings that contradict each other: the one to change, and why."""
+        yield from ()
 
 
-class TextSettings(SettingsGroup):
-    """Predict the next token of a text."""
+class ModelSettings(SettingsGroup):
+    """The settings of one kind of model."""
 
-    kind: Literal["text"] = setting("text", "which task", born="arithmetic", label="task")
-    corpus: ShortText = setting("python-docs", "a named corpus, or the path of a text file or a folder of *.txt")
-    tokenizer: TokenizerKind = setting("characters", "what a token is", former_names=("task.tokens",))
-    vocabulary: int | None = setting(
-        None,
-        "tokens of a BPE trained on the corpus; unset: GPT-1's vocabulary",
-        unit="tokens",
-        active_when=when("task.tokenizer", "bpe"),
-        ge=300,
-        le=60_000,
-    )
-    length: int = setting(128, "context length of a sample", unit="tokens", label="context length", ge=1, le=1_000_000)
-    split: Literal["contiguous", "documents"] = setting(
-        "contiguous", "how parts are held out: the end of the text, or whole documents, the same for all seeds"
-    )
-    val_fraction: Fraction = setting(0.1, "share held out for validation, unless the corpus has its own")
-    test_fraction: Fraction = setting(0.0, "share held out for testing, unless the corpus has its own")
-    data_fraction: PositiveFraction = setting(1.0, "share of the training part that is used")
-    sampler: Literal["documents", "length", "windows", "epochs"] = setting(
-        "length",
-        "training samples: a random position of a random document (documents equally likely, or by their length), "
-        "every window once an epoch (stride 1), or windows one after the other (stride length)",
-    )
-    tests: TextTuple = setting((), "named test sets of the corpus to evaluate; unset: all that it has")
-    lengths: ContextLengths = setting(
-        (), "context lengths at which perplexity is evaluated besides length", unit="tokens"
-    )
+    kind: str
+    predicts: ClassVar[Literal["next_token", "label"]] = "next_token"
+    if TYPE_CHECKING:  # every kind declares these itself, among its other settings
+        init: str
+        init_scale: float
+        embeddings: str | None
+
+    def conflicts(self) -> Iterator[Conflict]:
+        """Settings that contradict each other: the one to change, and why."""
+        yield from ()
 
 
-class LabelsSettings(SettingsGroup):
-    """Predict the label of a text."""
-
-    kind: Literal["labels"] = setting("labels", "which task", born="arithmetic", label="task")
-    corpus: ShortText = setting("speeches", "a named corpus with labels, or a TSV or CSV file: label, text")
-    tokenizer: TokenizerKind = setting("words", "what a token is", former_names=("task.tokens",))
-    vocabulary: int | None = setting(
-        None,
-        "tokens of a BPE trained on the corpus; unset: GPT-1's vocabulary",
-        unit="tokens",
-        active_when=when("task.tokenizer", "bpe"),
-        ge=300,
-        le=60_000,
-    )
-    length: int = setting(
-        32, "length of a sample; longer texts are cut, shorter ones padded", unit="tokens", ge=1, le=1_000_000
-    )
-    val_fraction: Fraction = setting(0.1, "share of the labelled training texts held out for validation")
-    data_fraction: PositiveFraction = setting(1.0, "share of the training part that is used")
+# Settings of every kind of task and model, by kind; `register_settings` fills them.
+TASK_SETTINGS: dict[str, type[TaskSettings]] = {}
+MODEL_SETTINGS: dict[str, type[ModelSettings]] = {}
 
 
-# ---- models ----
-
-MODEL_LABELS: Final = {"gpt": "GPT", "lstm": "LSTM"}
-
-
-def _dropout(meaning: str) -> Any:
-    return setting(0.0, meaning, per_run=True, nonzero_adds_work=True)
-
-
-class TransformerSettings(SettingsGroup):
-    """What decoder and encoder have in common."""
-
-    kind: Literal["gpt", "encoder"]
-    layers: int = setting(2, "number of blocks", label="layers L", ge=1, le=1_000)
-    dim: int = setting(128, "width of the residual stream", label="width d", ge=1, le=100_000)
-    heads: PositiveInt = setting(4, "attention heads; must divide dim", label="attention heads")
-    mlp_multiplier: int = setting(
-        4, "hidden width of the MLP over dim", active_when=when_unset("model.hidden"), ge=1, le=1_000
-    )
-    hidden: PositiveInt | None = setting(None, "hidden width of the MLP; unset: mlp_multiplier times dim")
-    activation: Literal["gelu", "relu"] = setting("gelu", "nonlinearity of the MLP")
-    norm: Literal["post", "pre"] = setting("post", "LayerNorm after the residual sum, or before attention and MLP")
-    final_norm: bool = setting(False, "one more LayerNorm before the output")
-    positions: Literal["sinusoidal", "learned", "alibi", "rotary", "none"] = setting(
-        "sinusoidal", "position encoding; alibi, rotary and none have no table"
-    )
-    position_exponent: Literal["k/d", "2k/d"] = setting(
-        "k/d",
-        "sinusoidal wavelength exponent for dimensions 2k and 2k+1: the hand-out's, or the classic",
-        active_when=when("model.positions", "sinusoidal"),
-    )
-    attention_bias: bool = setting(True, "biases in the attention projections")
-    qkv_bias: bool | None = setting(None, "biases of queries, keys and values; unset: as attention_bias")
-    mlp_bias: bool = setting(False, "biases in the MLP")
-    output_bias: bool = setting(True, "bias in the output layer")
-    embeddings: ShortText | None = setting(
-        None,
-        "an .npz file with frozen tables: tokens, and positions where learned",
-        active_when=when("task.kind", "text", "labels"),
-        names_local_file=True,
-    )
-    dropout: Fraction = _dropout("share of MLP outputs dropped while training")
-    embedding_dropout: Fraction = _dropout("share of the first block's inputs dropped")
-    attention_dropout: Fraction = _dropout("share of attention weights dropped")
-    mlp_dropout: Fraction = _dropout("share of the MLP's hidden units dropped")
-    residual_dropout: Fraction = _dropout("share dropped of what attention and MLP add to the residual stream")
-    init: InitScheme = setting("library", "how weights are initialised; all but library have zero biases", per_run=True)
-    init_scale: float = setting(1.0, "factor on all initial matrices and tables", per_run=True, gt=0.0, le=1_000.0)
-
-    @property
-    def mlp_width(self) -> int:
-        """Hidden width of the MLP."""
-        return self.mlp_multiplier * self.dim if self.hidden is None else self.hidden
-
-    @property
-    def has_qkv_bias(self) -> bool:
-        return self.attention_bias if self.qkv_bias is None else self.qkv_bias
-
-
-class GPTSettings(TransformerSettings):
-    """Decoder-only transformer."""
-
-    kind: Literal["gpt"] = setting("gpt", "which model", label="model", value_labels=MODEL_LABELS)
-    tied: bool = setting(False, "output layer shares the token table")
-
-
-class EncoderSettings(TransformerSettings):
-    """Transformer without a mask, averaged over positions (padding included), and a two-layer classifier."""
-
-    kind: Literal["encoder"] = setting("encoder", "which model", born="gpt", label="model", value_labels=MODEL_LABELS)
-    activation: Literal["gelu", "relu"] = setting("gelu", "nonlinearity of the MLP and of the classifier")
-    classifier_hidden: PositiveInt = setting(100, "width of the classifier's hidden layer")
-    classifier_dropout: Fraction = _dropout("share of the classifier's hidden units dropped")
-    batch_norm: bool = setting(False, "BatchNorm over the classifier's hidden layer")
-
-
-class LSTMSettings(SettingsGroup):
-    """Stacked LSTM written from cells."""
-
-    kind: Literal["lstm"] = setting("lstm", "which model", born="gpt", label="model", value_labels=MODEL_LABELS)
-    layers: int = setting(2, "number of stacked cells", label="layers L", ge=1, le=1_000)
-    dim: int = setting(128, "width of the token table", label="width d", ge=1, le=100_000)
-    hidden: PositiveInt | None = setting(None, "width of the state; unset: as dim")
-    gate_biases: Literal[0, 1, 2] = setting(1, "bias vectors per gate: none, one, or two as in nn.LSTM")
-    gate_init: Literal["xavier-uniform", "library"] = setting(
-        "xavier-uniform",
-        "how gates are initialised: Xavier on [x; h] with zero biases, or as nn.LSTM does",
-        per_run=True,
-        active_when=when("model.init", "library"),
-    )
-    projection: PositiveInt | None = setting(None, "width of one more layer between state and output; unset: none")
-    activation: Literal["gelu", "relu"] = setting(
-        "gelu", "nonlinearity of the projection", active_when=when_set("model.projection")
-    )
-    output_bias: bool = setting(True, "bias in the output layer")
-    tied: bool = setting(False, "output layer shares the token table; needs hidden (or projection) = dim")
-    embeddings: ShortText | None = setting(
-        None,
-        "an .npz file with a frozen table: tokens",
-        active_when=when("task.kind", "text", "labels"),
-        names_local_file=True,
-    )
-    dropout: Fraction = _dropout("share of outputs dropped between layers while training")
-    embedding_dropout: Fraction = _dropout("share of the first cell's inputs dropped")
-    init: InitScheme = setting(
-        "library", "how the other weights are initialised; all but library have zero biases", per_run=True
-    )
-    init_scale: float = setting(1.0, "factor on all initial matrices and tables", per_run=True, gt=0.0, le=1_000.0)
-
-    @property
-    def hidden_width(self) -> int:
-        """Width of the state."""
-        return self.dim if self.hidden is None else self.hidden
-
-    @property
-    def output_width(self) -> int:
-        """Width of the output layer's input."""
-        return self.hidden_width if self.projection is None else self.projection
+def register_settings(group: type[Group]) -> type[Group]:
+    """Makes a kind of task or model known by its settings; usable as a decorator."""
+    kind = group.model_fields["kind"].default
+    known: dict[str, Any] = TASK_SETTINGS if issubclass(group, TaskSettings) else MODEL_SETTINGS
+    if known.get(kind, group) is not group:
+        raise ValueError(f"there is a kind {kind!r} already")
+    known[kind] = group
+    for cached in (setting_fields, all_settings, former_setting_names, _type_adapter, describe_accepted_values):
+        cached.cache_clear()
+    return group
 
 
 # ---- training ----
@@ -557,19 +413,6 @@ class TrainSettings(SettingsGroup):
     )
 
 
-TaskSettings: TypeAlias = ArithmeticSettings | TextSettings | LabelsSettings
-ModelSettings: TypeAlias = GPTSettings | LSTMSettings | EncoderSettings
-TASK_SETTINGS: dict[str, type[ArithmeticSettings] | type[TextSettings] | type[LabelsSettings]] = {
-    "arithmetic": ArithmeticSettings,
-    "text": TextSettings,
-    "labels": LabelsSettings,
-}
-MODEL_SETTINGS: dict[str, type[GPTSettings] | type[LSTMSettings] | type[EncoderSettings]] = {
-    "gpt": GPTSettings,
-    "lstm": LSTMSettings,
-    "encoder": EncoderSettings,
-}
-
 # Settings that are gone: name → (the value that means what every run does today, the last version that had it). A
 # stored run with that value is still read; any other value is reported in one sentence.
 RETIRED_SETTINGS: Final[dict[str, tuple[Value, str]]] = {}
@@ -582,12 +425,23 @@ class UnreadableSettings(ValueError):
     """Stored settings that this version does not know; says which."""
 
 
-class Settings(SettingsGroup):
-    """Everything that determines a run, except its seed."""
+class InvalidSettings(ValueError):
+    """Values that the settings of a kind do not accept; `names` are those of the settings."""
 
-    task: TaskSettings = Field(ArithmeticSettings(), discriminator="kind")
-    model: ModelSettings = Field(GPTSettings(), discriminator="kind")
-    train: TrainSettings = TrainSettings()
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(f"values not accepted: {', '.join(self.names)}")
+
+
+class Settings(SettingsGroup):
+    """Everything that determines a run, except its seed.
+
+    The classes of `task` and `model` depend on their kinds; `TASK_SETTINGS` and `MODEL_SETTINGS` hold those that exist.
+    """
+
+    task: Any = Field(default_factory=lambda: TASK_SETTINGS["arithmetic"].model_validate({}))
+    model: Any = Field(default_factory=lambda: MODEL_SETTINGS["gpt"].model_validate({}))
+    train: TrainSettings = Field(default_factory=lambda: TrainSettings())
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Value]) -> Settings:
@@ -596,7 +450,17 @@ class Settings(SettingsGroup):
         for name, value in values.items():
             part, _, field = name.partition(".")
             tree[part][field] = tuple(value) if isinstance(value, list) else value
-        return cls.model_validate(tree)
+        kinds: dict[str, Mapping[str, type[SettingsGroup]]] = {"task": TASK_SETTINGS, "model": MODEL_SETTINGS}
+        groups: dict[str, SettingsGroup] = {}
+        for part, fields in tree.items():
+            group = kinds[part].get(fields["kind"]) if part in kinds else TrainSettings
+            if group is None:
+                raise InvalidSettings([f"{part}.kind"])
+            try:
+                groups[part] = group.model_validate(fields)
+            except ValidationError as error:
+                raise InvalidSettings([f"{part}.{one['loc'][0]}" for one in error.errors()]) from error
+        return cls(**cast(Any, groups))
 
     @classmethod
     def from_stored(cls, values: Mapping[str, Value]) -> Settings:
@@ -630,9 +494,10 @@ class Settings(SettingsGroup):
         try:
             whole = cls.from_flat(born | current)
             return cls.from_flat({name: value for name, value in whole.flat().items() if whole.is_active(name)})
-        except ValidationError as error:
-            wrong = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
-            raise UnreadableSettings(f"this version of seedbed does not accept its values of {wrong}") from error
+        except InvalidSettings as error:
+            raise UnreadableSettings(
+                f"this version of seedbed does not accept its values of {', '.join(error.names)}"
+            ) from error
 
     def flat(self) -> dict[str, Value]:
         """Every setting of this run by its dotted name."""
@@ -696,7 +561,7 @@ class Settings(SettingsGroup):
             return 10**9
         if train.max_tokens is not None:
             return ceil(train.max_tokens / self.tokens_per_update(info))
-        if train.epochs is None and not isinstance(self.task, ArithmeticSettings):
+        if train.epochs is None and not self.task.whole_epochs:
             return train.steps
         per_epoch = self.updates_per_epoch(info)
         return per_epoch * (-(-train.steps // per_epoch) if train.epochs is None else train.epochs)
@@ -708,61 +573,36 @@ class Settings(SettingsGroup):
         return -(-n_train // self.samples_per_update(info))
 
     def _n_train(self, info: DatasetInfo | None) -> int | None:
-        if isinstance(self.task, ArithmeticSettings):
-            return sum(self.task.n_train(order) for order in self.task.orders)
-        return None if info is None else info.n_train
+        counted: int | None = self.task.count_train_samples()
+        return info.n_train if counted is None and info is not None else counted
 
     def _tokens_per_sample(self, info: DatasetInfo | None) -> float:
-        if isinstance(self.task, ArithmeticSettings):
-            return mean_equation_tokens(self.task)
-        return float(self.task.length) if info is None else info.mean_sample_tokens
+        return float(self.task.mean_sample_tokens()) if info is None else info.mean_sample_tokens
 
     # ---- conflicts ----
 
-    def conflicts(self) -> list[tuple[str, str]]:
-        """Conflicting settings: (the setting to change, the reason)."""
+    def conflicts(self) -> list[Conflict]:
+        """Conflicting settings: the one to change, and why."""
         return [
-            *self._task_conflicts(),
-            *self._model_conflicts(),
+            *self.task.conflicts(),
+            *self.model.conflicts(),
             *self._task_model_conflicts(),
             *self._train_conflicts(),
         ]
 
-    def _task_model_conflicts(self) -> Iterator[tuple[str, str]]:
+    def _task_model_conflicts(self) -> Iterator[Conflict]:
         """A task that the model cannot learn."""
-        task, model = self.task.kind, self.model.kind
-        if task == "labels" and model != "encoder":
-            yield "model.kind", f"model.kind = {model} cannot predict labels; task.kind = labels needs encoder"
-        if model == "encoder" and task != "labels":
-            yield "model.kind", f"model.kind = encoder predicts labels only; task.kind = {task} needs gpt or lstm"
+        task, model = self.task, self.model
+        if task.predicts != model.predicts:
+            output = {"label": "labels", "next_token": "the next token"}
+            able = [kind for kind, group in MODEL_SETTINGS.items() if group.predicts == task.predicts]
+            yield (
+                "model.kind",
+                f"model.kind = {model.kind} predicts {output[model.predicts]} only; "
+                f"task.kind = {task.kind} needs {' or '.join(able)}",
+            )
 
-    def _model_conflicts(self) -> Iterator[tuple[str, str]]:
-        model = self.model
-        if isinstance(model, LSTMSettings):
-            if model.tied and model.output_width != model.dim:
-                wide = "hidden" if model.projection is None else "projection"
-                yield (
-                    "model.tied",
-                    f"model.tied needs model.{wide} = model.dim, not {model.output_width} and {model.dim}",
-                )
-            return
-        if model.dim % model.heads:
-            yield "model.heads", f"model.heads = {model.heads} does not divide model.dim = {model.dim}"
-        elif model.positions == "rotary" and model.dim // model.heads % 2:
-            width = f"model.dim / model.heads = {model.dim // model.heads}"
-            yield "model.heads", f"{width} is odd; rotary positions rotate pairs and need an even one"
-        if model.positions == "sinusoidal" and model.dim % 2:
-            yield "model.dim", f"model.dim = {model.dim} is odd; sinusoidal positions need an even one"
-
-    def _task_conflicts(self) -> Iterator[tuple[str, str]]:
-        task = self.task
-        if isinstance(task, ArithmeticSettings):
-            yield from _arithmetic_conflicts(task)
-        elif isinstance(task, TextSettings) and task.val_fraction + task.test_fraction >= 1:
-            held = f"task.val_fraction = {task.val_fraction} and task.test_fraction = {task.test_fraction}"
-            yield "task.val_fraction", f"{held} leave nothing to train on"
-
-    def _train_conflicts(self) -> Iterator[tuple[str, str]]:
+    def _train_conflicts(self) -> Iterator[Conflict]:
         train = self.train
         given = [name for name in TRAINING_BUDGETS if name.removeprefix("train.") in train.model_fields_set]
         given = [name for name in given if getattr(train, name.removeprefix("train.")) is not None]
@@ -771,27 +611,6 @@ class Settings(SettingsGroup):
             yield given[-1], f"{values} both say how long to train; give one"
         elif given in ([], ["train.steps"]) and train.warmup > train.steps:
             yield "train.warmup", f"train.warmup = {train.warmup} is longer than train.steps = {train.steps}"
-
-
-def _arithmetic_conflicts(task: ArithmeticSettings) -> Iterator[tuple[str, str]]:
-    if task.operator == "/" and any(task.p % divisor == 0 for divisor in range(2, task.p)):
-        yield "task.p", f"task.p = {task.p} is not prime; division by its factors has several answers"
-    if len(set(task.orders)) != len(task.orders):
-        yield "task.orders", f"task.orders = {list(task.orders)} names an order twice"
-    for order in task.orders:
-        n, n_train = task.n_equations(order), task.n_train(order)
-        if n > 50_000_000:
-            yield "task.p", f"task.p = {task.p} makes {n:,} equations of order {order}; at most 50,000,000"
-        if n_train == 0 or (n_train == n and task.train_fraction < 1):
-            empty = "training" if n_train == 0 else "validation"
-            why = f"task.train_fraction = {task.train_fraction} of {n} equations leaves no {empty} sample"
-            yield "task.train_fraction", why
-
-
-def mean_equation_tokens(task: ArithmeticSettings) -> float:
-    """Tokens that the model reads of a training equation, on average over the orders."""
-    n_train = {order: task.n_train(order) for order in task.orders}
-    return sum(n * task.n_tokens(order) for order, n in n_train.items()) / max(1, sum(n_train.values()))
 
 
 # ---- settings by name ----

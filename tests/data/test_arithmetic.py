@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seedbed.data.arithmetic import build_equation_table, context_length, split_equations, vocabulary, vocabulary_size
-from seedbed.settings import ArithmeticSettings
+from seedbed.kind_settings import ArithmeticSettings
 
 OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
 

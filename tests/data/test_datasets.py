@@ -11,7 +11,8 @@ from seedbed.data.dataset_info import get_dataset_info
 from seedbed.data.datasets import load_labelled_dataset, load_text_dataset
 from seedbed.data.embeddings import load_embeddings
 from seedbed.errors import MissingData, UsageError
-from seedbed.settings import ArithmeticSettings, DatasetInfo, LabelsSettings, Settings, TextSettings
+from seedbed.kind_settings import ArithmeticSettings, LabelsSettings, TextSettings
+from seedbed.settings import DatasetInfo, Settings
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from seedbed.kind_settings import GPTSettings, LSTMSettings
 from seedbed.models.build import build_model
 from seedbed.models.model_size import (
     count_attention_parameters,
@@ -16,7 +17,7 @@ from seedbed.models.model_size import (
     estimate_training_bytes,
 )
 from seedbed.records import ParameterCounts
-from seedbed.settings import DatasetInfo, GPTSettings, LSTMSettings, Settings
+from seedbed.settings import DatasetInfo, Settings
 
 # (layers, dim): GPT body, P, total; LSTM body, P, total; P includes the output layer, not the token embedding
 TABLE = {

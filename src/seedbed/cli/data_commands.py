@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from seedbed.data.catalogue import CorpusEntry, StoredFile
     from seedbed.data.corpora import ProgressCallback
 
-data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora: list, download and inspect them.")
+data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, download and inspect corpora.")
 CorpusArgument = Annotated[str, typer.Argument(help="a named corpus, or a file or folder of your own")]
 
 
@@ -31,7 +31,7 @@ def ls(as_json: JsonOption = False) -> None:
         (one.name, _format_size(one.n_bytes), _describe_location(one), one.description, one.licence)
         for one in CATALOGUE.values()
     )
-    _print_table(("corpus", "size", "where", "what", "licence"), rows)
+    _print_table(("corpus", "size", "where", "description", "licence"), rows)
 
 
 @data_app.command(epilog="Example: seedbed data get shakespeare speeches")
@@ -67,7 +67,8 @@ def baseline(
     from seedbed.data.datasets import load_text_dataset
     from seedbed.data.ngram import evaluate_ngram
     from seedbed.errors import UsageError
-    from seedbed.settings import Settings, TextSettings, check_value
+    from seedbed.kind_settings import TextSettings
+    from seedbed.settings import Settings, check_value
 
     settings = {
         "task.kind": "text", "task.corpus": name, "task.tokenizer": tokenizer, "task.val_fraction": val_fraction,
@@ -100,7 +101,7 @@ def baseline(
 @data_app.command(epilog="Example: seedbed data show python-docs")
 @handle_errors
 def show(
-    name: CorpusArgument, part: Annotated[str | None, typer.Option(help="one part; default: all of them")] = None,
+    name: CorpusArgument, part: Annotated[str | None, typer.Option(help="one part of the corpus; default: all")] = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Show a corpus: licence, origin, sizes, first lines and characters; downloads nothing."""
@@ -153,7 +154,7 @@ def _part_as_json(name: str, part: str) -> dict[str, Any]:
 
     entry = get_corpus_part(name, part) if name in CATALOGUE else None
     if entry and not all(find_local_file(file) for file in entry.files):
-        return {"notes": [f"not here; download it with: seedbed data get {name}"]}
+        return {"notes": [f"not on this machine; download it with: seedbed data get {name}"]}
     if entry and entry.kind == "ids":
         encoded = open_token_ids(name, part)
         return {"tokens": len(encoded.ids), "lines": len(encoded.lengths), "distinct": len(set(encoded.ids.tolist()))}
@@ -176,7 +177,7 @@ def _print_corpus(document: dict[str, Any]) -> None:
 
 def _format_lines(key: str, value: Any) -> list[str]:
     if key == "commonest":
-        return [f"{'commonest':<11} " + "  ".join(f"{character!r} {n:,}" for character, n in value)]
+        return [f"{'most common':<11} " + "  ".join(f"{character!r} {n:,}" for character, n in value)]
     if isinstance(value, list | tuple):
         return [f"{key.replace('_', ' '):<11} {line}" for line in value]
     return [f"{key:<11} {value:,}" if isinstance(value, int) else f"{key:<11} {value}"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.settings import ArithmeticSettings
+from seedbed.kind_settings import ArithmeticSettings
 
 SPECIAL_TOKENS = ("=", "BOS", "EOS", "PAD")  # after the numbers and the operator, in this order
 N_SCORED_TOKENS = 2  # r and EOS

@@ -22,7 +22,8 @@ from seedbed.data.datasets import load_labelled_dataset
 from seedbed.data.equation_batches import EquationBatches
 from seedbed.data.label_batches import LabelBatches
 from seedbed.data.text_batches import EvalOptions, TextBatches
-from seedbed.settings import ArithmeticSettings, LSTMSettings, Settings, TextSettings, TransformerSettings
+from seedbed.kind_settings import ArithmeticSettings, LSTMSettings, TextSettings, TransformerSettings
+from seedbed.settings import Settings
 
 # Activations of the widest layers that one evaluation chunk may hold, by device type.
 MAX_EVAL_ACTIVATIONS = {"cpu": 2**23, "cuda": 2**28}

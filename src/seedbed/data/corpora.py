@@ -105,7 +105,7 @@ def _resolve_user_path(name: str, folder: Path) -> Path:
             return path
     near = get_close_matches(name, CATALOGUE, 1)
     guess = f"did you mean {near[0]}?" if near else f"or a named corpus: {', '.join(CATALOGUE)}"
-    raise MissingData(f"{name}: no such file or folder, nor a named corpus; expected a path from {folder}, {guess}")
+    raise MissingData(f"{name}: not a file, a folder or a named corpus; expected a path relative to {folder}, {guess}")
 
 
 def _load_python_docs() -> Corpus:

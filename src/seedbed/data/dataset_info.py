@@ -20,15 +20,9 @@ from seedbed.data.datasets import load_labelled_dataset, load_text_dataset
 from seedbed.data.tokenizers import PAD_ID
 from seedbed.data.windows import Spans, consecutive_windows, overlapping_windows
 from seedbed.errors import MissingData, UsageError
+from seedbed.kind_settings import ArithmeticSettings, LabelsSettings, TextSettings
 from seedbed.records import StoredRun
-from seedbed.settings import (
-    ArithmeticSettings,
-    DatasetInfo,
-    LabelsSettings,
-    TaskSettings,
-    TextSettings,
-    mean_equation_tokens,
-)
+from seedbed.settings import DatasetInfo, TaskSettings
 
 
 def get_dataset_info(task: TaskSettings) -> DatasetInfo:
@@ -59,7 +53,7 @@ def arithmetic_info(task: ArithmeticSettings) -> DatasetInfo:
         n_train,
         padding_id=size - 1,
         digest="arithmetic/1",
-        tokens_per_sample=mean_equation_tokens(task),
+        tokens_per_sample=task.mean_sample_tokens(),
     )
 
 

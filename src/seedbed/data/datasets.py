@@ -27,7 +27,7 @@ from seedbed.data.tokenizers import ByteTokenizer, CharTokenizer, EncodedCorpus,
 from seedbed.data.windows import Spans, pad_sequences, split_contiguous, split_documents, take_first_tokens
 from seedbed.data.word_tokenizer import WordTokenizer
 from seedbed.errors import UsageError
-from seedbed.settings import LabelsSettings, TextSettings
+from seedbed.kind_settings import LabelsSettings, TextSettings
 
 Ints = NDArray[np.int64]
 SPLIT_SEED = 0  # of the permutation of documents and labelled texts

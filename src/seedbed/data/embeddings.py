@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from seedbed.data.dataset_info import get_dataset_info
 from seedbed.errors import MissingData, UsageError
-from seedbed.settings import DatasetInfo, LSTMSettings, Settings
+from seedbed.kind_settings import LSTMSettings
+from seedbed.settings import DatasetInfo, Settings
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from seedbed.data.arithmetic import N_SCORED_TOKENS, EquationTable, build_equation_table, split_equations
 from seedbed.data.batch import Batch, EpochSampler, EvalSplit, RowIndices
-from seedbed.settings import ArithmeticSettings
+from seedbed.kind_settings import ArithmeticSettings
 
 EVAL_CHUNK_EQUATIONS = 4096  # equations evaluated at once
 

@@ -41,8 +41,8 @@ from seedbed.data.windows import (
     uniform_document_sampler,
     uniform_position_sampler,
 )
+from seedbed.kind_settings import TextSettings
 from seedbed.rng import device_keys, random_bits
-from seedbed.settings import TextSettings
 
 COUNT_CHUNK_WINDOWS = 4096  # windows whose characters are counted at once, to bound memory
 

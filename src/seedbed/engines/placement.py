@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from seedbed.engines.cost_estimator import CostEstimator
 from seedbed.engines.machine import Machine
+from seedbed.kind_settings import LabelsSettings, LSTMSettings, TextSettings
 from seedbed.records import Pack, Placement, Run
-from seedbed.settings import LabelsSettings, LSTMSettings, TextSettings
 from seedbed.study.pack import ShapeKey, pack_runs, shape_key
 
 PlacedPack: TypeAlias = tuple[Pack, Placement]

@@ -43,7 +43,7 @@ class Ablation:
 def ablate(loaded: LoadedRun, inputs: AnalysisInputs) -> Ablation:
     """Removes every head, sublayer and layer in turn."""
     model = _require_transformer(loaded)
-    n_layers, n_heads = len(model.blocks), loaded.run.settings.model.heads  # type: ignore[union-attr]
+    n_layers, n_heads = len(model.blocks), loaded.run.settings.model.heads
     original = compute_loss(loaded, inputs)
 
     def change(name: str, replacement: Callable[[Tensor], Tensor]) -> float:

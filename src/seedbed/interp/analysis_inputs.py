@@ -17,8 +17,8 @@ from seedbed.data.arithmetic import build_equation_table, split_equations, vocab
 from seedbed.data.datasets import load_labelled_dataset, load_text_dataset
 from seedbed.data.tokenizers import PAD_ID
 from seedbed.data.windows import consecutive_windows, gather_windows
+from seedbed.kind_settings import ArithmeticSettings, LabelsSettings, TextSettings
 from seedbed.sampling.loaded_run import LoadedRun
-from seedbed.settings import ArithmeticSettings, LabelsSettings, TextSettings
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from seedbed.data.arithmetic import build_equation_table, split_equations
+from seedbed.kind_settings import ArithmeticSettings
 from seedbed.models.gpt import TransformerBackbone
 from seedbed.models.hooks import get_activations
 from seedbed.sampling.loaded_run import LoadedRun
-from seedbed.settings import ArithmeticSettings
 
 Floats = NDArray[np.float64]
 LOGITS_HOOK = "logits"

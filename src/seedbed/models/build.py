@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seedbed.data.dataset_info import get_dataset_info
 from seedbed.data.embeddings import load_embeddings
+from seedbed.kind_settings import GPTSettings, LSTMSettings
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import GPT
 from seedbed.models.init import initial_weights
@@ -17,7 +18,7 @@ from seedbed.models.layers import BatchNorm, Dropout, running_stats
 from seedbed.models.lstm import LSTM
 from seedbed.models.parameters import FlatParameters
 from seedbed.records import Arrays
-from seedbed.settings import DatasetInfo, GPTSettings, LSTMSettings, Settings
+from seedbed.settings import DatasetInfo, Settings
 
 
 def build_model(settings: Settings, dataset_info: DatasetInfo | None = None) -> nn.Module:

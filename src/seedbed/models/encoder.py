@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from seedbed.kind_settings import EncoderSettings
 from seedbed.models.gpt import TransformerBackbone
 from seedbed.models.hooks import NO_HOOKS, Hooks
 from seedbed.models.layers import ACTIVATIONS, BatchNorm, Dropout, Linear, OutputLayer, Positions
-from seedbed.settings import EncoderSettings
 
 
 class Classifier(nn.Module):

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seedbed.data.dataset_info import get_dataset_info
+from seedbed.kind_settings import ArithmeticSettings, EncoderSettings, LabelsSettings, LSTMSettings
 from seedbed.models.model_size import count_lstm_body_parameters, effective_batch_size, estimate_training_bytes
-from seedbed.settings import ArithmeticSettings, DatasetInfo, EncoderSettings, LabelsSettings, LSTMSettings, Settings
+from seedbed.settings import DatasetInfo, Settings
 
 SCORED_TOKENS_PER_EQUATION = 2  # the result and EOS
 N_EVALUATION_SETS = 4  # of a text task, roughly: training, validation, tests

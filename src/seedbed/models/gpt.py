@@ -11,6 +11,7 @@ from typing import Final, TypeAlias, cast
 import torch
 from torch import Tensor, nn
 
+from seedbed.kind_settings import GPTSettings, TransformerSettings
 from seedbed.models.batched_linear import to_autocast_dtype
 from seedbed.models.fused_ops import (
     can_fuse_add_norm,
@@ -39,7 +40,6 @@ from seedbed.models.layers import (
     select_positions,
 )
 from seedbed.models.positions import alibi_bias, alibi_slopes, apply_rotary, rotary_frequencies, sinusoidal_embedding
-from seedbed.settings import GPTSettings, TransformerSettings
 
 # Position encodings that the fused attention kernel, and the decoders in sampling/, compute. Any other kind takes the
 # readable path, which is slower and never leaves something out; the same goes for subclasses of the modules below.

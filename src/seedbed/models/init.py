@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from seedbed.kind_settings import LSTMSettings
 from seedbed.models.layers import BatchNorm, Embedding, LayerNorm, Linear, OutputLayer, PositionEmbedding
 from seedbed.models.lstm import LSTMCell
 from seedbed.rng import make_generator
-from seedbed.settings import LSTMSettings, ModelSettings
+from seedbed.settings import ModelSettings
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Initializer: TypeAlias = Callable[[np.random.Generator, tuple[int, ...]], FloatArray]

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from seedbed.kind_settings import LSTMSettings
 from seedbed.models.fused_ops import fused_lstm, should_use_fused_lstm, should_use_torch_lstm, torch_lstm
 from seedbed.models.hooks import NO_HOOKS, Hooks
 from seedbed.models.layers import (
@@ -25,7 +26,6 @@ from seedbed.models.layers import (
     Positions,
     select_positions,
 )
-from seedbed.settings import LSTMSettings
 
 LSTMState: TypeAlias = tuple[Tensor, Tensor]  # hidden state h and cell state c of one layer, (R, B, H) each
 

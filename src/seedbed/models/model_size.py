@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 from seedbed.data.dataset_info import get_dataset_info
+from seedbed.kind_settings import EncoderSettings, LSTMSettings, TransformerSettings
 from seedbed.records import ParameterCounts
-from seedbed.settings import DatasetInfo, EncoderSettings, LSTMSettings, Settings, TaskSettings, TransformerSettings
+from seedbed.settings import DatasetInfo, Settings, TaskSettings
 
 BYTES_PER_FLOAT32: Final = 4
 MOMENTS_PER_WEIGHT: Final = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}

@@ -13,11 +13,11 @@ import numpy as np
 from seedbed.data.datasets import TextSplit, load_text_dataset
 from seedbed.data.suffix_array import SuffixArray
 from seedbed.errors import MissingData
+from seedbed.kind_settings import TextSettings
 from seedbed.records import Curve, StoredRun, StoredSample
 from seedbed.sampling.copy_detection import training_text_index
-from seedbed.settings import TextSettings
 from seedbed.stats.copying import CopyStatistics, compare_copying, copy_statistics
-from seedbed.store.store import Store
+from seedbed.store import Store
 
 COPYING_METRICS: dict[str, Callable[[CopyStatistics], float]] = {
     "copied": lambda statistics: statistics.mean_ngram_overlap,

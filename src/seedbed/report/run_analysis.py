@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbed.errors import MissingData
+from seedbed.kind_settings import ArithmeticSettings
 from seedbed.records import Arrays, StoredRun
 from seedbed.report.attention_export import parse_step
 from seedbed.report.fourier_analysis import FourierProgress, analyze_fourier, find_key_frequencies
 from seedbed.report.study_runs import differing_settings, matching_runs
-from seedbed.settings import ArithmeticSettings, Settings
+from seedbed.settings import Settings
 from seedbed.stats.attention_stats import (
     attention_by_token_kind,
     attention_received,
@@ -29,7 +30,7 @@ from seedbed.stats.attention_stats import (
     layer_distances,
     uniform_attention,
 )
-from seedbed.store.store import Store
+from seedbed.store import Store, open_store
 
 if TYPE_CHECKING:
     from seedbed.interp.ablation import Ablation
@@ -65,7 +66,7 @@ def analyze_configs(
     home: Path, study: str, overrides: Sequence[str], n_inputs: int, ablation: bool, step: str = "last"
 ) -> list[tuple[RunAnalysis, ...]]:
     """The analyses of a study's runs that have checkpoints, grouped by config; or of one run by its id."""
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         if study in {stored.name for stored in store.studies()}:
             runs = [run for run in matching_runs(store, study, overrides) if store.checkpoints(run.id)]
         else:

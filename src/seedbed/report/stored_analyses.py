@@ -25,6 +25,7 @@ from seedbed.interp.analysis import (
     is_analysis_metric,
 )
 from seedbed.interp.text_attention import TextAttention
+from seedbed.kind_settings import ArithmeticSettings
 from seedbed.records import Arrays, Checkpoint, StoredRun
 from seedbed.report.analysis_curves import declared_analysis_metrics
 from seedbed.report.fourier_analysis import FourierProgress, analyze_fourier, find_key_frequencies, fourier_metrics
@@ -37,11 +38,9 @@ from seedbed.report.run_analysis import (
     std_over_inputs,
 )
 from seedbed.report.study_runs import matching_runs
-from seedbed.settings import ArithmeticSettings
 from seedbed.specs import FigureSpec
-from seedbed.store.analyses import load_analyses, save_analysis
 from seedbed.store.checkpoints import digest_json
-from seedbed.store.store import Store
+from seedbed.store import Store, open_store
 from seedbed.study.declarations import Declarations, parse_declarations
 
 if TYPE_CHECKING:
@@ -90,14 +89,14 @@ def analysis_request(declared: Declarations) -> AnalysisRequest:
 
 def update_analyses(home: Path, study: str, overrides: Sequence[str] = ()) -> int:
     """Computes and stores the missing analyses of a study; returns how many there were."""
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         request = analysis_request(parse_declarations(store.study(study).text))
         if not request.is_needed:
             return 0
         missing = list(_missing_analyses(store, request, matching_runs(store, study, overrides)))
         for run, checkpoint in missing:
             analysis = _analyze_checkpoint(store, run, checkpoint, request)
-            save_analysis(store, run.id, checkpoint.step, analysis.as_json())
+            store.save_analysis(run.id, checkpoint.step, analysis.as_json())
         return len(missing)
 
 
@@ -109,7 +108,7 @@ def _missing_analyses(
 ) -> Iterator[tuple[StoredRun, Checkpoint]]:
     for run in runs:
         checkpoints = store.checkpoints(run.id)
-        stored = {document["step"]: document["fingerprint"] for document in load_analyses(store, run.id)}
+        stored = {document["step"]: document["fingerprint"] for document in store.load_analyses(run.id)}
         for checkpoint in checkpoints if request.over_training else checkpoints[-1:]:
             if stored.get(checkpoint.step) != request.digest(checkpoint, checkpoints[-1]):
                 yield run, checkpoint

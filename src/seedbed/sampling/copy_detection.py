@@ -17,7 +17,7 @@ import numpy as np
 
 from seedbed.data.datasets import load_text_dataset
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS, CopiedSpan, SuffixArray, find_copied_spans
-from seedbed.settings import TextSettings
+from seedbed.kind_settings import TextSettings
 
 LOOKUP_CHUNK_CHARACTERS = 16  # characters per suffix array lookup
 

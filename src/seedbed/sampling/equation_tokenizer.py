@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from seedbed.data.arithmetic import SPECIAL_TOKENS, context_length, vocabulary
 from seedbed.data.tokenizers import Counts, StreamDecoder, WordStreamDecoder, check_ids, utf8_lengths
 from seedbed.errors import UsageError
-from seedbed.settings import ArithmeticSettings
+from seedbed.kind_settings import ArithmeticSettings
 
 VISIBLE_SPECIAL_TOKEN = "="  # the other special tokens (BOS, EOS, PAD) are left out of decoded text
 _TOKEN_PATTERN = re.compile(r"\d+|[A-Z]+|\S")
@@ -71,7 +71,7 @@ class EquationTokenizer:
         if name not in self.texts:
             p, operator = self.task.p, self.task.operator
             raise UsageError(
-                f"{text!r}: {word!r} (column {start + 1}) is no token of this task; "
+                f"{text!r}: {word!r} (column {start + 1}) is not a token of this task; "
                 f"expected 0 … {p - 1}, {operator} or ="
             )
         return self.texts.index(name)

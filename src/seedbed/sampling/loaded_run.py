@@ -26,6 +26,7 @@ from seedbed.data.datasets import load_tokenizer
 from seedbed.data.suffix_array import CopiedSpan
 from seedbed.data.tokenizers import PAD_ID, UNKNOWN_TOKEN, StreamDecoder, Tokenizer, check_ids
 from seedbed.errors import MissingData, UsageError
+from seedbed.kind_settings import ArithmeticSettings, TextSettings
 from seedbed.models.build import build_pack, load_run_arrays
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import GPT
@@ -46,7 +47,6 @@ from seedbed.sampling.results import (
 )
 from seedbed.sampling.sampler import stream_tokens
 from seedbed.sampling.surprisal import Surprisal, compute_surprisal
-from seedbed.settings import ArithmeticSettings, TextSettings
 from seedbed.study.plan import compute_run_id
 
 TextOrIds: TypeAlias = str | Sequence[int] | NDArray[np.integer]

@@ -11,12 +11,12 @@ from typing import Any
 
 from seedbed.data.datasets import load_text_dataset
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS
+from seedbed.kind_settings import TextSettings
 from seedbed.sampling.batched import group_by_shape, sample_runs, stream_runs
 from seedbed.sampling.copy_detection import StreamingCopyDetector, TextSegment, training_text_index
 from seedbed.sampling.equation_tokenizer import EquationTokenizer
 from seedbed.sampling.loaded_run import LoadedRun
 from seedbed.sampling.results import Sample, Samples
-from seedbed.settings import TextSettings
 
 SLOW_INDEX_TOKENS = 1_000_000  # indexing a larger training text takes seconds
 
@@ -80,7 +80,7 @@ class SamplePrinter:
         yield from self._mark_copied(run, chunks)
         yield TextSegment("\n", False)
         if isinstance(run.tokenizer, EquationTokenizer):
-            yield TextSegment(f"likeliest next: {run.top_next_tokens(self.prompt)!r}\n", False)
+            yield TextSegment(f"most likely next: {run.top_next_tokens(self.prompt)!r}\n", False)
 
     def _mark_copied(self, run: LoadedRun, chunks: Iterable[str]) -> Iterator[TextSegment]:
         task = run.run.settings.task
@@ -100,7 +100,7 @@ class SamplePrinter:
         if not self._n_characters:
             return None
         return (
-            f"{self._n_copied:,} of {self._n_characters:,} characters lie in spans of {MIN_COPIED_CHARACTERS} or more "
+            f"{self._n_copied:,} of {self._n_characters:,} characters are in spans of {MIN_COPIED_CHARACTERS} or more "
             "that occur verbatim in the training text"
         )
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 
-from pydantic import ValidationError
-
 from seedbed.settings import (
     TRAINING_BUDGETS,
+    InvalidSettings,
     Settings,
     Value,
     all_settings,
@@ -80,7 +79,7 @@ def expand_study(study: Study, overrides: Overrides, problems: Problems) -> Expa
             configs[settings] = None
             _report_conflicts(settings, assignments, problems, study.where)
     if not configs and not problems:
-        problems.add(study.exclude[0].where, "exclude leaves no config")
+        problems.add(study.exclude[0].where, "exclude removes every config")
     return Expansion(tuple(configs), inactive_settings.warnings())
 
 
@@ -147,12 +146,14 @@ def _build_settings(
         )
     try:
         return Settings.from_flat(values)
-    except ValidationError as error:  # a value that another kind of task or model accepts
-        for detail in error.errors():
-            name = f"{detail['loc'][0]}.{detail['loc'][-1]}"
-            blamed = active.get(name) or next(iter(active.values()))
-            expected = describe_accepted_values(blamed.name)
-            problems.add(blamed.where, f"{blamed.name} = {preview_toml(blamed.value)}: expected {expected}")
+    except InvalidSettings as error:  # a value that another kind of task or model accepts
+        for name in error.names:
+            assignment = active.get(name) or next(iter(active.values()))
+            problems.add(
+                assignment.where,
+                f"{assignment.name} = {preview_toml(assignment.value)}: "
+                f"expected {describe_accepted_values(assignment.name)}",
+            )
         return None
 
 

@@ -13,9 +13,10 @@ from hashlib import blake2b
 from math import ceil
 from typing import Final, TypeAlias
 
+from seedbed.kind_settings import ArithmeticSettings
 from seedbed.models.model_size import effective_batch_size, estimate_training_bytes
 from seedbed.records import Pack, Run
-from seedbed.settings import ArithmeticSettings, Settings, Value, setting_traits
+from seedbed.settings import Settings, Value, setting_traits
 
 RunGroup: TypeAlias = tuple[Run, ...]
 ShapeKey: TypeAlias = tuple[Value, ...]

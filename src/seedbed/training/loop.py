@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from seedbed.errors import UsageError
+from seedbed.kind_settings import TextSettings
 from seedbed.records import (
     Arrays,
     CheckpointEvent,
@@ -32,7 +33,7 @@ from seedbed.records import (
     StepEvent,
     StopEvent,
 )
-from seedbed.settings import Settings, TextSettings
+from seedbed.settings import Settings
 from seedbed.training.cuda_graphs import HostCopy, acquire_stream
 from seedbed.training.early_stopping import EarlyStopping
 from seedbed.training.evaluate import Evaluator

@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from seedbed.data.datasets import load_text_dataset
+from seedbed.kind_settings import TextSettings
 from seedbed.records import SampleEvent
 from seedbed.sampling.sampler import generate_tokens
-from seedbed.settings import TextSettings, TrainSettings
+from seedbed.settings import TrainSettings
 
 
 class SampleLogger:

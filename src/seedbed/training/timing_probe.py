@@ -15,8 +15,9 @@ import torch
 
 from seedbed.data.batch import Batch
 from seedbed.data.batches import Batches
+from seedbed.kind_settings import TextSettings
 from seedbed.records import Cost, Placement
-from seedbed.settings import Settings, TextSettings
+from seedbed.settings import Settings
 from seedbed.training.evaluate import Evaluator
 from seedbed.training.sample_logger import SampleLogger
 from seedbed.training.timer import Timer

@@ -22,6 +22,7 @@ from seedbed.data.tokenizers import PAD_ID
 from seedbed.errors import UsageError
 from seedbed.interp.analysis_inputs import sample_inputs
 from seedbed.interp.attention_extraction import compute_attention
+from seedbed.kind_settings import LabelsSettings, LSTMSettings
 from seedbed.report.analysis_tables import analysis_tables
 from seedbed.report.run_analysis import analyze_run
 from seedbed.report.tables import Table
@@ -29,8 +30,7 @@ from seedbed.sampling.equation_tokenizer import EquationTokenizer
 from seedbed.sampling.filters import SamplingFilters, filtered_probabilities
 from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
 from seedbed.sampling.sampler import resolve_hop, window_start
-from seedbed.settings import LabelsSettings, LSTMSettings
-from seedbed.store.store import Store
+from seedbed.store import open_store
 from seedbed.web.model_cache import CheckpointStep, ModelCache
 from seedbed.web.model_client import MAX_GENERATED_TOKENS
 
@@ -81,7 +81,7 @@ def compute_head_tables(cache: ModelCache, run: str, step: CheckpointStep) -> It
 
 @lru_cache(maxsize=64)
 def _cached_head_tables(home: Path, run: str, step: int, _: str) -> Reply:
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         analysis = analyze_run(store, store.run(run), N_HELD_OUT_INPUTS, ablation=False, step=step)
     return {"run": run, "step": step, "tables": [_table_as_json(table) for table in analysis_tables([analysis])]}
 

@@ -12,14 +12,15 @@ from fastapi.responses import Response
 from seedbed.charts.labels import setting_label, value_label
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS, CopiedSpan
 from seedbed.errors import MissingData, UsageError
+from seedbed.kind_settings import TextSettings
 from seedbed.records import StoredPack, StoredRun, StoredSample
 from seedbed.report.figures import default_figures, render_figure
 from seedbed.report.memorization_curves import copying_curves
 from seedbed.report.overview import planned_steps, run_tables
 from seedbed.sampling.copy_detection import find_training_copies
-from seedbed.settings import Settings, TextSettings
+from seedbed.settings import Settings
 from seedbed.stats.summary import RunCurves
-from seedbed.store.store import Store
+from seedbed.store import Store
 from seedbed.web.responses import json_response, render_page
 from seedbed.web.store_cache import StoreCacheDep
 from seedbed.web.views.study_page import figure_as_json, table_as_json
