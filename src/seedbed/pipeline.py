@@ -242,7 +242,7 @@ def _out_of_memory_message(pack: ActivePack, cause: str) -> str:
     n_bytes = pack.stored.predicted_bytes
     predicted = "" if n_bytes is None else f" (predicted: {n_bytes / 2**20:,.0f} MiB)"
     return (
-        f"one run of it alone does not fit into memory{predicted}: {cause}; "
+        f"a single run does not fit into memory{predicted}: {cause}; "
         "make train.batch_size, task.length or the model smaller, or use a larger machine"
     )
 

@@ -123,10 +123,9 @@ class ProgressDisplay:
     def _print_divergence(self, progress: _PackProgress, event: DivergenceEvent) -> None:
         run = progress.pack.runs[event.slot]
         progress.n_active -= 1
-        neighbours = f"; its {progress.n_active} neighbours continue" if progress.n_active else ""
-        self._print(
-            f"run {run.id} diverged at step {event.step} (lr {run.settings.train.lr:g}): {event.cause}{neighbours}"
-        )
+        n = progress.n_active
+        others = f"; the rest of its pack continues ({n} run{'s' * (n != 1)})" if n else ""
+        self._print(f"run {run.id} diverged at step {event.step} (lr {run.settings.train.lr:g}): {event.cause}{others}")
 
     def _refresh(self, progress: _PackProgress) -> None:
         if self._bars is not None and progress.bar is not None:

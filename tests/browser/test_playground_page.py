@@ -116,7 +116,7 @@ def test_an_lstm_generates_and_links_to_the_inside_page(visit, model_zoo):
 def test_an_invalid_prompt_is_reported(visit, model_zoo):
     page = visit(model_zoo.home, url(model_zoo, "sums", "3 + 9 ="))
     generate(page)
-    expect(page.locator(".note.error")).to_contain_text("'9' (column 5) is no token of this task; expected 0 … 6")
+    expect(page.locator(".note.error")).to_contain_text("'9' (column 5) is not a token of this task; expected 0 … 6")
     assert [one for one in page.problems if "400" not in one] == []
     page.problems.clear()
 

@@ -302,7 +302,9 @@ def test_labels_are_counted_with_the_delay_and_the_definition() -> None:
     found = answer_question(
         QuestionSpec(ask="grokking"), [run({}, 0, grokked), run({}, 1, grokked), run({}, 2, memorised)]
     )
-    assert found.sentence.startswith("Of 3 runs, 1 memorised and 2 grokked; fraction grokked 0.667 [0.0943, 0.992]; ")
+    assert found.sentence.startswith(
+        "Of 3 runs, 1 memorised and 2 grokked; fraction grokked 0.667, 95 % interval [0.0943, 0.992]; "
+    )
     assert "generalisation 20 steps [20, 20] (mean over 2 runs)" in found.sentence
     assert "grokked: validation accuracy is at most 0.5 when" in found.sentence
     assert found.numbers["all"]["labels"] == {"not learned": 0, "memorised": 1, "grokked": 2, "generalised": 0}
@@ -315,7 +317,7 @@ def test_stopping_is_advised_for_each_point() -> None:
         for seed in (0, 1)
     ]
     found = answer_question(QuestionSpec(ask="stopping", metric="val/loss"), runs)
-    assert "GPT: val/loss is best at step 20 (1.05, ± 0.05, standard error over 2 seeds)" in found.sentence
+    assert "GPT: val/loss is best at step 20 (1.05 ± 0.05, standard error over 2 seeds)" in found.sentence
     assert "the 20 steps after it brought no improvement" in found.sentence
     assert found.numbers["LSTM"]["best"] == 20
     assert (
@@ -474,7 +476,7 @@ def test_compare_takes_runs_and_a_study_whole(home: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["model.kind=gpt", "model.kind=lstm"], 2, "name a stored study before"),
-        (["arithmetic/sanity"], 2, "names one group"),
+        (["arithmetic/sanity"], 2, "only one group"),
         (["arithmetic/sanity", "nonsense"], 4, "nonsense is neither a stored study, a run, a setting nor key=value"),
         (["arithmetic/sanity", "model.kind", "--value", "bst"], 2, r"(did you mean best?)"),
     ],

@@ -53,7 +53,7 @@ def test_a_corpus_of_one_character_is_reported(tmp_path):
     [
         (["get", "shakespeare"], 4, "SEEDBED_OFFLINE forbids the network"),
         (["get", "shakespere"], 4, "did you mean shakespeare"),
-        (["show", "nowhere.txt"], 4, "no such file or folder"),
+        (["show", "nowhere.txt"], 4, "not a file, a folder or a named corpus"),
         (["show", "speeches", "--part", "x"], 2, "it has classifier/train"),
         (["show", "/dev/zero"], 2, "is a device"),
     ],

@@ -169,7 +169,7 @@ def test_a_star_plans_every_matching_study_once_with_one_estimate(tmp_path):
     assert titles[0] == "arithmetic/sanity"
     assert sorted(titles) == [f"arithmetic/{name}" for name in (
         "compute", "data-size", "mixed-orders", "model-size", "sanity", "weight-decay")]  # fmt: skip
-    assert shown.count("`run` would take") == shown.count("packs on cuda") == 1
+    assert shown.count("`seedbed run` would take") == shown.count("packs on cuda") == 1
 
 
 def test_a_star_that_matches_nothing_is_reported(tmp_path):
@@ -234,7 +234,7 @@ def test_rm_asks_first_and_keeps_runs_of_other_studies(tmp_path):
     study.write_text(text.replace("quickstart", "other"))
     seedbed("run", study, home=home)
     assert "--yes" in seedbed("rm", "quickstart", home=home, code=2, stdin=subprocess.DEVNULL).stderr
-    assert "1 belong to another study" in seedbed("rm", "quickstart", "--yes", home=home).stdout
+    assert "kept 1 that another study shares" in seedbed("rm", "quickstart", "--yes", home=home).stdout
     left = json.loads(seedbed("ls", "--json", home=home).stdout)["runs"]
     assert [(run["study"], run["seed"]) for run in left] == [("other", 0)]
     assert len(list((home / "checkpoints").rglob("*.safetensors"))) == 3
@@ -243,7 +243,7 @@ def test_rm_asks_first_and_keeps_runs_of_other_studies(tmp_path):
 def test_a_diverging_run_is_reported_and_its_neighbours_finish(tmp_path):
     done = seedbed("run", "quickstart", *TINY[:-1], "seeds=2", "train.lr=0.001,1e20", "--workers", 1, home=tmp_path)
     assert done.stderr.count("diverged at step") == 2
-    assert "neighbours continue" in done.stderr
+    assert "the rest of its pack continues" in done.stderr
     runs = json.loads(seedbed("ls", "quickstart", "--json", home=tmp_path).stdout)["runs"]
     assert sorted(run["status"] for run in runs) == ["diverged", "diverged", "finished", "finished"]
     configs = json.loads(seedbed("show", "quickstart", "--json", home=tmp_path).stdout)["configs"]

@@ -183,9 +183,7 @@ def test_a_single_run_that_does_not_fit_fails_with_a_clear_message(
     assert statuses(tmp_path) == ["failed"] * 5
     with Store.open_read_only(tmp_path) as store:
         causes = {stored.cause for stored in store.runs()}
-    assert all(
-        "one run of it alone does not fit into memory (predicted: 0 MiB): OutOfMemoryError" in str(c) for c in causes
-    )
+    assert all("a single run does not fit into memory (predicted: 0 MiB): OutOfMemoryError" in str(c) for c in causes)
     assert all("make train.batch_size, task.length or the model smaller" in str(cause) for cause in causes)
     assert len(observer.failures) == 5
 

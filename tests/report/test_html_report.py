@@ -186,7 +186,7 @@ def test_nan_and_diverged_runs_are_named_and_in_no_mean(tmp_path: Path) -> None:
     fill(tmp_path, seeds=(0, 1, 2), special={0: nan}, diverges=4)
     text = visible_text(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
     assert "1 run diverged: the loss became infinite." in text
-    assert "1 of 6 runs diverged and are in no mean." in text
+    assert "1 of 6 runs diverged and are excluded from means." in text
     assert "Gaps are values that are not finite." in text
     assert "2/3" in text
 
@@ -274,7 +274,8 @@ def test_the_commands_write_a_report_and_a_chart(tmp_path: Path) -> None:
     [
         (["report", "nothing"], 4, "there is no study 'nothing'"),
         (["report", "a=b"], 2, "report needs the name of a stored study"),
-        (["plot", "toy", "--kind", "pie"], 2, "--kind pie"),
+        (["plot", "toy", "--kind", "pie"], 2, "--kind pie: expected"),
+        (["plot", "toy", "--kind", "against"], 2, "--kind against is now called sweep"),
         (["plot", "toy", "--colour", "train.weightdecay"], 2, "did you mean train.weight_decay"),
         (["plot", "toy", "--out", "figure.gif"], 2, "ends in .svg, .png, .pdf or .json"),
         (["plot", "toy", "--alphas", "1,x"], 2, "--alphas 1,x: expected comma-separated numbers"),

@@ -54,7 +54,7 @@ def test_equations_are_answered_by_every_run_of_a_study(home):
     assert [line.split(",")[0] for line in out.splitlines() if line.startswith("──")] == [
         f"── run {run_id}" for run_id in ids
     ]
-    assert out.count("likeliest next: ") == 2
+    assert out.count("most likely next: ") == 2
 
 
 def test_a_study_name_loads_its_runs_that_have_weights(home, runs):

@@ -140,7 +140,7 @@ def test_the_answer_to_an_equation_has_probabilities(home, sums):
 
 @pytest.mark.parametrize(
     ("prompt", "message"),
-    [("2 + 9 =", "'9' .column 5. is no token"), ("2 & 3", "'&' .column 3."), ("1 + 2 + 3 =", "7 tokens with BOS")],
+    [("2 + 9 =", "'9' .column 5. is not a token"), ("2 & 3", "'&' .column 3."), ("1 + 2 + 3 =", "7 tokens with BOS")],
 )
 def test_an_invalid_equation_is_refused_by_its_position(home, sums, prompt, message):
     with pytest.raises(UsageError, match=message):
@@ -186,7 +186,7 @@ def test_copied_characters_are_counted_and_reported_in_json(home, letters, monke
     monkeypatch.setattr(LoadedRun, "stream_with_model", lambda *_, **__: iter(chunks))
     out, errors = run_cli("sample", letters, "--home", home, "--tokens", 63)
     assert out == f"{memorised}zzz\n"
-    assert "60 of 63 characters lie in spans of 20 or more" in errors
+    assert "60 of 63 characters are in spans of 20 or more" in errors
     arguments = ["sample", letters, "--home", str(home)]
     assert "\x1b[4m" in CliRunner().invoke(app, arguments, color=True).stdout.split("zzz")[0]
     [sample] = json.loads(run_cli("sample", letters, "--home", home, "--json")[0])["samples"]

@@ -79,7 +79,7 @@ only = 3
         (7, 'over = "task.train_fracton": expected a setting, parameters, alpha (did you mean task.train_fraction?)'),
         (8, 'at_least = "much": expected a number'),
         (9, "model.kind = "),
-        (9, "model.head = 3 is not a setting (did you mean model.heads?)"),
+        (9, "model.head is not a setting (did you mean model.heads?)"),
         (10, 'ask = "smallest" needs over as well'),
         (10, 'ask = "smallest" needs at_least or at_most as well'),
         (13, 'kind = "pie": expected one of "curves"'),

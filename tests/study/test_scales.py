@@ -65,7 +65,7 @@ def test_a_resolved_scaled_plan_plans_to_the_same_runs(write: WriteStudy) -> Non
         (
             "[scales.tiny]\nmodel.head = 4",
             [],
-            "study.toml:2: model.head = 4 is not a setting (did you mean model.heads?)",
+            "study.toml:2: model.head is not a setting (did you mean model.heads?)",
         ),
         ("[scales.tiny]\nmodel.heads = 0", [], "study.toml:2: model.heads = 0: expected a whole number from 1"),
         ("scales = 3", [], "study.toml:1: scales = 3: expected tables such as [scales.tiny]"),

@@ -125,7 +125,7 @@ def test_configs_are_listed_with_filters_that_select_them(client: TestClient) ->
     ("query", "status", "message"),
     [
         ({}, 400, "nothing is chosen yet"),
-        ({"a": "toy"}, 400, "names one group"),
+        ({"a": "toy"}, 400, "only one group"),
         ({"a": "nothing", "b": "toy"}, 404, "neither a stored study, a run"),
         ({"a": "toy", "by": "train.momentun"}, 404, "neither"),
         ({"a": "toy", "b": "an other/toy", "by": "train.lr"}, 400, "splits one study"),

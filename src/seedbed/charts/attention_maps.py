@@ -189,14 +189,14 @@ def _draw_panel(base: alt.Chart, maps: AttentionMaps, grid: MapGrid, panel_index
 
 
 def preview_attention(maps: AttentionMaps) -> str:
-    """The maps as text: weights in hundredths for short texts, shades for long ones."""
+    """The maps as text: weights in percent for short texts, shades for long ones."""
     blocks = [maps.title]
     for grid_index, grid in enumerate(maps.grids):
         blocks.append(grid.title)
         blocks += [_panel_as_text(grid, panel) for panel in maps.panels if panel.grid_index == grid_index]
     levels = ", ".join(f"{shade!r} from {i / len(TEXT_SHADES):.2f}" for i, shade in enumerate(TEXT_SHADES))
     shaded = any(len(grid.labels) > MAX_NUMERIC_TOKENS for grid in maps.grids)
-    return "\n\n".join([*blocks, f"shades: {levels}" if shaded else f"{maps.scale_title} in hundredths"])
+    return "\n\n".join([*blocks, f"shades: {levels}" if shaded else f"{maps.scale_title} in %"])
 
 
 def _panel_as_text(grid: MapGrid, panel: MapPanel) -> str:

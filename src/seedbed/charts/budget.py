@@ -98,7 +98,7 @@ def gather_budget(figure: FigureSpec, runs: Sequence[RunCurves]) -> BudgetChart:
                 curves += _iso_budget_curve(group, metric_index, metric, budget, x, group_runs)
     names = tuple(value_title(figure.column, value) if figure.column else "" for value in groups)
     return BudgetChart(
-        title=figure.title or f"What a budget of C = P·B·T buys, against {setting_label(x)}",
+        title=figure.title or f"Best values for each budget C = P·B·T, against {setting_label(x)}",
         groups=names,
         metrics=figure.metrics,
         curves=tuple(curves),

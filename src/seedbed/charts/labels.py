@@ -28,7 +28,7 @@ AXIS_LABELS: Final = {  # of what can stand on an axis besides settings
     "tokens": "tokens seen in training",
     "time": "compute time (s)",
     "parameters": "parameters without token and position tables",
-    "alpha": "α, share of the T steps",
+    "alpha": "α, fraction of the T steps",
     "seed": "seed",
     "budget": "budget C = P·B·T",
 }

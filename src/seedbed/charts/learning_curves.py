@@ -163,7 +163,7 @@ def _chart_notes(figure: FigureSpec, runs: Sequence[RunCurves], lines: Sequence[
         "Seeds evaluated at different steps have no mean: each run has its own line.": _has_single_run_lines(lines),
         "Gaps are values that are not finite.": any(np.isnan(line.y).any() for line in lines),
         "Compute time is spread evenly over a run's steps.": figure.x == "time",
-        "A log axis leaves out what is not positive.": {figure.x_scale, figure.y_scale} != {"linear"},
+        "Values that are not positive are not shown on a log axis.": {figure.x_scale, figure.y_scale} != {"linear"},
         "The epochs of these runs are unknown without their data.": figure.x == "epoch" and not lines,
     }
     notes = (seed_count_note(lines), *(note for note, applies in conditions.items() if applies), *status_notes(runs))

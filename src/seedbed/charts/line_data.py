@@ -131,11 +131,11 @@ def status_notes(runs: Sequence[RunCurves]) -> tuple[str, ...]:
     for run in runs:
         by_status[run.run.status] = by_status.get(run.run.status, 0) + 1
     descriptions = {
-        "diverged": "diverged and are in no mean",
-        "failed": "failed and are in no mean",
+        "diverged": "diverged and are excluded from means",
+        "failed": "failed and are excluded from means",
         "running": "are still running",
         "stopped": "were stopped early",
-        "planned": "have not begun",
+        "planned": "have not started",
     }
     return tuple(
         f"{by_status[status]} of {len(runs)} runs {text}."

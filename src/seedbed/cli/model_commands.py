@@ -40,7 +40,7 @@ def sample(
     top_p: Annotated[float, typer.Option(help="sample from the most likely tokens with this total probability")] = 1.0,
     seed: Annotated[int, typer.Option(help="random seed; the same seed gives the same text")] = 0,
     n: Annotated[int, typer.Option("-n", help="number of samples per run")] = 1,
-    hop: Annotated[int | None, typer.Option(help="tokens the window moves by beyond the context; 0: no window")] = None,
+    hop: Annotated[int | None, typer.Option(help="step of the sliding window beyond the context; 0: no window")] = None,
     copied: Annotated[bool, typer.Option(help="mark text copied verbatim from the training text")] = True,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
@@ -129,7 +129,7 @@ def heads(
     filters: FiltersArgument = None, home: HomeOption = DEFAULT_HOME, step: StepOption = "last",
     as_json: JsonOption = False,
     inputs: Annotated[int, typer.Option(min=1, help="number of held-out inputs")] = 64,
-    ablation: Annotated[bool, typer.Option("--ablation", help="also the loss with each component ablated")] = False,
+    ablation: Annotated[bool, typer.Option("--ablation", help="also the change of the loss by ablation")] = False,
     table_format: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
 ) -> None:  # fmt: skip
     """Report head statistics on held-out inputs, over seeds; for an LSTM its gates; for arithmetic also circles."""

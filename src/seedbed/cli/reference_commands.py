@@ -12,10 +12,10 @@ from seedbed.cli.common import DEFAULT_HOME, HomeOption, JsonOption, app, handle
 @app.command(epilog="Example: seedbed settings train.schedule")
 @handle_errors
 def settings(
-    name: Annotated[str | None, typer.Argument(help="a setting or the end of its name; task, model, train")] = None,
+    name: Annotated[str | None, typer.Argument(help="a setting, the end of its name, or task, model, train")] = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Print the reference of settings: meaning, default, accepted values, and when each has an effect."""
+    """Print the settings reference: meaning, default, accepted values, and when each has an effect."""
     from seedbed.report.settings_reference import describe_setting, find_settings, setting_as_json, setting_tables
 
     names = find_settings(name)
@@ -30,7 +30,7 @@ def settings(
 @app.command(epilog="Example: seedbed upgrade --home lab")
 @handle_errors
 def upgrade(home: HomeOption = DEFAULT_HOME) -> None:
-    """Bring a store of an earlier version to this version's schema; a copy of the database is kept beside it."""
+    """Upgrade a store of an earlier version to the current schema; the old database is kept as a copy next to it."""
     from seedbed.store.store import upgrade_home
 
     typer.echo(upgrade_home(home))

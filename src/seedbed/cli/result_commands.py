@@ -21,7 +21,10 @@ from seedbed.cli.common import (
 )
 from seedbed.errors import UsageError
 
-SettingOption = Annotated[str | None, typer.Option(help="a setting, such as model.layers")]
+ColourOption = Annotated[str | None, typer.Option(help="setting shown by colour, such as model.layers")]
+DashOption = Annotated[str | None, typer.Option(help="setting shown by line dash")]
+RowOption = Annotated[str | None, typer.Option(help="setting with one row of panels per value")]
+ColumnOption = Annotated[str | None, typer.Option(help="setting with one column of panels per value")]
 
 
 @app.command(epilog="Example: seedbed answer arithmetic/sanity")
@@ -47,13 +50,13 @@ def answer(
         warning = f"\n  ({one.warning})" if one.warning else ""
         typer.echo(f"{format_question(one.question)}\n  {one.sentence}{warning}\n")
     if not answers:
-        typer.echo(f"{study} has no questions; add [[questions]] to its file and `seedbed run` it again", err=True)
+        typer.echo(f"{study} has no questions; add [[questions]] to its file, then `seedbed run` it again", err=True)
 
 
 @app.command(epilog="Example: seedbed compare arithmetic/sanity model.kind=gpt model.kind=lstm")
 @handle_errors
 def compare(
-    names: Annotated[list[str], typer.Argument(help="a study with filters or a setting to split it by; studies; runs")],
+    names: Annotated[list[str], typer.Argument(help="studies, runs, or one study with filters or a setting")],
     metric: Annotated[str, typer.Option(help="the metric to compare")] = "val/accuracy",
     value: Annotated[str, typer.Option(help="best, t_f, last, gap, delta_t, seconds or memory")] = "best",
     home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
@@ -80,7 +83,7 @@ def report(
     home: HomeOption = DEFAULT_HOME,
     out: Annotated[Path | None, typer.Option(help="folder to write; default: HOME/reports/STUDY")] = None,
 ) -> None:
-    """Write a report: one HTML page with answers, figures and tables, and all images and tables as files beside it."""
+    """Write a report: one HTML page with answers, figures and tables, which are also written as files of their own."""
     from seedbed.report.html_report import write_report
 
     studies, filters = [name for name in names if "=" not in name], [name for name in names if "=" in name]
@@ -94,18 +97,18 @@ def report(
 @handle_errors
 def plot(
     study: StoredStudyArgument, filters: FiltersArgument = None, home: HomeOption = DEFAULT_HOME,
-    kind: Annotated[str | None, typer.Option(help="curves, against, bars, level, parallel or circle")] = None,
+    kind: Annotated[str | None, typer.Option(help="curves, sweep, bars, budget, parallel or fourier")] = None,
     metrics: Annotated[str | None, typer.Option(help="comma-separated metrics")] = None,
     value: Annotated[str | None, typer.Option(help="best, t_f, last, gap, delta_t, seconds or memory")] = None,
     x: Annotated[str | None, typer.Option(help="step, epoch, tokens, time, parameters, alpha, or a setting")] = None,
-    colour: SettingOption = None, dash: SettingOption = None, row: SettingOption = None, column: SettingOption = None,
+    colour: ColourOption = None, dash: DashOption = None, row: RowOption = None, column: ColumnOption = None,
     x_scale: Annotated[str | None, typer.Option(help="linear, log or log2")] = None,
     y_scale: Annotated[str | None, typer.Option(help="linear or log")] = None,
     colour_scale: Annotated[str | None, typer.Option(help="linear, log or log2")] = None,
-    alphas: Annotated[str | None, typer.Option(help="comma-separated fractions of all steps to replay at")] = None,
+    alphas: Annotated[str | None, typer.Option(help="comma-separated fractions of steps to truncate runs at")] = None,
     stopping: Annotated[str | None, typer.Option(help="metric whose stopping advice is marked on the curves")] = None,
     title: Annotated[str | None, typer.Option(help="title of the figure")] = None,
-    figure: Annotated[int | None, typer.Option(min=1, help="number of one of the study's own figures instead")] = None,
+    figure: Annotated[int | None, typer.Option(min=1, help="number of a figure that the study declares")] = None,
     theme: Annotated[str, typer.Option(help="light or dark")] = "light",
     out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; default: preview as text")] = None,
 ) -> None:  # fmt: skip
@@ -147,7 +150,7 @@ def _run_missing_analyses(home: Path, studies: Sequence[str], filters: Sequence[
 
     for study in studies:
         if n_analyzed := update_analyses(home, study, filters):
-            typer.echo(f"seedbed: analyzed {study} ({n_analyzed} checkpoints)", err=True)
+            typer.echo(f"seedbed: analysed {n_analyzed} checkpoints of {study}", err=True)
 
 
 def _parse_floats(option: str, text: str | None) -> tuple[float, ...] | None:

@@ -13,11 +13,13 @@ from seedbed.cli.common import DEFAULT_HOME, HomeOption, app, handle_errors
 @handle_errors
 def serve(
     home: HomeOption = DEFAULT_HOME,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port")] = 8765,
-    host: Annotated[str, typer.Option(help="an address other than loopback lets other machines connect")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port to listen on; 0: any free port")] = 8765,
+    host: Annotated[
+        str, typer.Option(help="address to listen on; beyond loopback, other machines can connect")
+    ] = "127.0.0.1",
     browser: Annotated[bool, typer.Option(help="open the page in a browser")] = True,
 ) -> None:
-    """Serve the web page: monitor and start studies, compare runs, inspect and sample models; Ctrl-C stops it."""
+    """Serve the web interface: monitor and start studies, compare runs, inspect and sample models; Ctrl-C stops it."""
     from seedbed.web.server import serve as serve_page
 
     serve_page(home, host, port, browser)

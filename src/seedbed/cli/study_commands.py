@@ -66,10 +66,10 @@ def init(
 def plan(
     study: StudyArgument, overrides: OverridesArgument = None, home: HomeOption = DEFAULT_HOME,
     device: DeviceOption = None, workers: WorkersOption = None, mode: ModeOption = None,
-    with_probe: Annotated[bool, typer.Option("--probe", help="time each pack for a second, for the estimate")] = False,
+    with_probe: Annotated[bool, typer.Option("--probe", help="time each pack for a second to estimate better")] = False,
     as_json: JsonOption = False, print_config: PrintConfigOption = False,
 ) -> None:  # fmt: skip
-    """Show a study's configs, runs, packs, sizes and estimate, and what is already done; trains nothing but probes.
+    """Show a study's configs, runs, packs, sizes and estimate, and what is already done; trains nothing.
 
     Several studies, or shipped ones with a star (`"arithmetic/*"`), get one estimate: that of `run` with all of them.
     """
@@ -133,7 +133,7 @@ def run(
         ["seedbed", "run", study, *(overrides or ()), *([] if home == DEFAULT_HOME else ["--home", str(home)])]
     )
     if outcome.stopped and caught:
-        typer.echo(f"stopped; everything up to here is saved. Resume with: {command}", err=True)
+        typer.echo(f"stopped; all progress is saved. Resume with: {command}", err=True)
         raise typer.Exit(128 + caught[0])
     if outcome.busy_packs:
         raise Busy("; ".join(outcome.busy_packs) + f"; when it is done, run: {command}")
@@ -141,7 +141,7 @@ def run(
         _show_study(home, planned.study, settings, None)
     last = plans[-1].study
     typer.echo(
-        f"{_format_counts(outcome.counts)}; results in {home / 'store.db'}, more with: seedbed show {last}", err=True
+        f"{_format_counts(outcome.counts)}; results in {home / 'store.db'}; show them: seedbed show {last}", err=True
     )
     if outcome.counts.get("failed"):
         typer.echo(f"some runs failed; see why with: seedbed ls {last}; retry with: {command}", err=True)
@@ -182,8 +182,8 @@ def list_runs(
 def show(
     study: Annotated[str, typer.Argument(help="the name of a stored study, or a run's id")],
     filters: FiltersArgument = None, home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
-    t_max: Annotated[str | None, typer.Option(help="as if stopped at this step, or fraction of all steps")] = None,
-    timing: Annotated[bool, typer.Option("--timing", help="show time by activity and memory instead")] = False,
+    t_max: Annotated[str | None, typer.Option(help="ignore evaluations after this step or fraction of steps")] = None,
+    timing: Annotated[bool, typer.Option("--timing", help="show time and memory instead of metrics")] = False,
     table_format: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
 ) -> None:  # fmt: skip
     """Print the results of a study: best loss and accuracy, the step of each, mean ± std over seeds."""
@@ -210,12 +210,13 @@ def rm(
         runs = matching_runs(store, study, filters or ())
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError(f"this removes {len(runs)} runs of {study}; confirm with --yes")
-        typer.confirm(f"remove {len(runs)} runs of {study} with their metrics and checkpoints?", abort=True, err=True)
+            raise UsageError(f"this removes {_format_run_count(len(runs))} of {study}; confirm with --yes")
+        n_runs = _format_run_count(len(runs))
+        typer.confirm(f"remove {n_runs} of {study} with all metrics and checkpoints?", abort=True, err=True)
     with Store.open(home) as store:
         removed = store.remove(study, [run.id for run in runs])
-    kept = f"; {len(runs) - len(removed)} belong to another study and stay" if len(removed) < len(runs) else ""
-    typer.echo(f"removed {len(removed)} runs{kept}")
+    kept = f"; kept {len(runs) - len(removed)} that another study shares" if len(removed) < len(runs) else ""
+    typer.echo(f"removed {_format_run_count(len(removed))}{kept}")
 
 
 def _make_plans(study: str, overrides: Sequence[str] | None) -> tuple[list[Plan], list[str]]:
@@ -257,7 +258,7 @@ def _make_machine(device: str | None, workers: int | None, mode: str | None = No
         ("--device", device, ("cpu", "cuda")), ("--mode", mode, ("plain", "graph", "compiled")),
     ):  # fmt: skip
         if value is not None and value not in accepted:
-            raise UsageError(f"{option} {value}: expected {' or '.join(accepted)}")
+            raise UsageError(f"{option} {value}: expected {', '.join(accepted[:-1])} or {accepted[-1]}")
     return Machine.detect(device, workers, mode)
 
 
@@ -319,7 +320,7 @@ def _show_timing(home: Path, study: str, filters: Sequence[str], as_json: bool, 
         elif tables := run_cost_table(store, run) if run else cost_tables(store, study, runs):
             print_tables(tables, table_format)
         else:
-            typer.echo(f"no timings yet; train it with: seedbed run {study}", err=True)
+            typer.echo(f"no timings yet; train with: seedbed run {study}", err=True)
 
 
 def _find_run(store: Any, prefix: str) -> StoredRun | None:
@@ -329,6 +330,10 @@ def _find_run(store: Any, prefix: str) -> StoredRun | None:
         return store.run(prefix)  # type: ignore[no-any-return]
     except (MissingData, UsageError):
         return None
+
+
+def _format_run_count(n: int) -> str:
+    return f"{n} run{'s' * (n != 1)}"
 
 
 def _format_counts(counts: Any) -> str:

@@ -72,7 +72,7 @@ def run_cost_table(store: Store, run: StoredRun) -> list[Table]:
     rows += [("per update, ms", _format_ms_per_update(share))]
     rows += [(f"memory {name}, MiB", _format_mebibytes(n_bytes)) for name, n_bytes in _memory_share(pack).items()]
     pack_note = f"pack {pack.id} of {n} run{'s' * (n != 1)}: {_format_placement(pack)}"
-    return [Table("cost", ("what", "share of this run"), tuple(rows), (pack_note, SHARE_NOTE))]
+    return [Table("cost", ("quantity", "share of this run"), tuple(rows), (pack_note, SHARE_NOTE))]
 
 
 def _pack_of(store: Store, run: StoredRun) -> StoredPack | None:

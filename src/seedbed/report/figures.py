@@ -26,6 +26,7 @@ from seedbed.stats.groups import filter_runs
 from seedbed.stats.metric_registry import MetricName, metric_sort_key
 from seedbed.stats.summary import RunCurves
 from seedbed.study.declarations import Declarations
+from seedbed.study.former_words import FORMER_FIGURE_KINDS
 
 TEXT_METRICS: Final = ("train/loss", "val/loss", "train/perplexity", "val/perplexity")
 
@@ -185,9 +186,10 @@ def requested_figure(
         return FigureSpec.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
-        raise UsageError(
-            f"--{str(first['loc'][0]).replace('_', '-')} {first['input']}: {first['msg'].lower()}"
-        ) from None
+        option = f"--{str(first['loc'][0]).replace('_', '-')} {first['input']}"
+        if first["loc"] == ("kind",) and (replacement := FORMER_FIGURE_KINDS.get(str(first["input"]))):
+            raise UsageError(f"{option} is now called {replacement}") from None
+        raise UsageError(f"{option}: {first['msg'].lower().replace('input should be', 'expected')}") from None
 
 
 def write_figure(figure: FigureSpec, runs: Sequence[RunCurves], out: Path, theme: str = "light") -> None:

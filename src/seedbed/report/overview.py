@@ -14,13 +14,14 @@ from seedbed.report.study_runs import run_configs
 from seedbed.report.tables import Table
 from seedbed.settings import Settings, Value
 from seedbed.stats.curve_statistics import find_extremum, metric_direction
+from seedbed.stats.format import pluralise
 from seedbed.store.store import Store
 
 BASIS_DESCRIPTIONS: Mapping[EstimateBasis, str] = {
-    "measured": "equal packs were timed on this machine",
-    "similar": "from packs of the same shape that were timed on this machine",
-    "model": "from packs of other shapes that were timed on this machine",
-    "guess": "a guess: nothing similar was timed on this machine yet; --probe measures first",
+    "measured": "from identical packs timed on this machine",
+    "similar": "from packs of the same shape timed on this machine",
+    "model": "from packs of other shapes timed on this machine",
+    "guess": "a guess: nothing similar has been timed on this machine; --probe times each pack",
 }
 
 
@@ -73,8 +74,10 @@ def _configs_table(plan: Plan, statuses: Mapping[str, str]) -> Table:
         size = (f"{runs[0].settings.n_steps(runs[0].dataset_info):,}", f"{sizes.total:,}", f"{sizes.non_embedding:,}")
         rows.append((name, str(len(runs)), *size, ", ".join(f"{n} {state}" for state, n in states.items())))
     seeds = sorted({run.seed for run in plan.runs})
-    columns = ("config", "seeds", "steps", "parameters", "non-embedding", "state")
-    title = f"{plan.study}: {len(configs)} configs, {len(plan.runs)} runs, seeds {_format_some(map(str, seeds))}"
+    columns = ("config", "seeds", "steps", "parameters", "non-embedding", "status")
+    counts = f"{pluralise(len(configs), 'config')}, {pluralise(len(plan.runs), 'run')}"
+    seed_label = "seed" if len(seeds) == 1 else "seeds"
+    title = f"{plan.study}: {counts}, {seed_label} {_format_some(map(str, seeds))}"
     return Table(title, columns, tuple(rows))
 
 
@@ -95,10 +98,8 @@ def _packs_table(packs: Sequence[Pack], device: str, estimate: StudyEstimate | N
 
 def _estimate_sentence(estimate: StudyEstimate) -> str:
     if not estimate.seconds:
-        return "Everything is finished already."
-    return (
-        f"`run` would take about {format_duration(estimate.seconds)} from here ({BASIS_DESCRIPTIONS[estimate.basis]})."
-    )
+        return "All runs have ended already; `seedbed run` would train nothing."
+    return f"`seedbed run` would take about {format_duration(estimate.seconds)} ({BASIS_DESCRIPTIONS[estimate.basis]})."
 
 
 def format_duration(seconds: float) -> str:
@@ -126,7 +127,7 @@ def studies_table(studies: Sequence[StoredStudy]) -> Table:
         )
         for one in studies
     )
-    return Table("studies", ("study", "runs", "state", "varies"), rows)
+    return Table("studies", ("study", "runs", "status", "varies"), rows)
 
 
 def planned_steps(run: StoredRun) -> int | None:
@@ -201,7 +202,10 @@ def run_tables(store: Store, run: StoredRun) -> list[Table]:
         rows.append((name, f"{curve.values[-1]:.6g}", *best_cells))
     checkpoint_steps = ", ".join(f"{one.step:,}" for one in store.checkpoints(run.id)) or "none"
     title = f"run {run.id}: {run.status} at step {_format_progress(run)}"
-    notes = (f"checkpoints: {checkpoint_steps}", *((f"best: {run.best_step:,}",) if run.best_step is not None else ()))
+    notes = (
+        f"checkpoints: {checkpoint_steps}",
+        *((f"best checkpoint: {run.best_step:,}",) if run.best_step is not None else ()),
+    )
     cause = (f"cause: {run.cause}",) if run.cause else ()
     return [
         Table(title, ("metric", "last", "best", "at step"), tuple(rows), notes + cause),

@@ -103,7 +103,7 @@ def study_warnings(runs: Sequence[RunCurves]) -> Iterator[str]:
         yield "No run has a usable evaluation."
     seeds = Counter(run.run.settings for run in runs)
     if seeds and max(seeds.values()) == 1:
-        yield "There is one seed per config: nothing below has a spread, and differences may be chance."
+        yield "There is one seed per config: nothing below has a spread, and differences may be due to chance."
     for status in ("diverged", "failed"):
         causes = Counter(run.run.cause or "cause unknown" for run in runs if run.run.status == status)
         for cause, n in sorted(causes.items()):
@@ -141,7 +141,7 @@ def _environment_table(store: Store, names: Sequence[str]) -> Table:
     columns = [dict(items) for items in n_runs]
     rows = tuple((name, *(column.get(name, "–") for column in columns)) for name in keys)
     headings = tuple(f"{n} run{'s' * (n != 1)}" for n in n_runs.values())
-    return Table("Versions and hardware", ("what", *headings), rows, () if rows else ("No run has started.",))
+    return Table("Versions and hardware", ("component", *headings), rows, () if rows else ("No run has started.",))
 
 
 def _data_table(runs: Sequence[RunCurves]) -> Table:

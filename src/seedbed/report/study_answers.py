@@ -84,8 +84,7 @@ def load_groups(store: Store, arguments: Sequence[str]) -> dict[str, list[RunCur
     groups |= {} if is_used or study is None else {study: load_run_curves(store, study)}
     if len(groups) < 2:
         raise UsageError(
-            f"{' '.join(arguments)}: names one group; expected two or more, such as "
-            "STUDY model.kind=gpt model.kind=lstm"
+            f"{' '.join(arguments)}: only one group; expected two or more, such as STUDY model.kind=gpt model.kind=lstm"
         )
     return groups
 
@@ -94,7 +93,7 @@ def _groups_within_study(
     store: Store, study: str | None, argument: str, show_study: bool
 ) -> dict[str, list[RunCurves]]:
     if study is None:
-        raise UsageError(f"{argument}: name a stored study before the overrides that select its runs")
+        raise UsageError(f"{argument}: name a stored study before the filters that select its runs")
     label = f"{study} " if show_study else ""
     if "=" in argument:
         return {f"{label}{argument}": load_run_curves(store, study, argument.split())}

@@ -76,14 +76,14 @@ def _costs_by_pack(store: Store, study: str) -> dict[str | None, Cost]:
 
 
 def check_t_max(t_max: str | None, option: str = "--t-max") -> None:
-    """Raises UsageError unless `t_max` is a step or a share of T."""
+    """Raises UsageError unless `t_max` is a step or a fraction of T."""
     try:
         is_valid = t_max is None or (0 < float(t_max) <= 1 if "." in t_max else int(t_max) >= 0)
     except ValueError:
         is_valid = False
     if not is_valid:
         raise UsageError(
-            f"{option} {t_max}: expected a step such as 5000, or a share of T above 0 and up to 1.0 such as 0.3"
+            f"{option} {t_max}: expected a step such as 5000, or a fraction of all steps up to 1.0, such as 0.3"
         )
 
 

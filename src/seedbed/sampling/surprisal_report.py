@@ -59,4 +59,4 @@ def _format_expected(loaded: LoadedRun, surprisal: Surprisal, word: WordSurprisa
     pairs = zip(surprisal.alternatives[position].tolist(), surprisal.probabilities[position].tolist(), strict=True)
     likelier = TokenProbabilities([TokenProbability(loaded.tokenizer.texts[i], i, p) for i, p in pairs][:3])
     own = f"{exp(-losses[position]):.2%} (−log₂ = {losses[position] / log(2):.1f})"
-    return position, f"{own}; likelier: {likelier!r}"
+    return position, f"{own}; more likely: {likelier!r}"

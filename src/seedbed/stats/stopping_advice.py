@@ -107,8 +107,8 @@ def format_stopping_advice(advice: StoppingAdvice, metric: str) -> str:
     if isnan(advice.best):
         return f"{metric} has no best step: nothing was recorded"
     source = f"standard error over {advice.n} seeds" if advice.n > 1 else "scatter of nearby evaluations, one seed"
-    noise = "standard error unknown" if isnan(advice.noise) else f"± {format_number(advice.noise)}, {source}"
-    text = f"{metric} is best at step {format_count(advice.best)} ({format_number(advice.value)}, {noise})"
+    noise = ", standard error unknown" if isnan(advice.noise) else f" ± {format_number(advice.noise)}, {source}"
+    text = f"{metric} is best at step {format_count(advice.best)} ({format_number(advice.value)}{noise})"
     if advice.earliest < advice.best:
         text += f"; step {format_count(advice.earliest)} is the first within one standard error of it, and stopping "
         text += (

@@ -20,7 +20,7 @@ from seedbed.specs import METRIC_PATTERN, FigureSpec, QuestionSpec
 from seedbed.study.definition import Problems, check_setting_value, format_assignment
 from seedbed.study.former_words import FORMER_FIGURE_KINDS, translate_stored
 from seedbed.study.study_files import parse_toml
-from seedbed.study.toml_format import closest_match, format_toml_key, format_toml_value, preview_toml
+from seedbed.study.toml_format import closest_match, format_toml_key, format_toml_value, preview_toml, truncate_text
 from seedbed.study.toml_scanner import find_key_lines
 
 SpecKind: TypeAlias = Literal["figures", "questions"]
@@ -170,9 +170,8 @@ class _DeclarationParser:
 
     def check_filter(self, name: str, wanted: Value, key: str) -> None:
         if name not in all_settings():
-            self.problems.add_unknown(
-                self.location(key), name, f"only: {format_assignment(name, wanted)} is not a setting", all_settings()
-            )
+            what = f"only: {truncate_text(format_toml_key(name))} is not a setting"
+            self.problems.add_unknown(self.location(key), name, what, all_settings())
             return
         for value in _filter_values(name, wanted):
             if expected := check_setting_value(name, value):
@@ -231,7 +230,7 @@ def _invalid_option_message(name: str, value: Value, field: FieldInfo) -> str:
         guess = closest_match(value, choices) if isinstance(value, str) else None
         hint = f" (did you mean {guess}?)" if guess else ""
         return f"{name} = {preview_toml(value)}: expected one of {', '.join(map(format_toml_value, choices))}{hint}"
-    return f"{name} = {preview_toml(value)}: expected {_EXPECTED_OPTION_VALUES.get(name, 'a text')}"
+    return f"{name} = {preview_toml(value)}: expected {_EXPECTED_OPTION_VALUES.get(name, 'a string')}"
 
 
 _NUMBER: Final = "a number"

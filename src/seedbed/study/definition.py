@@ -71,14 +71,14 @@ class Problems:
         else:
             self.n_omitted += 1
 
-    def add_unknown(self, where: str, name: str, what: str, known: Iterable[str]) -> None:
-        """Add a problem about an unknown name, with its new name if it was renamed, else the closest known one."""
+    def add_unknown(self, where: str, name: str, what: str, known: Iterable[str], hint: str = "") -> None:
+        """Add a problem about an unknown name: its new name if renamed, else the closest known one, else the hint."""
         if replacement := replacement_of(name):
             self.add(where, f"{name} is now called {replacement}")
             return
         full = len(self.entries) >= MAX_PROBLEMS
         guess = None if full else closest_match(name, known)  # skipped when it would not be reported: it is slow
-        self.add(where, f"{what} (did you mean {guess}?)" if guess else what)
+        self.add(where, f"{what} (did you mean {guess}?)" if guess else what + hint)
 
     def raise_if_any(self) -> None:
         if self.entries:
@@ -95,7 +95,8 @@ def _line_number(where: str) -> float:
 def check_setting(name: str, value: Value, where: str, problems: Problems) -> Assignment | None:
     """The assignment; None, after adding a problem, if the setting is unknown or the value invalid."""
     if name not in all_settings():
-        problems.add_unknown(where, name, f"{format_assignment(name, value)} is not a setting", all_settings())
+        what, hint = f"{truncate_text(format_toml_key(name))} is not a setting", "; `seedbed settings` lists them all"
+        problems.add_unknown(where, name, what, all_settings(), hint)
         return None
     if expected := check_setting_value(name, value):
         problems.invalid_settings.add(name)
@@ -127,7 +128,7 @@ def parse_seeds(value: Value, where: str, problems: Problems) -> tuple[int, ...]
         repeated = next(seed for index, seed in enumerate(value) if seed in value[:index])
         problems.add(where, f"seeds = {preview_toml(value)}: {repeated} is listed twice")
         return ()
-    accepted = f"how many (1 to {MAX_RUNS:,}), or a list of whole numbers from 0 to {MAX_SEED:,}"
+    accepted = f"a count (1 to {MAX_RUNS:,}), or a list of whole numbers from 0 to {MAX_SEED:,}"
     problems.add(where, f"seeds = {preview_toml(value)}: expected {accepted}")
     return ()
 

@@ -51,7 +51,7 @@ def collect_overrides(arguments: Sequence[str], problems: Problems) -> Overrides
         if not sign or not name:
             problems.add(where, "expected key=value, such as model.layers=3")
         elif name in given:
-            problems.add(where, f"{name} is given twice; commas sweep, as in {name}=A,B")
+            problems.add(where, f"{name} is given twice; separate values to sweep by commas, as in {name}=A,B")
         elif (values := _parse_values(text, where, problems)) is not None:
             if name == "seeds":
                 seeds = parse_seeds(values[0] if len(values) == 1 else values, where, problems)

@@ -111,7 +111,7 @@ class StudyParser:
     def parse_text(self, document: Mapping[str, Value], key: str) -> str:
         value = document.get(key, "")
         if not isinstance(value, str):
-            self.add_problem(key, f"{key} = {preview_toml(value)}: expected a text")
+            self.add_problem(key, f"{key} = {preview_toml(value)}: expected a string")
             return ""
         return value
 
@@ -196,7 +196,7 @@ class StudyParser:
         for index, text in enumerate(value if isinstance(value, list) else [value]):
             key = f"exclude.{index}"
             if not isinstance(text, str):
-                self.add_problem(key, f'exclude = {preview_toml(text)}: expected a text such as "model.layers == 3"')
+                self.add_problem(key, f'exclude = {preview_toml(text)}: expected a string such as "model.layers == 3"')
                 continue
             try:
                 yield parse_exclude_rule(text, self.location(key))

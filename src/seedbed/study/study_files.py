@@ -33,7 +33,7 @@ def find_study(name_or_path: str) -> Path:
     if os.path.isdir(name_or_path):
         raise study_error(where, "is a folder; expected a study file or the name of a shipped study")
     guess = did_you_mean(name_or_path, shipped)
-    raise study_error(where, f"is neither a file nor a shipped study{guess}; shipped are {', '.join(shipped)}")
+    raise study_error(where, f"neither a file nor a shipped study{guess}; shipped studies: {', '.join(shipped)}")
 
 
 def expand_study_pattern(name: str) -> list[str]:
@@ -42,7 +42,7 @@ def expand_study_pattern(name: str) -> list[str]:
         return [name]
     if found := [shipped for shipped in shipped_studies() if fnmatchcase(shipped, name)]:
         return found
-    raise study_error(truncate_text(name), f"matches no shipped study; shipped are {', '.join(shipped_studies())}")
+    raise study_error(truncate_text(name), f"matches no shipped study; shipped studies: {', '.join(shipped_studies())}")
 
 
 @cache

@@ -65,7 +65,7 @@ def check_toml_limits(text: str) -> None:
             raise LimitError(line, f"more than {MAX_TOKENS:,} tokens up to here")
         if kind in ("string", "bare") and len(token) > MAX_STRING_CHARACTERS:
             raise LimitError(
-                line, f"a text of {len(token):,} characters; at most {MAX_STRING_CHARACTERS:,} are accepted"
+                line, f"a string of {len(token):,} characters; at most {MAX_STRING_CHARACTERS:,} are accepted"
             )
         depth += (token in "[{") - (token in "]}") if kind == "mark" else 0
         if depth > MAX_NESTING_DEPTH:

@@ -99,7 +99,7 @@ def load_study_text(home: Path, request: PlanRequest) -> tuple[str, str]:
             return store.study(request.study).text, request.study
     shipped = shipped_studies()
     if request.study not in shipped:
-        raise MissingData(f"there is no shipped study {request.study!r}; shipped are {', '.join(shipped)}")
+        raise MissingData(f"there is no shipped study {request.study!r}; shipped studies: {', '.join(shipped)}")
     return read_study_text(shipped[request.study]), str(shipped[request.study])
 
 

@@ -63,8 +63,8 @@ def _study_fields(study: Study) -> list[dict[str, Any]]:
     is_range = len(seeds) > 1 and seeds == tuple(range(len(seeds)))
     fields = [
         {
-            "name": "seeds", "meaning": "how many runs of every config (5: seeds 0 to 4), or a list such as [0,42]",
-            "accepted": "how many, or a list of whole numbers", "kind": "list", "choices": [], "varies": False,
+            "name": "seeds", "meaning": "number of seeds of every config (5: seeds 0 to 4), or a list such as [0,42]",
+            "accepted": "a number of seeds, or a list of whole numbers", "kind": "list", "choices": [], "varies": False,
             "values": [str(len(seeds)) if is_range else format_override_value(seeds)], "has_effect": True,
         }
     ]  # fmt: skip

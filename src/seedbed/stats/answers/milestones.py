@@ -38,7 +38,7 @@ def _format_label_counts(counts: Mapping[GrokkingLabel, int], delay: ConfidenceI
     n_grokked = counts.get("grokked", 0)
     by_label = join_words([f"{counts[label]} {label}" for label in GROKKING_LABELS if counts.get(label)])
     interval = format_interval(*clopper_pearson(n_grokked, total))
-    fraction = f"fraction grokked {format_number(n_grokked / total)} {interval}"
+    fraction = f"fraction grokked {format_number(n_grokked / total)}, 95 % interval {interval}"
     return f"of {pluralise(total, 'run')}, {by_label}; {fraction}{_format_delay(delay)}"
 
 
