@@ -15,7 +15,7 @@ ROOT = Path(seedbed.__file__).parent
 PARTS = (
     "errors", "settings", "kind_settings", "specs", "records", "rng", "data", "models", "study", "sampling", "interp", "training",
     "store", "stats", "charts", "report", "export", "engines", "estimates", "recorder", "pipeline",
-    "progress", "web", "cli", "__main__",
+    "progress", "plugins", "web", "cli", "__main__",
 )  # fmt: skip
 ON_THE_DEVICE = {f"data/{name}batches.py" for name in ("", "equation_", "text_", "label_")} | {"data/batch.py"}
 KNOW_TORCH = {"rng.py", *ON_THE_DEVICE, "sampling", "interp", "training", "export", "web/model_worker.py"}

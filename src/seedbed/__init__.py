@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import seedbed.kind_settings  # noqa: F401  registers the built-in kinds, so that settings can be looked up by name
 
@@ -13,7 +12,14 @@ if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
 
 __version__ = "0.2.0"
-__all__ = ["__version__", "load", "load_all"]
+__all__ = ["__version__", "load", "load_all", "register"]
+
+
+def register(kind: Any, name: str | None = None) -> Any:
+    """Adds a kind of your own (family, task, optimizer, chart or statistic) and returns it; see docs/extending.md."""
+    from seedbed.plugins import register as register_kind
+
+    return register_kind(kind, name)
 
 
 def load(run: str, home: str | os.PathLike[str] = "lab", step: int | Literal["last", "best"] = "last") -> LoadedRun:
@@ -21,7 +27,7 @@ def load(run: str, home: str | os.PathLike[str] = "lab", step: int | Literal["la
     from seedbed.sampling.loaded_run import LoadedRun
     from seedbed.store import open_store
 
-    with open_store(Path(home), read_only=True) as store:
+    with open_store(home, read_only=True) as store:
         stored = store.run(run)
         checkpoint = store.find_checkpoint(stored.id, step)
         weights = store.load_weights(stored.id, checkpoint.step)
@@ -37,7 +43,7 @@ def load_all(
 
     requested = [names] if isinstance(names, str) else list(names)
     ids: list[str] = []
-    with open_store(Path(home), read_only=True) as store:
+    with open_store(home, read_only=True) as store:
         studies = {study.name for study in store.studies()}
         for name in requested:
             run_ids = [run.id for run in store.runs(name) if store.checkpoints(run.id)] if name in studies else [name]
@@ -52,3 +58,12 @@ def _render_attention_html(loaded: LoadedRun, text: TextOrIds) -> str:
     from seedbed.report.notebook import attention_html
 
     return attention_html(loaded, text)
+
+
+def _load_plugins() -> None:
+    from seedbed.plugins import load_plugins
+
+    load_plugins()
+
+
+_load_plugins()  # here, so that every process that imports seedbed knows the same kinds

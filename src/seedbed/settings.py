@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import cache
@@ -212,6 +213,7 @@ class ModelSettings(SettingsGroup):
 
     kind: str
     predicts: ClassVar[Literal["next_token", "label"]] = "next_token"
+    stackable: ClassVar[bool] = True  # False: every run is a pack by itself
     if TYPE_CHECKING:  # every kind declares these itself, among its other settings
         init: str
         init_scale: float
@@ -227,13 +229,47 @@ TASK_SETTINGS: dict[str, type[TaskSettings]] = {}
 MODEL_SETTINGS: dict[str, type[ModelSettings]] = {}
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The plugin that a kind comes from; part of the id of every run that uses it."""
+
+    name: str
+    version: str
+    digest: str  # of its source
+
+    def __str__(self) -> str:
+        return f"plugin {self.name}{self.version and ' '}{self.version} ({self.digest})"
+
+
+KIND_ORIGINS: dict[tuple[str, str], Origin] = {}  # ("model", kind) and so on; kinds of the package itself have none
+_origins: list[Origin] = []  # the plugin that is being loaded, last
+
+
+@contextmanager
+def current_origin(origin: Origin) -> Iterator[None]:
+    """Kinds that are registered inside come from this plugin."""
+    _origins.append(origin)
+    try:
+        yield
+    finally:
+        _origins.pop()
+
+
+def note_origin(part: str, kind: str) -> None:
+    """Remembers which plugin, if any, a kind comes from."""
+    if _origins:
+        KIND_ORIGINS[part, kind] = _origins[-1]
+
+
 def register_settings(group: type[Group]) -> type[Group]:
     """Makes a kind of task or model known by its settings; usable as a decorator."""
     kind = group.model_fields["kind"].default
-    known: dict[str, Any] = TASK_SETTINGS if issubclass(group, TaskSettings) else MODEL_SETTINGS
+    part = "task" if issubclass(group, TaskSettings) else "model"
+    known: dict[str, Any] = TASK_SETTINGS if part == "task" else MODEL_SETTINGS
     if known.get(kind, group) is not group:
-        raise ValueError(f"there is a kind {kind!r} already")
+        raise ValueError(f"there is a {part} of kind {kind!r} already")
     known[kind] = group
+    note_origin(part, kind)
     for cached in (setting_fields, all_settings, former_setting_names, _type_adapter, describe_accepted_values):
         cached.cache_clear()
     return group
@@ -242,9 +278,37 @@ def register_settings(group: type[Group]) -> type[Group]:
 # ---- training ----
 
 TRAINING_BUDGETS: Final = ("train.steps", "train.epochs", "train.max_tokens", "train.seconds")  # one of them counts
-_ADAM: Final = when("train.optimizer", "adam", "adamw")
 _PLATEAU: Final = when("train.schedule", "plateau")
 _SAMPLES: Final = when_nonzero("train.sample_every")
+
+
+@dataclass(frozen=True)
+class OptimizerInfo:
+    """What is known of an optimizer without torch."""
+
+    implementation: str  # module:class, imported when a pack is built
+    n_moments: int  # tensors of state per weight
+    settings: tuple[str, ...] = ()  # that it uses besides lr and weight_decay
+    label: str = ""  # on axes and in legends; empty: its name
+    n_matrix_moments: int | None = None  # tensors of state per weight of a hidden layer's matrix; None: as n_moments
+
+
+OPTIMIZERS: Final = {
+    "sgd": OptimizerInfo("seedbed.training.optimizers.sgd:SGD", 0, label="SGD"),
+    "momentum": OptimizerInfo("seedbed.training.optimizers.momentum:Momentum", 1, ("momentum",)),
+    "adam": OptimizerInfo("seedbed.training.optimizers.adam:Adam", 2, ("betas", "eps"), "Adam"),
+    "adamw": OptimizerInfo("seedbed.training.optimizers.adam:AdamW", 2, ("betas", "eps"), "AdamW"),
+    "lion": OptimizerInfo("seedbed.training.optimizers.lion:Lion", 1, ("betas",), "Lion"),
+}
+if TYPE_CHECKING:
+    OptimizerKind: TypeAlias = str
+else:
+    OptimizerKind = Literal[tuple(OPTIMIZERS)]
+
+
+def _when_used(name: str) -> Condition:
+    """The optimizer uses this setting."""
+    return when("train.optimizer", *(kind for kind, info in OPTIMIZERS.items() if name in info.settings))
 
 
 class TrainSettings(SettingsGroup):
@@ -281,10 +345,10 @@ class TrainSettings(SettingsGroup):
         512, "samples per batch; at most the training set", label="batch size B", unit="samples", per_run=True
     )
     accumulate: int = setting(1, "batches whose gradients make one update", unit="batches", ge=1, le=1_000_000)
-    optimizer: Literal["sgd", "momentum", "adam", "adamw"] = setting(
+    optimizer: OptimizerKind = setting(
         "adamw",
-        "update rule; weight decay is L2 in all but adamw, which decouples it",
-        value_labels={"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"},
+        "update rule; weight decay is L2 in sgd, momentum and adam, and decoupled in the others",
+        value_labels={kind: info.label for kind, info in OPTIMIZERS.items() if info.label},
     )
     lr: float = setting(1e-3, "learning rate", label="learning rate", per_run=True, gt=0.0)
     weight_decay: float = setting(1.0, "weight decay", label="weight decay", per_run=True, ge=0.0)
@@ -295,12 +359,17 @@ class TrainSettings(SettingsGroup):
         active_when=when_nonzero("train.weight_decay"),
     )
     momentum: Fraction = setting(
-        0.9, "momentum of the momentum optimizer", per_run=True, active_when=when("train.optimizer", "momentum")
+        0.9, "momentum of the momentum optimizer", per_run=True, active_when=_when_used("momentum")
     )
     betas: tuple[Fraction, Fraction] = setting(
-        (0.9, 0.999), "decay of the first and second moment", per_run=True, active_when=_ADAM
+        (0.9, 0.999),
+        "decay of the first and second moment; in lion, of the average that gives the update and of the momentum",
+        per_run=True,
+        active_when=_when_used("betas"),
     )
-    eps: float = setting(1e-8, "added to the root of the second moment", per_run=True, active_when=_ADAM, gt=0.0)
+    eps: float = setting(
+        1e-8, "added to the root of the second moment", per_run=True, active_when=_when_used("eps"), gt=0.0
+    )
     clip: float = setting(
         1.0, "largest global gradient norm of a run; 0 leaves gradients unclipped", per_run=True, ge=0.0
     )
@@ -472,7 +541,10 @@ class Settings(SettingsGroup):
         """
         renamed = former_setting_names()
         current: dict[str, Value] = {}
+        plugins: Mapping[str, Sequence[str]] = values.get("plugins", {})
         for name, value in values.items():
+            if name == "plugins":
+                continue
             if name in RETIRED_SETTINGS:
                 neutral, version = RETIRED_SETTINGS[name]
                 if _tuples(value) != neutral:
@@ -484,9 +556,11 @@ class Settings(SettingsGroup):
                 current[renamed.get(name, name)] = _tuples(value)
         kinds = [current.get(kind, born) for kind, born in BORN_KINDS.items()]
         if kinds[0] not in TASK_SETTINGS or kinds[1] not in MODEL_SETTINGS:
+            needed = " and ".join(str(Origin(name, *origin)) for name, origin in plugins.items())
             raise UnreadableSettings(
-                f"it is a {kinds[1]} on task {kinds[0]}, which this version of seedbed does not know"
-            )
+                f"it needs {needed}; load it with --plugin" if needed
+                else f"it is a {kinds[1]} on task {kinds[0]}, which this version of seedbed does not know"
+            )  # fmt: skip
         fields = setting_fields(*kinds)
         if unknown := [name for name in current if name not in fields]:
             raise UnreadableSettings(f"this version of seedbed does not know its settings {', '.join(unknown)}")
@@ -521,7 +595,20 @@ class Settings(SettingsGroup):
             traits, value = traits_of(field), self.get(name)
             if value != traits.born and self.is_active(name):
                 found[traits.former_names[0] if traits.former_names else name] = value
+        if origins := self.origins():
+            found["plugins"] = origins
         return found
+
+    def origins(self) -> dict[str, list[str]]:
+        """Version and source digest of each plugin that a kind of this run comes from, by the plugin's name."""
+        kinds = {"task": self.task.kind, "model": self.model.kind, "optimizer": self.train.optimizer}
+        used = [KIND_ORIGINS[part, kind] for part, kind in kinds.items() if (part, kind) in KIND_ORIGINS]
+        return {origin.name: [origin.version, origin.digest] for origin in used}
+
+    def to_stored(self) -> dict[str, Value]:
+        """All settings as a store keeps them, and the plugins that they need; `from_stored` reads it."""
+        origins = self.origins()
+        return self.flat() | ({"plugins": origins} if origins else {})
 
     def get(self, name: str) -> Value:
         """The value of a setting by its dotted name; None where this kind of task or model does not have it."""

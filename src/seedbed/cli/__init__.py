@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from seedbed import __version__
-from seedbed.cli.common import app
+from seedbed.cli.common import app, handle_errors
 from seedbed.cli.data_commands import data_app
 
 # isort: off
@@ -49,6 +50,14 @@ def _enable_traces(requested: bool) -> None:
         os.environ["SEEDBED_TRACE"] = "1"
 
 
+@handle_errors
+def _load_plugins(paths: list[Path]) -> None:
+    from seedbed.plugins import load_plugin_file
+
+    for path in paths:
+        load_plugin_file(path)
+
+
 @app.callback()
 def _global_options(
     version: Annotated[
@@ -57,5 +66,8 @@ def _global_options(
     trace: Annotated[
         bool, typer.Option("--trace", callback=_enable_traces, help="show the traceback of an error")
     ] = False,
+    plugin: Annotated[
+        list[Path], typer.Option("--plugin", callback=_load_plugins, help="a Python file with kinds of your own")
+    ] = [],  # noqa: B006  typer copies it
 ) -> None:
     pass

@@ -93,7 +93,7 @@ def _split_by_batch_use(runs: RunGroup) -> list[RunGroup]:
 def _max_runs_per_pack(group: RunGroup, capacity: Capacity) -> int:
     """Limit for this group: 1 if exclusive, else the measured best size of its shape, else what fits in memory."""
     settings = group[0].settings
-    if settings.train.exclusive:
+    if settings.train.exclusive or not settings.model.stackable:
         return 1
     n_fit = max(1, min(capacity.max_runs, capacity.max_bytes // _bytes_per_run(group)))
     return capacity.measured_max_runs.get(shape_key(settings), n_fit)

@@ -1,0 +1,116 @@
+"""Kinds from outside the package: a user's own families, tasks, optimizers, statistics and charts.
+
+    seedbed --plugin mine.py run study.toml
+
+A plugin is a Python file that calls `seedbed.register` (docs/extending.md), or an installed package with an entry point
+in the group `seedbed.plugins`. It is loaded before any setting is read, in every process of seedbed: workers,
+compilations and jobs of the page find its path in SEEDBED_PLUGINS. Only a person names code to load; study files and
+stores never do. A run that uses a kind of a plugin stores the plugin's name, its version and a digest of its source,
+which are part of the run's id.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from hashlib import blake2b
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Final
+
+from seedbed.errors import MissingData, UsageError
+from seedbed.settings import Origin, SettingsGroup, current_origin, register_settings
+
+ENVIRONMENT_VARIABLE: Final = "SEEDBED_PLUGINS"  # paths of files, separated as in PATH
+ENTRY_POINT_GROUP: Final = "seedbed.plugins"
+
+loaded_plugins: dict[str, Origin] = {}  # by path, or by the name of the entry point
+
+
+def register(kind: Any, name: str | None = None) -> Any:
+    """Makes a kind known and returns it, so that it can be used as a decorator.
+
+    A subclass of `TaskSettings`, `ModelSettings` or `Optimizer` carries its own name; a `ChartKind`, or a statistic (a
+    function from a metric's curve to a number), is registered under `name`.
+    """
+    if isinstance(kind, type) and issubclass(kind, SettingsGroup):
+        return register_settings(kind)
+    if isinstance(kind, type):
+        from seedbed.training.optimizers import Optimizer, register_optimizer
+
+        if issubclass(kind, Optimizer):
+            return register_optimizer(kind)
+    elif name is not None:
+        from seedbed.charts.chart_kinds import ChartKind, register_chart
+        from seedbed.stats.run_statistics import register_statistic
+
+        return register_chart(name, kind) if isinstance(kind, ChartKind) else register_statistic(name, kind)
+    raise UsageError(
+        f"seedbed.register takes a task, a model family, an optimizer, or a named chart or statistic, not {kind!r}"
+    )
+
+
+def load_plugin_file(path: str | os.PathLike[str]) -> Origin:
+    """Runs a plugin's file once per process and makes its kinds known; child processes will load it too."""
+    file = Path(path).absolute()
+    if str(file) in loaded_plugins:
+        return loaded_plugins[str(file)]
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        raise MissingData(f"plugin {path} cannot be read ({error.strerror}); name a Python file") from None
+    spec = importlib.util.spec_from_file_location(f"seedbed_plugin_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"plugin {path} is not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # so that its classes can be found by name, as dataclasses and pickle do
+    origin = Origin(file.stem, "", _digest(source))
+    try:
+        with current_origin(origin):
+            spec.loader.exec_module(module)
+    except Exception as error:
+        sys.modules.pop(spec.name, None)
+        raise UsageError(f"plugin {path} cannot be loaded: {_describe(error, file)}") from error
+    loaded_plugins[str(file)] = origin
+    _tell_child_processes(str(file))
+    return origin
+
+
+def load_plugins() -> None:
+    """Loads what SEEDBED_PLUGINS names and the entry points of installed packages; called when seedbed is imported."""
+    for path in filter(None, os.environ.get(ENVIRONMENT_VARIABLE, "").split(os.pathsep)):
+        load_plugin_file(path)
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        if entry.name not in loaded_plugins:
+            loaded_plugins[entry.name] = _load_entry_point(entry)
+
+
+def _load_entry_point(entry: EntryPoint) -> Origin:
+    spec = importlib.util.find_spec(entry.module)
+    source = Path(spec.origin).read_bytes() if spec is not None and spec.origin else b""
+    origin = Origin(entry.name, entry.dist.version if entry.dist else "", _digest(source))
+    with current_origin(origin):
+        found = entry.load()  # a module that registers its kinds when imported, or a function that does
+        if callable(found):
+            found()
+    return origin
+
+
+def _tell_child_processes(path: str) -> None:
+    known = os.environ.get(ENVIRONMENT_VARIABLE, "").split(os.pathsep)
+    os.environ[ENVIRONMENT_VARIABLE] = os.pathsep.join(dict.fromkeys([*filter(None, known), path]))
+
+
+def _digest(source: bytes) -> str:
+    return blake2b(source, digest_size=8).hexdigest()
+
+
+def _describe(error: Exception, file: Path) -> str:
+    """The error in one line, with the plugin's own line that raised it."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    if isinstance(error, SyntaxError) and error.lineno:
+        lines.append(error.lineno)
+    where = f" (line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}{where}"
