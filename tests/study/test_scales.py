@@ -123,9 +123,9 @@ def test_updates_of_a_text_task_follow_from_its_dataset_info() -> None:
 @pytest.mark.parametrize(
     ("values", "blamed", "reason"),
     [
-        ({"task.kind": "labels"}, "model.kind", "gpt cannot predict labels; task.kind = labels needs encoder"),
-        ({"task.kind": "labels", "model.kind": "lstm"}, "model.kind", "model.kind = lstm cannot predict labels"),
-        ({"model.kind": "encoder"}, "model.kind", "predicts labels only; task.kind = arithmetic needs gpt or lstm"),
+        ({"task.kind": "labels"}, "model.kind", "gpt predicts the next token only; task.kind = labels needs encoder"),
+        ({"task.kind": "labels", "model.kind": "lstm"}, "model.kind", "model.kind = lstm predicts the next token only"),
+        ({"model.kind": "encoder"}, "model.kind", "predicts labels only; task.kind = arithmetic needs gpt or "),
         ({"task.kind": "text", "model.kind": "encoder"}, "model.kind", "task.kind = text needs gpt or lstm"),
         ({"model.positions": "rotary", "model.dim": 12}, "model.heads", "model.dim / model.heads = 3 is odd"),
         ({"task.kind": "labels", "model.kind": "encoder", "model.heads": 3}, "model.heads", "does not divide"),
