@@ -1,0 +1,209 @@
+"""The Store contract: planned studies, the metrics and samples of their runs, and the checkpoints to resume from.
+
+One transaction per method. This order of calls guarantees that nothing recorded is lost:
+
+    register(plan) → claim(packs) → with lock(pack): resume → (record …, save) … → finish | stop | fail
+
+`record` commits metrics before `save` puts the checkpoint that follows them in place; `resume` rolls back what was
+recorded after the last save. The end of a run (finished, diverged) is settled by the next `save` or `finish`. stats/
+interprets the metrics, training/ the arrays, interp/ the analyses. A new store is a subclass, a line in `STORES`, and a
+test class that inherits the contract in tests/contracts/.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Self, TypeAlias
+
+from seedbed.records import (
+    Arrays,
+    Checkpoint,
+    CheckpointEvent,
+    Curve,
+    Pack,
+    Placement,
+    Plan,
+    RunProgress,
+    StoredEvent,
+    StoredPack,
+    StoredRun,
+    StoredSample,
+    StoredStudy,
+)
+
+ChangeStamp: TypeAlias = Hashable  # compare for equality only
+
+
+class Store(ABC):
+    """Opened by `seedbed.store.open_store`; a context manager that closes itself."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, location: str, read_only: bool = False) -> Self:
+        """Open the store at the part of an address after its scheme.
+
+        A writer creates a store that is missing and upgrades one with an older schema; a reader changes nothing, and
+        raises MissingData or StoreError instead.
+        """
+
+    @classmethod
+    @abstractmethod
+    def exists(cls, location: str) -> bool:
+        """Whether there is a store at this location, readable or not."""
+
+    @classmethod
+    @abstractmethod
+    def upgrade(cls, location: str) -> str:
+        """Bring a store to the current schema, keeping a backup; returns a sentence that says what was done."""
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """The store's name in messages, such as the path of its database."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- before training ----
+
+    @abstractmethod
+    def register(self, plan: Plan) -> None:
+        """Add a study and its runs; runs that are already stored, in any study, are left unchanged."""
+
+    @abstractmethod
+    def claim(self, planned: Sequence[Pack], placement_of: Callable[[Pack], Placement]) -> list[StoredPack]:
+        """The packs to train: the stored packs of runs that have started but not ended, and new ones for the rest."""
+
+    @abstractmethod
+    def lock(self, pack_id: str) -> AbstractContextManager[None]:
+        """Hold a pack while training it; `Busy` if another process does. The lock ends with the process."""
+
+    # ---- while training; the caller holds the pack's lock ----
+
+    @abstractmethod
+    def resume(self, pack_id: str, environment: Mapping[str, str] | None = None) -> tuple[int, Arrays] | None:
+        """The saved (step, state) to resume from, or None; deletes what was recorded after that step."""
+
+    @abstractmethod
+    def record(self, pack_id: str, events: Sequence[StoredEvent]) -> None:
+        """Commit events in training order; idempotent, and events of ended runs are ignored."""
+
+    @abstractmethod
+    def save(self, pack_id: str, saved: CheckpointEvent) -> None:
+        """Write the checkpoint of a step whose events are recorded, then delete the pack's previous state."""
+
+    @abstractmethod
+    def stop(self, pack_id: str) -> None:
+        """Mark the unended runs of a pack as stopped."""
+
+    @abstractmethod
+    def fail(self, pack_id: str, cause: str) -> None:
+        """Mark the unended runs of a pack as failed; the next claim resumes them from their last save."""
+
+    @abstractmethod
+    def finish(self, pack_id: str) -> None:
+        """Close a pack whose runs have all ended, and delete its state."""
+
+    @abstractmethod
+    def split(self, pack_id: str) -> list[StoredPack]:
+        """Replace a pack that ran out of memory by two, each with half of its unended runs and of its saved state.
+
+        Returns an empty list, and changes nothing, if fewer than two runs are unended.
+        """
+
+    # ---- resetting and removing ----
+
+    @abstractmethod
+    def reset(self, run_ids: Sequence[str]) -> None:
+        """Set runs back to planned and delete their metrics and checkpoints; `Busy` if one is being trained."""
+
+    @abstractmethod
+    def restart(self, pack_id: str) -> None:
+        """Reset the unsettled runs of a pack: the way out if its saved state is damaged."""
+
+    @abstractmethod
+    def remove(self, study: str, run_ids: Sequence[str]) -> list[str]:
+        """Remove runs from a study; deletes and returns those that no other study has. An emptied study is deleted."""
+
+    # ---- reading ----
+
+    @abstractmethod
+    def change_stamp(self) -> ChangeStamp:
+        """A value that differs after every commit by any process; cheap enough to poll every second.
+
+        It may change without a commit, and need not change when an analysis is saved.
+        """
+
+    @abstractmethod
+    def studies(self) -> list[StoredStudy]:
+        """All studies, oldest first."""
+
+    @abstractmethod
+    def study(self, name: str) -> StoredStudy:
+        """The study with this name; MissingData lists those that exist."""
+
+    @abstractmethod
+    def runs(self, study: str | None = None, skip_unreadable: bool = False) -> list[StoredRun]:
+        """The runs of a study in its order, or of all studies, each once.
+
+        UnreadableRun where this version does not know a run's settings; among all studies such runs are left out.
+        """
+
+    @abstractmethod
+    def progress(self) -> dict[str, list[RunProgress]]:
+        """Status and step of all runs by study, in the study's order; cheap enough to poll every second."""
+
+    @abstractmethod
+    def run(self, prefix: str) -> StoredRun:
+        """The run with this id or unique id prefix."""
+
+    @abstractmethod
+    def pack_members(self, pack_id: str) -> list[StoredRun]:
+        """The runs of a pack by slot, including those since removed from it."""
+
+    @abstractmethod
+    def study_packs(self, study: str) -> list[StoredPack]:
+        """The packs in which runs of this study have been trained or are being trained."""
+
+    @abstractmethod
+    def pack(self, pack_id: str) -> StoredPack:
+        """The pack with this id."""
+
+    @abstractmethod
+    def curves(self, run_ids: Sequence[str], names: Collection[str] | None = None) -> dict[str, dict[str, Curve]]:
+        """Curves by run and metric name, of all metrics or those given; empty for a run without evaluations."""
+
+    @abstractmethod
+    def samples(self, run_id: str) -> list[StoredSample]:
+        """Texts that a run generated during training, by step and number."""
+
+    @abstractmethod
+    def checkpoints(self, run_id: str) -> list[Checkpoint]:
+        """The checkpoints of a run, by step."""
+
+    @abstractmethod
+    def load_weights(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Arrays:
+        """The weights of a run at one step, verified."""
+
+    @abstractmethod
+    def find_checkpoint(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Checkpoint:
+        """The checkpoint at this step; MissingData lists the steps that have one."""
+
+    # ---- analyses: recomputed from the weights at will, and deleted with them ----
+
+    @abstractmethod
+    def save_analysis(self, run_id: str, step: int, document: Mapping[str, Any]) -> None:
+        """Write the analysis of a run at one step, replacing any earlier one; a read-only store can do this too."""
+
+    @abstractmethod
+    def load_analyses(self, run_id: str) -> list[Any]:
+        """The analyses of a run by step; an unreadable one counts as missing, since it can be recomputed."""
