@@ -26,6 +26,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from seedbed.store import store_exists
+
 ROOT = Path(__file__).parent.parent
 N_VIEWERS = 100
 STUDY = ("quickstart", "seeds=8", "train.steps=3001")
@@ -143,9 +145,9 @@ def start_training(home: Path) -> subprocess.Popen[bytes]:
 
 def training_seconds(home: Path) -> float:
     """Seconds of the runs' updates and evaluations, as timed by the training processes."""
-    from seedbed.store.store import Store
+    from seedbed.store import open_store
 
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         packs = store.study_packs(STUDY[0])
     return sum(pack.cost.seconds.get("compute", 0) + pack.cost.seconds.get("evaluate", 0) for pack in packs)
 
@@ -162,7 +164,7 @@ def measure_viewers(rounds: int) -> dict[str, object]:
             alone.append(training_seconds(Path(folder)))
         with tempfile.TemporaryDirectory() as folder, serve_page(Path(folder)) as (server, host, port, token):
             training = start_training(Path(folder))
-            while not (Path(folder) / "store.db").exists():
+            while not store_exists(folder):
                 time.sleep(0.05)
             time.sleep(1)
             before, started = cpu_seconds(server.pid), time.perf_counter()

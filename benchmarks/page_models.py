@@ -26,7 +26,7 @@ from seedbed.models.build import build_pack
 from seedbed.models.model_size import count_parameters
 from seedbed.records import CheckpointEvent, FinishEvent, Pack, Placement, Plan, Run
 from seedbed.settings import Settings
-from seedbed.store.store import Store
+from seedbed.store import open_store
 from seedbed.study.plan import compute_run_id
 from seedbed.web.app import make_app
 from seedbed.web.guard import Guard
@@ -52,7 +52,7 @@ def store_model(home: Path) -> str:
     dataset_info = get_dataset_info(settings.task)
     run = Run(compute_run_id(settings, 0), 0, {}, settings, count_parameters(settings, dataset_info), dataset_info)
     _, bank = build_pack([settings], [0], torch.zeros(1, dtype=torch.int64), torch.float32, dataset_info)
-    with Store.open(home) as store:
+    with open_store(home) as store:
         store.register(Plan("report-a", "", (), (run,)))
         (pack,) = store.claim([Pack("a", (run,), 1)], lambda _: Placement())
         with store.lock(pack.id):

@@ -15,7 +15,7 @@ from seedbed.engines.rates import read_rates
 from seedbed.estimates import PackTiming, estimate_study, load_estimator, place_packs, probe_packs, save_rates
 from seedbed.pipeline import Machine, pack_plans, run_studies
 from seedbed.records import Cost, CostEvent, Placement, Plan, Run, StoredRun
-from seedbed.store.store import Store
+from seedbed.store import open_store
 from seedbed.study.plan import plan_named
 
 SMALL = ("task.p=5", "train.eval_first=0", "train.eval_every=10")
@@ -77,7 +77,7 @@ def test_a_trained_study_makes_the_next_estimate_a_measured_one(tmp_path: Path) 
 def test_steps_that_are_done_are_not_estimated_again(tmp_path: Path) -> None:
     machine, study_plan = Machine("cpu", 1, "plain"), plan("seeds=2")
     train(study_plan, tmp_path / "lab")
-    with Store.open_read_only(tmp_path / "lab") as store:
+    with open_store(tmp_path / "lab", read_only=True) as store:
         finished = {run.id: run for run in store.runs()}
     assert estimate_study([], machine, {}).seconds == 0
     packs = pack_plans([study_plan], machine)
@@ -182,7 +182,7 @@ def test_a_short_study_is_not_probed_before_it_runs(tmp_path: Path, monkeypatch:
 def test_a_placement_is_stored_with_the_pack_and_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study_plan, home = plan("seeds=4"), tmp_path / "lab"
     train(study_plan, home, n_updates=5, machine=Machine("cpu", 1, "plain"))
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         [before] = store.study_packs("quickstart")
     assert (before.placement.workers, before.placement.threads, before.placement.mode) == (1, 1, "plain")
     used_workers: list[int] = []
@@ -194,7 +194,7 @@ def test_a_placement_is_stored_with_the_pack_and_reused(tmp_path: Path, monkeypa
 
     monkeypatch.setitem(run_studies.__globals__, "run_jobs", recorded)
     train(study_plan, home, machine=Machine("cpu", 3, workers_requested=False))
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         [after] = store.study_packs("quickstart")
         assert {run.status for run in store.runs()} == {"finished"}
     assert (used_workers, after.id, after.placement) == ([1], before.id, before.placement)

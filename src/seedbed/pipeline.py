@@ -30,7 +30,7 @@ from seedbed.estimates import PackTiming, load_estimator, place_packs, probe_can
 from seedbed.recorder import Recorder as Recorder
 from seedbed.records import Arrays, Cost, Event, Pack, Placement, Plan, StepEvent, StopEvent, StoredPack, StoredRun
 from seedbed.settings import Settings
-from seedbed.store.store import Store
+from seedbed.store import Store, open_store
 from seedbed.study.pack import pack_runs
 
 
@@ -93,6 +93,7 @@ class ActivePack:
 class StudyOutcome:
     """Number of runs by status after a command; `busy_packs` are messages about packs that another process trains."""
 
+    store_address: str
     counts: Counter[str] = field(default_factory=Counter)
     stopped: bool = False
     busy_packs: list[str] = field(default_factory=list)
@@ -120,7 +121,7 @@ def run_studies(
 ) -> StudyOutcome:
     """Trains every run of the plans that has not ended yet; `start_time`: `perf_counter()` when the command began."""
     start_time = time.perf_counter() if start_time is None else start_time
-    with Store.open(home) as store, ExitStack() as locks:
+    with open_store(home) as store, ExitStack() as locks:
         for plan in plans:
             store.register(plan)
         planned = {run.id: run for plan in plans for run in plan.runs}
@@ -149,7 +150,7 @@ class _StudyRunner:
         self._packs: list[ActivePack] = []  # by job index
         self._jobs: list[QueuedJob] = []
         self._recorders: dict[str, Recorder] = {}
-        self.outcome = StudyOutcome()
+        self.outcome = StudyOutcome(store.address)
 
     def enqueue_packs(self, packs: Sequence[StoredPack]) -> None:
         """Queues packs, except those that another process is training."""

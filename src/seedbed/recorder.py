@@ -19,7 +19,7 @@ from seedbed.records import (
     StoredEvent,
     StoredPack,
 )
-from seedbed.store.store import Store
+from seedbed.store import Store
 
 FLUSH_INTERVAL_SECONDS = 0.5  # events of this time are committed together
 

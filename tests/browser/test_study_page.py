@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 
 from seedbed.records import EvaluationEvent, FinishEvent, Pack, ParameterCounts, Placement, Plan, Run, SampleEvent
 from seedbed.settings import Settings
-from seedbed.store.store import Store
+from seedbed.store import open_store
 
 from ..report.factories import fill
 from ..web.factories import POEM
@@ -207,7 +207,7 @@ def test_everything_is_usable_by_keyboard(visit: Visit, trained_home: Path) -> N
 def test_there_is_no_layout_shift_and_a_small_screen_scrolls_only_charts(
     visit: Visit, trained_home: Path, path: str
 ) -> None:
-    with Store.open_read_only(trained_home) as store:
+    with open_store(trained_home, read_only=True) as store:
         run = store.runs("tiny/hebrew")[0].id
     for width in (1200, 390):
         page = visit(trained_home, f"/run/{run}" if path == "run" else path, width=width)
@@ -235,7 +235,7 @@ def _start_study(home: Path) -> tuple[list[Run], str]:
         Run(f"{seed}aa{seed}", seed, {}, Settings.from_flat({"train.steps": 10**6}), ParameterCounts(20, 10))
         for seed in (0, 1)
     ]
-    with Store.open(home) as store:
+    with open_store(home) as store:
         store.register(Plan("grows", 'name = "grows"\n[[figures]]\nmetrics = ["val/loss"]\n', (), tuple(runs)))
         (pack,) = store.claim([Pack("made", tuple(runs), 1)], lambda _: Placement())
         store.resume(pack.id)
@@ -247,7 +247,7 @@ def test_curves_are_updated_during_training_within_seconds(visit: Visit, tmp_pat
     ended, written = threading.Event(), {}
 
     def train() -> None:
-        with Store.open(tmp_path) as store, store.lock(pack):
+        with open_store(tmp_path) as store, store.lock(pack):
             for step in count(0, 10):  # until the page has shown enough, however slow the machine
                 store.record(
                     pack,
@@ -283,7 +283,7 @@ def test_a_removed_study_and_a_stopped_server_are_reported(visit: Visit, tmp_pat
     fill(tmp_path, "going")
     with run_server(tmp_path) as server:
         page = ready(visit(server, "/study/going"))
-        with Store.open(tmp_path) as store:
+        with open_store(tmp_path) as store:
             store.remove("going", [run.id for run in store.runs("going")])
         expect(page.locator("#status")).to_contain_text("was removed from the store")
     expect(page.locator("#status")).to_contain_text("connection lost")
@@ -294,7 +294,7 @@ def test_a_removed_study_and_a_stopped_server_are_reported(visit: Visit, tmp_pat
 
 
 def test_a_run_shows_curves_settings_time_checkpoints_and_samples(visit: Visit, trained_home: Path) -> None:
-    with Store.open_read_only(trained_home) as store:
+    with open_store(trained_home, read_only=True) as store:
         run = store.runs("tiny/hebrew")[0].id
     page = ready(visit(trained_home, f"/run/{run}"))
     page.wait_for_selector(DRAWN)
@@ -317,7 +317,7 @@ def test_copied_spans_are_marked_in_samples(visit: Visit, tmp_path: Path) -> Non
     corpus.write_text(POEM, encoding="utf-8")
     settings = {"task.kind": "text", "task.corpus": str(corpus), "task.length": 24, "train.sample_every": 10}
     run = Run("writes", 0, {}, Settings.from_flat(settings), ParameterCounts(20, 10))
-    with Store.open(tmp_path) as store:
+    with open_store(tmp_path) as store:
         store.register(Plan("writes", 'name = "writes"\n', (), (run,)))
         (pack,) = store.claim([Pack("made", (run,), 1)], lambda _: Placement())
         with store.lock(pack.id):
@@ -344,7 +344,7 @@ def test_hostile_names_and_texts_are_shown_and_never_executed(visit: Visit, tmp_
         diverges=0,
         shown='[[figures]]\nmetrics = ["val/loss"]\ntitle = """<img src=x onerror=window.pwned=1>"""\n',
     )
-    with Store.open_read_only(tmp_path) as store:
+    with open_store(tmp_path, read_only=True) as store:
         run = store.runs(EVIL)[0].id
     page = ready(visit(tmp_path, "/"))
     expect(page.locator(".card h2")).to_have_text(EVIL)

@@ -19,7 +19,7 @@ from seedbed.settings import Settings, Value
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers import answer_question, format_question
 from seedbed.stats.summary import RunCurves
-from seedbed.store import Store
+from seedbed.store import open_store
 from seedbed.study.plan import plan_named
 from seedbed.study.read import read_study
 from seedbed.study.study_files import shipped_studies
@@ -421,7 +421,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("home")
     plan = plan_named("arithmetic/sanity")
     values = np.random.default_rng(1).random((len(plan.runs), len(METRICS)))
-    with Store.open(folder) as store:
+    with open_store(folder) as store:
         store.register(plan)
         [pack] = store.claim([Pack("p", plan.runs, 1)], lambda _: Placement())
         with store.lock(pack.id):

@@ -1,8 +1,9 @@
-"""The store contract; a store on another database inherits `StoreContract` and provides its own `store` fixture."""
+"""The store contract; a store on another database inherits `StoreContract` and provides an `address` fixture."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from seedbed.errors import Busy, MissingData, UsageError
 from seedbed.records import Cost, CostEvent, DivergenceEvent, EvaluationEvent, FinishEvent, Pack, Placement, StoredEvent
 from seedbed.settings import Settings
-from seedbed.store import Store
+from seedbed.store import Store, open_store, store_exists, upgrade_store
 from tests.store.toy import PLACEMENT, claim, make_checkpoint, make_evaluation, make_pack, make_plan, make_run, train
 
 
@@ -23,7 +24,12 @@ def values(store: Store, run_id: str, name: str = "val/loss") -> dict[int, float
 
 
 class StoreContract:
-    """Tests that use only the public methods of a store."""
+    """Tests that use only the public methods of a store; `address` is where there is none yet."""
+
+    @pytest.fixture
+    def store(self, address: str) -> Iterator[Store]:
+        with open_store(address) as store:
+            yield store
 
     # ---- planning ----
 
@@ -364,8 +370,81 @@ class StoreContract:
         store.register(type(make_plan(1))("toy", "", (), (lstm,)))
         assert store.run("ab").settings == lstm.settings
 
+    # ---- opening, change stamps, analyses ----
+
+    def test_a_writer_creates_the_store_that_a_reader_then_opens(self, address: str) -> None:
+        assert not store_exists(address)
+        with pytest.raises(MissingData):
+            open_store(address, read_only=True)
+        assert not store_exists(address)
+        with open_store(address) as writer:
+            writer.register(make_plan(2))
+        assert store_exists(address)
+        with open_store(address, read_only=True) as reader:
+            assert len(reader.runs("toy")) == 2
+            assert reader.address
+
+    def test_a_current_store_needs_no_upgrade(self, store: Store, address: str) -> None:
+        store.register(make_plan(2))
+        before = store.runs("toy")
+        assert "nothing was changed" in upgrade_store(address)
+        assert store.runs("toy") == before
+
+    def test_the_change_stamp_of_a_reader_differs_after_every_write(self, store: Store, address: str) -> None:
+        with open_store(address, read_only=True) as reader:
+            stamps = [reader.change_stamp()]
+            store.register(make_plan(2))
+            stamps.append(reader.change_stamp())
+            [pack_id] = claim(store, make_plan(2).runs)
+            stamps.append(reader.change_stamp())
+            store.record(pack_id, [make_evaluation(1, [0, 1], [0.5, 0.6])])
+            stamps.append(reader.change_stamp())
+            store.save(pack_id, make_checkpoint(1, [0]))
+            stamps.append(reader.change_stamp())
+            assert len(set(stamps)) == len(stamps)
+            reader.runs("toy")
+            assert reader.change_stamp() == stamps[-1]
+
+    def test_analyses_are_listed_by_step_and_replaced(self, store: Store) -> None:
+        store.register(make_plan(2))
+        run = make_run(0).id
+        assert store.load_analyses(run) == []
+        for step, value in [(10, 0.5), (2, 0.25), (10, 0.75)]:
+            store.save_analysis(run, step, {"step": step, "metrics": {"é": value}})
+        assert store.load_analyses(run) == [{"step": 2, "metrics": {"é": 0.25}}, {"step": 10, "metrics": {"é": 0.75}}]
+        assert store.load_analyses(make_run(1).id) == []
+
+    def test_analyses_are_deleted_with_their_run(self, store: Store) -> None:
+        store.register(make_plan(2))
+        for run in make_plan(2).runs:
+            store.save_analysis(run.id, 1, {"step": 1})
+        store.reset([make_run(0).id])
+        assert [store.load_analyses(run.id) for run in make_plan(2).runs] == [[], [{"step": 1}]]
+
+    def test_a_reader_can_save_analyses(self, store: Store, address: str) -> None:
+        store.register(make_plan(1))
+        with open_store(address, read_only=True) as reader:
+            reader.save_analysis(make_run(0).id, 3, {"step": 3})
+        assert store.load_analyses(make_run(0).id) == [{"step": 3}]
+
 
 class TestSQLiteStore(StoreContract):
     @pytest.fixture
-    def store(self, tmp_path: Path) -> Store:
-        return Store.open(tmp_path / "lab")
+    def address(self, tmp_path: Path) -> str:
+        return f"sqlite:{tmp_path / 'lab'}"
+
+
+def test_an_address_is_a_folder_or_has_a_known_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for address in ("one", "sqlite:two", Path("three:3"), "./four:4", str(tmp_path / "five:5")):
+        open_store(address).close()
+        assert store_exists(address)
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "two", "three:3", "four:4", "five:5"}
+    assert open_store("sqlite:two").address == "two/store.db"
+
+
+@pytest.mark.parametrize("open_address", [open_store, store_exists, upgrade_store])
+def test_an_unknown_scheme_is_answered_with_those_accepted(open_address: Callable[[str], object]) -> None:
+    message = "postgres:lab: postgres is not a kind of store; expected a folder or sqlite:FOLDER "
+    with pytest.raises(UsageError, match=message):
+        open_address("postgres:lab")

@@ -15,7 +15,7 @@ import torch
 
 from seedbed.pipeline import Machine, run_studies
 from seedbed.records import CostEvent, Pack, Placement
-from seedbed.store.store import Store
+from seedbed.store import open_store
 from seedbed.study.plan import plan_named
 from seedbed.training.evaluate import compute_metrics
 from seedbed.training.trainer import Trainer
@@ -61,7 +61,7 @@ def run(home: Path) -> RecordingObserver:
 
 
 def curves(home: Path) -> dict[tuple[str, str], list[Any]]:
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         stored = store.curves([run.id for run in store.runs()])
         return {
             (run, name): [curve.steps.tolist(), curve.values]
@@ -71,7 +71,7 @@ def curves(home: Path) -> dict[tuple[str, str], list[Any]]:
 
 
 def statuses(home: Path) -> list[str]:
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         return [run.status for run in store.runs()]
 
 
@@ -181,7 +181,7 @@ def test_a_single_run_that_does_not_fit_fails_with_a_clear_message(
     limit_pack_size(monkeypatch, above=0, after=0)
     observer = run(tmp_path)
     assert statuses(tmp_path) == ["failed"] * 5
-    with Store.open_read_only(tmp_path) as store:
+    with open_store(tmp_path, read_only=True) as store:
         causes = {stored.cause for stored in store.runs()}
     assert all("a single run does not fit into memory (predicted: 0 MiB): OutOfMemoryError" in str(c) for c in causes)
     assert all("make train.batch_size, task.length or the model smaller" in str(cause) for cause in causes)

@@ -26,7 +26,7 @@ from sqlalchemy.engine.default import DefaultDialect
 
 from seedbed.errors import DamagedCheckpoint, OutOfResources, StoreError
 from seedbed.records import Arrays, FinishEvent
-from seedbed.store import Store
+from seedbed.store import open_store
 from seedbed.store.checkpoints import (
     CheckpointFile,
     CheckpointIdentity,
@@ -157,7 +157,7 @@ def test_metrics_up_to_the_checkpoint_are_stored_right_after_a_kill(tmp_path: Pa
     for n in range(31, 62, 3):
         home = tmp_path / str(n)
         assert killed_at(n, home, record_then_save)
-        with Store.open_read_only(home) as store:
+        with open_store(home, read_only=True) as store:
             runs = store.runs("toy")
             curves = store.curves([run.id for run in runs])
             for run in runs:
@@ -205,7 +205,7 @@ def test_a_failing_disk_stops_with_a_clear_error_and_the_study_can_be_resumed(
 
 
 def test_a_full_disk_names_the_file_the_sizes_and_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     store.register(make_plan(1))
     [pack_id] = claim(store, make_plan(1).runs)
     store.save(pack_id, make_checkpoint(2, [0]))
@@ -228,7 +228,7 @@ def test_one_failed_file_leaves_the_others_complete_and_the_database_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of five files written concurrently one fails: its error is raised only after all writes have ended."""
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     store.register(make_plan(4))
     [pack_id] = claim(store, make_plan(4).runs)
     store.save(pack_id, make_checkpoint(2, range(4)))
@@ -256,7 +256,7 @@ def test_one_failed_file_leaves_the_others_complete_and_the_database_unchanged(
 def test_the_files_of_a_checkpoint_are_synced_concurrently_and_their_common_folder_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     store.register(make_plan(3))
     [pack_id] = claim(store, make_plan(3).runs)
     barrier, fsync, synced = Barrier(4, timeout=10), os.fsync, list[str]()
@@ -277,7 +277,7 @@ def test_the_files_of_a_checkpoint_are_synced_concurrently_and_their_common_fold
 
 def test_a_database_that_may_not_grow_is_out_of_resources_and_keeps_its_rows(tmp_path: Path) -> None:
     """A real error of SQLite, not a simulated one."""
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     store.register(make_plan(1))
     [pack_id] = claim(store, make_plan(1).runs)
     store.record(pack_id, [make_evaluation(0, [0], [0.5])])
@@ -289,7 +289,7 @@ def test_a_database_that_may_not_grow_is_out_of_resources_and_keeps_its_rows(tmp
 
 
 def test_a_failing_fsync_is_not_retried(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     store.register(make_plan(1))
     [pack_id] = claim(store, make_plan(1).runs)
 
@@ -347,7 +347,7 @@ def _loads(path: Path, digest: str) -> bool:
 
 
 def test_swapped_checkpoints_are_rejected(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     store.register(make_plan(2))
     [pack_id] = claim(store, make_plan(2).runs)
     store.save(pack_id, make_checkpoint(2, [0, 1]))
@@ -414,7 +414,7 @@ def test_malformed_files_are_rejected(tmp_path: Path, data: bytes) -> None:
 
 
 def test_the_error_of_a_damaged_state_names_it_and_what_is_kept_and_what_to_do(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     store.register(make_plan(1))
     [pack_id] = claim(store, make_plan(1).runs)
     store.record(pack_id, [make_evaluation(1000, [0], [0.5]), make_evaluation(1001, [0], [0.4])])
@@ -430,7 +430,7 @@ def test_the_error_of_a_damaged_state_names_it_and_what_is_kept_and_what_to_do(t
 
 
 def test_restart_recovers_from_a_damaged_state(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     store.register(make_plan(3))
     [pack_id] = claim(store, make_plan(3).runs)
     store.record(pack_id, [make_evaluation(1, [0], [0.5]), FinishEvent(0, 1)])
@@ -467,7 +467,7 @@ def in_processes(n: int, work: Callable[[int], None]) -> None:
 
 def test_32_processes_can_open_a_new_store_at_once(tmp_path: Path) -> None:
     def work(index: int) -> None:
-        with Store.open(tmp_path / "new" / "lab") as store:
+        with open_store(tmp_path / "new" / "lab") as store:
             store.register(make_plan(3))
             assert len(store.runs("toy")) == 3
 
@@ -477,38 +477,38 @@ def test_32_processes_can_open_a_new_store_at_once(tmp_path: Path) -> None:
 
 def test_8_processes_write_concurrently_and_lose_nothing(tmp_path: Path) -> None:
     runs = make_plan(8).runs
-    with Store.open(tmp_path) as store:
+    with open_store(tmp_path) as store:
         store.register(make_plan(8))
         ids = claim(store, *([run] for run in runs))
 
     def work(index: int) -> None:
-        with Store.open(tmp_path) as store, store.lock(ids[index]):
+        with open_store(tmp_path) as store, store.lock(ids[index]):
             for step in range(25):
                 store.record(ids[index], [make_evaluation(step, [0], [index + step / 100])])
 
     in_processes(8, work)
-    curves = Store.open_read_only(tmp_path).curves([run.id for run in runs])
+    curves = open_store(tmp_path, read_only=True).curves([run.id for run in runs])
     for index, run in enumerate(runs):
         assert curves[run.id]["val/loss"].values.tolist() == [index + step / 100 for step in range(25)]
 
 
 def test_processes_that_claim_the_same_runs_get_the_same_packs(tmp_path: Path) -> None:
     runs = make_plan(6).runs
-    with Store.open(tmp_path) as store:
+    with open_store(tmp_path) as store:
         store.register(make_plan(6))
 
     def work(index: int) -> None:
         split = index % 5 + 1
-        with Store.open(tmp_path) as store:
+        with open_store(tmp_path) as store:
             claim(store, runs[:split], runs[split:])
 
     in_processes(8, work)
-    members = [run for pack in Store.open_read_only(tmp_path).study_packs("toy") for run in pack.runs]
+    members = [run for pack in open_store(tmp_path, read_only=True).study_packs("toy") for run in pack.runs]
     assert sorted(members) == [run.id for run in runs]
 
 
 def test_a_store_opened_before_a_fork_cannot_be_used_in_the_child(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
 
     def work(index: int) -> None:
         with pytest.raises(StoreError, match="open it again in the child"):
@@ -521,12 +521,12 @@ def test_a_store_opened_before_a_fork_cannot_be_used_in_the_child(tmp_path: Path
 
 
 def test_the_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     store.register(make_plan(3))
     [pack_id] = claim(store, make_plan(3).runs)
     child = os.fork()
     if child == 0:
-        with Store.open(tmp_path).lock(pack_id):
+        with open_store(tmp_path).lock(pack_id):
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     assert f"process {child} since" in (tmp_path / "locks" / f"{pack_id}.lock").read_text()

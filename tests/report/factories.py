@@ -23,7 +23,7 @@ from seedbed.records import (
     StoredEvent,
 )
 from seedbed.settings import Settings, Value
-from seedbed.store.store import Store
+from seedbed.store import open_store
 
 COST = Cost(
     {"compute": 4.0, "evaluate": 1.0}, {"compute": 99, "evaluate": 3}, steady_bytes=8 * 2**20, peak_bytes=12 * 2**20
@@ -53,7 +53,7 @@ def fill(
             for seed in seeds
         ]
     text = f"name = {json.dumps(study)}\nquestion = {json.dumps(question)}\n{shown}"
-    with Store.open(home) as store:
+    with open_store(home) as store:
         store.register(Plan(study, text, ("train.weight_decay",), tuple(runs)))
         if not steps:
             return

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from seedbed.cli import app
 from seedbed.report.analysis_tables import mean_and_stds
-from seedbed.store.store import Store
+from seedbed.store import open_store
 
 OVERRIDES = [
     "task.p=11", "model.dim=16", "model.heads=2", "model.layers=2", "model.kind=gpt,lstm", "seeds=2", "train.steps=6",
@@ -27,7 +27,7 @@ def lab(tmp_path_factory):
     home = tmp_path_factory.mktemp("lab")
     done = invoke("run", "quickstart", *OVERRIDES, "--home", home, "--workers", 1, "--quiet")
     assert done.exit_code == 0, done.output
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         ids = {run.settings.model.kind: run.id for run in store.runs() if run.seed == 0}
     return home, ids
 

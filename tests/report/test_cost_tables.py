@@ -15,7 +15,7 @@ from seedbed.report.overview import format_duration
 from seedbed.report.study_runs import load_run_curves
 from seedbed.stats.run_statistics import compute_statistic
 from seedbed.stats.training_cost import predict_memory_mib
-from seedbed.store.store import Store, upgrade_home
+from seedbed.store import open_store, upgrade_store
 
 from .factories import fill
 
@@ -34,7 +34,7 @@ def show(home: Path, *arguments: str) -> str:
 
 
 def test_a_run_has_its_share_of_its_pack(home: Path) -> None:
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         configs, packs = cost_tables(store, "toy", load_run_curves(store, "toy"))
     cells = dict(zip(configs.columns, configs.rows[0], strict=True))
     assert cells["ms per update"] == f"{1000 * 4 / 99 / 4:.3g}"
@@ -68,7 +68,7 @@ def test_a_run_is_shown_with_its_cost(home: Path) -> None:
 
 
 def test_memory_in_figures_and_questions_is_the_measured_one(home: Path) -> None:
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         runs = load_run_curves(store, "toy")
     assert {compute_statistic(run, "val/loss", "memory") for run in runs} == {2.0}
 
@@ -80,8 +80,8 @@ def test_an_older_store_has_its_seconds_and_predicted_memory(home: Path) -> None
             connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
         connection.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
     connection.close()
-    upgrade_home(home)
-    with Store.open_read_only(home) as store:
+    upgrade_store(home)
+    with open_store(home, read_only=True) as store:
         runs = load_run_curves(store, "toy")
         configs, _ = cost_tables(store, "toy", runs)
     cells = dict(zip(configs.columns, configs.rows[0], strict=True))

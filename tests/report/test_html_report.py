@@ -20,7 +20,7 @@ from seedbed.report import html_report
 from seedbed.report.figures import plot_command
 from seedbed.report.html_report import write_report
 from seedbed.specs import FigureSpec
-from seedbed.store.store import Store
+from seedbed.store import open_store
 
 from .factories import fill
 
@@ -167,7 +167,7 @@ def test_a_study_without_evaluations_has_a_report_that_says_so(tmp_path: Path) -
 
 def test_a_running_study_is_reported_as_far_as_it_has_run(tmp_path: Path) -> None:
     fill(tmp_path, end=False)
-    with Store.open_read_only(tmp_path) as store, store.lock(store.study_packs("toy")[0].id):
+    with open_store(tmp_path, read_only=True) as store, store.lock(store.study_packs("toy")[0].id):
         text = visible_text(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
     assert "4 running" in text
     assert "are still running" in text

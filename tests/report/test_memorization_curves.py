@@ -10,7 +10,7 @@ from seedbed.records import CheckpointEvent, EvaluationEvent, FinishEvent, Place
 from seedbed.report import memorization_curves
 from seedbed.report.study_runs import load_run_curves
 from seedbed.stats.stopping_advice import advise_stopping_for_runs
-from seedbed.store import Store
+from seedbed.store import open_store
 from seedbed.study.pack import Capacity, pack_runs
 from seedbed.study.plan import plan_named
 
@@ -31,7 +31,7 @@ def home(tmp_path):
         encoding="utf-8",
     )
     plan = plan_named(str(tmp_path / "mine.toml"))
-    with Store.open(tmp_path / "lab") as store:
+    with open_store(tmp_path / "lab") as store:
         store.register(plan)
         (pack,) = store.claim(pack_runs(plan.runs, Capacity(2**40, 8, 1)), lambda _: Placement())
         with store.lock(pack.id):
@@ -46,7 +46,7 @@ def home(tmp_path):
 
 
 def test_an_invented_sample_copies_nothing_and_a_verbatim_one_everything(home):
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         (run,) = load_run_curves(store, "mine")
     assert run.curves["copied"].steps.tolist() == [10, 20]
     assert run.curves["copied"].values.tolist() == pytest.approx([0.0, 1.0])
@@ -55,7 +55,7 @@ def test_an_invented_sample_copies_nothing_and_a_verbatim_one_everything(home):
 
 
 def test_stopping_advice_says_when_samples_copy_more_than_real_text(home):
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         advice = advise_stopping_for_runs(load_run_curves(store, "mine"), "val/loss")
     assert advice is not None
     assert advice.copying == 20
@@ -65,7 +65,7 @@ def test_without_the_corpus_the_other_metrics_are_still_there(home):
     (home.parent / "corpus.txt").unlink()
     load_text_dataset.cache_clear()
     memorization_curves._train_index_and_held_out.cache_clear()
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         (run,) = load_run_curves(store, "mine")
     assert "val/loss" in run.curves
     assert "copied" not in run.curves

@@ -16,7 +16,7 @@ from seedbed.report.analysis_curves import load_analyses
 from seedbed.report.stored_analyses import analysis_request, update_analyses
 from seedbed.report.study_answers import answer_study
 from seedbed.report.study_runs import load_run_curves
-from seedbed.store.store import Store
+from seedbed.store import open_store
 from seedbed.study.declarations import parse_declarations
 
 from .factories import fill
@@ -75,7 +75,7 @@ def test_another_text_is_analysed_without_training_and_only_at_the_last_step(lab
     home = train(lab.parent, DECLARATIONS.replace("3 + 4 = 7", "5 + 5 = 10"))
     try:
         assert update_analyses(home, "where") == 2  # attention maps are of the last step
-        with Store.open_read_only(home) as store:
+        with open_store(home, read_only=True) as store:
             assert {
                 maps.text
                 for run in store.runs()
@@ -95,7 +95,7 @@ def test_a_damaged_analysis_is_computed_again(lab):
 def test_stored_maps_are_those_of_the_model_with_the_layers_it_has(lab):
     import seedbed
 
-    with Store.open_read_only(lab) as store:
+    with open_store(lab, read_only=True) as store:
         run = store.runs()[0]
         first, last = load_analyses(store, run)
     assert not first.attention
@@ -109,7 +109,7 @@ def test_stored_maps_are_those_of_the_model_with_the_layers_it_has(lab):
 
 def test_the_metrics_of_an_analysis_are_those_of_the_heads_command(lab):
     (config,) = json.loads(invoke("heads", "where", "--inputs", 64, "--home", lab, "--json"))
-    with Store.open_read_only(lab) as store:
+    with open_store(lab, read_only=True) as store:
         analyses = [load_analyses(store, run)[-1] for run in store.runs()]
     entropy = [analysis.metrics["attention_entropy[head=2, layer=1]"].mean for analysis in analyses]
     assert np.mean(entropy) == pytest.approx(config["numbers"]["entropy"]["mean"][0][1], abs=1e-6)
@@ -120,7 +120,7 @@ def test_the_metrics_of_an_analysis_are_those_of_the_heads_command(lab):
 
 
 def test_an_analysis_survives_a_json_round_trip(lab):
-    with Store.open_read_only(lab) as store:
+    with open_store(lab, read_only=True) as store:
         analysis = load_analyses(store, store.runs()[0])[-1]
     again = Analysis.from_json(json.loads(json.dumps(analysis.as_json())))
     assert again.metrics == analysis.metrics
@@ -129,7 +129,7 @@ def test_an_analysis_survives_a_json_round_trip(lab):
 
 
 def test_analysis_metrics_have_curves_and_answers_like_any_metric(lab):
-    with Store.open_read_only(lab) as store:
+    with open_store(lab, read_only=True) as store:
         run, _ = load_run_curves(store, "where")
         (found,) = answer_study(store, "where")
     assert run.curves["circle_share"].steps.tolist() == [3, 6]
@@ -185,5 +185,5 @@ def test_an_analysis_figure_can_be_drawn_before_any_report(tmp_path):
     home = train(tmp_path, DECLARATIONS)
     invoke("plot", "where", "--figure", 1, "--home", home, "--out", tmp_path / "map.svg")
     assert "<svg" in (tmp_path / "map.svg").read_text(encoding="utf-8")
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         assert all(load_analyses(store, run) for run in store.runs("where"))

@@ -21,7 +21,7 @@ from seedbed.records import CheckpointEvent, FinishEvent, Pack, Placement, Plan,
 from seedbed.sampling.loaded_run import LoadedRun
 from seedbed.sampling.results import StreamChunk
 from seedbed.settings import Settings
-from seedbed.store import Store
+from seedbed.store import open_store
 from seedbed.study.plan import compute_run_id
 from tests.interp.factories import label_settings, make_loaded_run
 
@@ -36,7 +36,7 @@ def store_run(home: Path, values: dict[str, object], seed: int = 3, steps: tuple
     _, parameters = build_pack(
         [settings], [seed], torch.zeros(1, dtype=torch.int64), torch.float32, get_dataset_info(settings.task)
     )
-    with Store.open(home) as store:
+    with open_store(home) as store:
         store.register(Plan("toy", "", (), (run,)))
         [pack] = store.claim([Pack("p", (run,), 1)], lambda _: Placement())
         with store.lock(pack.id):

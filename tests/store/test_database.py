@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from seedbed.errors import MissingData, StoreError
-from seedbed.store import Store, database
+from seedbed.store import Store, database, open_store
 from seedbed.store.schema import runs
 from tests.store.toy import claim, make_evaluation, make_plan, make_run, run_study
 
@@ -45,15 +45,15 @@ def foreign_database(path: Path) -> None:
         (foreign_database, "is a database of another program"),
     ],
 )
-@pytest.mark.parametrize("open_store", [Store.open, Store.open_read_only])
+@pytest.mark.parametrize("read_only", [False, True])
 def test_a_foreign_file_is_rejected_and_left_unchanged(
-    tmp_path: Path, make: Callable[[Path], object], message: str, open_store: Callable[[Path], Store]
+    tmp_path: Path, make: Callable[[Path], object], message: str, read_only: bool
 ) -> None:
     path = tmp_path / "store.db"
     make(path)
     before = path.read_bytes()
     with pytest.raises(StoreError, match=rf"store\.db {message}.*nothing was changed"):
-        open_store(tmp_path)
+        open_store(tmp_path, read_only)
     assert path.read_bytes() == before
     assert [found.name for found in tmp_path.glob("store.db*")] == ["store.db"]
 
@@ -64,38 +64,38 @@ def test_a_truncated_store_is_rejected(tmp_path: Path, length: int) -> None:
     path = tmp_path / "store.db"
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(StoreError, match=r"is damaged"):
-        Store.open_read_only(tmp_path).runs("toy")
+        open_store(tmp_path, read_only=True).runs("toy")
 
 
-@pytest.mark.parametrize("open_store", [Store.open, Store.open_read_only])
-def test_a_newer_schema_is_rejected_and_left_unchanged(tmp_path: Path, open_store: Callable[[Path], Store]) -> None:
-    Store.open(tmp_path).close()
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_newer_schema_is_rejected_and_left_unchanged(tmp_path: Path, read_only: bool) -> None:
+    open_store(tmp_path).close()
     with sqlite3.connect(tmp_path / "store.db") as connection:
         connection.execute("UPDATE meta SET value = '5' WHERE key = 'schema'")
     connection.close()
     before = listing(tmp_path)
     with pytest.raises(StoreError, match="has schema 5, written by a newer seedbed; this one knows schema 4"):
-        open_store(tmp_path)
+        open_store(tmp_path, read_only)
     assert listing(tmp_path) == before
 
 
 def test_a_wal_without_its_store_does_not_start_a_new_store(tmp_path: Path) -> None:
     (tmp_path / "store.db-wal").write_bytes(b"rows that only the WAL has")
     with pytest.raises(StoreError, match=r"store\.db-wal is there but store\.db is not"):
-        Store.open(tmp_path)
+        open_store(tmp_path)
     assert not (tmp_path / "store.db").exists()
 
 
 def test_reading_a_missing_store_fails_and_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(MissingData, match=r"there is no store in .*--home"):
-        Store.open_read_only(tmp_path / "lab")
+        open_store(tmp_path / "lab", read_only=True)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_reader_leaves_no_files(tmp_path: Path) -> None:
     run_study(tmp_path)
     before = listing(tmp_path)
-    with Store.open_read_only(tmp_path) as store:
+    with open_store(tmp_path, read_only=True) as store:
         assert len(store.runs("toy")) == 3
         assert store.curves([make_run(0).id])
         with pytest.raises(StoreError, match="readonly"):
@@ -105,10 +105,10 @@ def test_a_reader_leaves_no_files(tmp_path: Path) -> None:
 
 
 def test_a_reader_sees_the_latest_commit(tmp_path: Path) -> None:
-    Store.open(tmp_path).close()
-    reader = Store.open_read_only(tmp_path)
+    open_store(tmp_path).close()
+    reader = open_store(tmp_path, read_only=True)
     assert reader.studies() == []
-    writer = Store.open(tmp_path)
+    writer = open_store(tmp_path)
     writer.register(make_plan(2))
     assert reader.studies()[0].n_runs == 2
     writer.close()
@@ -117,14 +117,14 @@ def test_a_reader_sees_the_latest_commit(tmp_path: Path) -> None:
 
 def test_a_reader_retries_if_a_writer_appears_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_study(tmp_path)
-    reader = Store.open_read_only(tmp_path)
+    reader = open_store(tmp_path, read_only=True)
     opened: list[str] = []
 
     def connect_then_write(path: Path, mode: str) -> sqlite3.Connection:
         connection = connect_sqlite(path, mode)
         opened.append(mode)
         if len(opened) == 1:
-            with Store.open(tmp_path) as writer:
+            with open_store(tmp_path) as writer:
                 writer.register(make_plan(5))
         return connection
 
@@ -137,7 +137,7 @@ def test_a_reader_retries_if_a_writer_appears_meanwhile(tmp_path: Path, monkeypa
 
 def test_a_store_deleted_under_a_writer_is_not_recreated(tmp_path: Path) -> None:
     home = tmp_path / "lab"
-    store = Store.open(home)
+    store = open_store(home)
     store._database._engine.dispose()
     shutil.rmtree(home)
     with pytest.raises(StoreError, match="cannot be used"):
@@ -148,24 +148,24 @@ def test_a_store_deleted_under_a_writer_is_not_recreated(tmp_path: Path) -> None
 def test_a_home_that_is_a_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "lab").write_text("not a folder")
     with pytest.raises(StoreError, match="cannot be written"):
-        Store.open(tmp_path / "lab")
+        open_store(tmp_path / "lab")
 
 
 def test_a_home_may_have_any_name(tmp_path: Path) -> None:
     home = tmp_path / "a?b#c %20 é"
     run_study(home)
-    assert len(Store.open_read_only(home).runs("toy")) == 3
+    assert len(open_store(home, read_only=True).runs("toy")) == 3
 
 
 def test_every_commit_is_flushed_and_foreign_keys_are_enforced(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     found = {name: pragma(store, name) for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")}
     assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
 
 
 def test_a_home_survives_a_change_of_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    store = Store.open(Path("lab"))
+    store = open_store(Path("lab"))
     monkeypatch.chdir("/")
     store.register(make_plan(1))
     with store.lock("p"):
@@ -174,7 +174,7 @@ def test_a_home_survives_a_change_of_working_directory(tmp_path: Path, monkeypat
 
 
 def test_threads_may_share_a_store(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     store.register(make_plan(4))
     ids = claim(store, *([run] for run in make_plan(4).runs))
 

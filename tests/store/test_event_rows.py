@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedbed.records import EvaluationEvent
-from seedbed.store import Store
+from seedbed.store import open_store
 from seedbed.store.event_rows import EvaluationRows, MetricNames, MetricValues, SlotProgress, build_curves, fold_events
 from tests.store.toy import claim, make_plan, make_run
 
@@ -60,7 +60,7 @@ def test_many_curves_load_fast(tmp_path: Path) -> None:
     """A fifth of 1,000 runs × 200 evaluations × 8 metrics, which take 1.5 s of processor time; twice is accepted."""
     n_runs = 200
     names = tuple(f"train/metric {index}" for index in range(8))
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     store.register(make_plan(n_runs))
     [pack_id] = claim(store, make_plan(n_runs).runs)
     values = np.random.default_rng(0).normal(size=(200, n_runs, 8))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedbed.records import DivergenceEvent, SampleEvent, StoredSample
-from seedbed.store import Store
+from seedbed.store import Store, open_store
 from seedbed.store.event_rows import SlotProgress, fold_events, sample_from_row
 from tests.store.toy import claim, make_checkpoint, make_evaluation, make_plan, make_run
 
@@ -18,7 +18,7 @@ RUN = make_run(0).id
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     store.register(make_plan(3))
     return store
 

@@ -11,7 +11,7 @@ import pytest
 
 from seedbed.errors import Busy
 from seedbed.records import CheckpointEvent, Cost, CostEvent, FinishEvent, StoredPack
-from seedbed.store import Store
+from seedbed.store import Store, open_store
 from seedbed.store.durable_files import is_locked
 from tests.faults.test_store_faults import fault_at
 from tests.store.toy import claim, make_evaluation, make_plan
@@ -21,7 +21,7 @@ STATE = {"weights": np.arange(15.0).reshape(5, 3), "ends": np.arange(5), "step":
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path) as store:
+    with open_store(tmp_path) as store:
         store.register(make_plan(5))
         yield store
 
@@ -75,12 +75,12 @@ def test_an_unsaved_pack_splits_into_packs_that_start_at_step_0(store: Store) ->
 def test_a_split_is_atomic(tmp_path: Path) -> None:
     """Whichever disk operation fails, all runs can resume from step 4."""
     for n in range(1, 100):
-        with Store.open(tmp_path / str(n)) as store:
+        with open_store(tmp_path / str(n)) as store:
             store.register(make_plan(5))
             old = saved_pack(store)
             with fault_at(n, _fail) as done, suppress(DiskFailure):
                 store.split(old)
-        with Store.open(tmp_path / str(n)) as store:
+        with open_store(tmp_path / str(n)) as store:
             found = [store.pack(pack) for pack in claim(store, make_plan(5).runs)]
             assert [_members(pack) for pack in found] in ([ids(0, 1, 2, 3, 4)], [ids(0, 2), ids(3, 4)])
             assert [(store.resume(pack.id) or (None,))[0] for pack in found] == [4] * len(found)
@@ -106,11 +106,11 @@ def _members(pack: StoredPack) -> tuple[str, ...]:
 
 def test_a_run_is_running_only_while_a_process_holds_its_pack(store: Store) -> None:
     [pack] = claim(store, make_plan(5).runs)
-    with store.lock(pack), Store.open_read_only(store.home) as reader:
+    with store.lock(pack), open_store(store.home, read_only=True) as reader:
         store.resume(pack)
         assert {run.status for run in reader.runs("toy")} == {"running"}
         assert reader.study("toy").statuses == {"running": 5}
-    with Store.open_read_only(store.home) as reader:
+    with open_store(store.home, read_only=True) as reader:
         assert {run.status for run in reader.runs("toy")} == {"stopped"}
         assert reader.run(ids(0)[0]).status == "stopped"
         assert reader.study("toy").statuses == {"stopped": 5}

@@ -11,7 +11,7 @@ from seedbed.engines.machine import Machine
 from seedbed.errors import MissingData, StoreError
 from seedbed.pipeline import run_studies
 from seedbed.settings import Settings
-from seedbed.store.store import Store, upgrade_home
+from seedbed.store import open_store, upgrade_store
 from seedbed.study.declarations import parse_declarations
 from seedbed.study.plan import plan_study
 from seedbed.study.read import parse_study
@@ -33,7 +33,7 @@ def test_there_is_a_store_of_this_schema_and_of_the_one_before() -> None:
 
 
 def test_runs_keep_their_ids_settings_and_metrics(home: Path) -> None:
-    with Store.open(home) as store:
+    with open_store(home) as store:
         runs = store.runs("finished")
         assert [run.id for run in runs] == [
             "e4f03254e8c4dc2f",
@@ -50,7 +50,7 @@ def test_runs_keep_their_ids_settings_and_metrics(home: Path) -> None:
 
 
 def test_a_stored_study_plans_to_the_runs_that_it_has(home: Path) -> None:
-    with Store.open(home) as store:
+    with open_store(home) as store:
         for study in store.studies():
             plan = plan_study(parse_study(study.text, study.name, stored=True))
             assert [run.settings for run in plan.runs] == [run.settings for run in store.runs(study.name)]
@@ -59,7 +59,7 @@ def test_a_stored_study_plans_to_the_runs_that_it_has(home: Path) -> None:
 
 
 def test_words_of_an_earlier_version_are_translated(home: Path) -> None:
-    with Store.open(home) as store:
+    with open_store(home) as store:
         [figure] = parse_declarations(store.study("text").text).figures
         [run] = store.runs("text")
     assert (figure.kind, figure.x) == ("sweep", "task.tokenizer")
@@ -69,14 +69,14 @@ def test_words_of_an_earlier_version_are_translated(home: Path) -> None:
 
 
 def test_an_unfinished_pack_goes_on_from_its_checkpoint(home: Path) -> None:
-    with Store.open(home) as store:
+    with open_store(home) as store:
         plan = plan_study(parse_study(store.study("unfinished").text, "unfinished", stored=True))
         ids = [run.id for run in store.runs("unfinished")]
         before = {run: store.curves([run])[run]["train/loss"] for run in ids}
         saved = [pack.step for pack in store.study_packs("unfinished")]
     assert all(step is not None and 400 < step < 3001 for step in saved)
     run_studies([plan], home, Machine("cpu", 1, "plain"), SilentObserver(), lambda: False)
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         assert {run.status for run in store.runs("unfinished")} == {"finished"}
         for run in ids:
             curve = store.curves([run])[run]["train/loss"]
@@ -89,20 +89,20 @@ def test_reading_an_older_store_names_what_upgrades_it_and_changes_nothing(tmp_p
     shutil.copytree(KEPT / "schema3", tmp_path / "home")
     before = (tmp_path / "home" / "store.db").read_bytes()
     with pytest.raises(StoreError, match=r"schema 3, written by seedbed 0\.1; .* `seedbed upgrade --home"):
-        Store.open_read_only(tmp_path / "home")
+        open_store(tmp_path / "home", read_only=True)
     assert (tmp_path / "home" / "store.db").read_bytes() == before
 
 
 def test_upgrading_keeps_a_copy_and_says_so(tmp_path: Path) -> None:
     home = tmp_path / "home"
     shutil.copytree(KEPT / "schema3", home)
-    assert "from schema 3 to 4; a copy of it as it was" in upgrade_home(home)
+    assert "from schema 3 to 4; a copy of it as it was" in upgrade_store(home)
     assert (home / "store.db.schema3").stat().st_size > 10_000
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         assert len(store.runs("finished")) == 4
-    assert "already; nothing was changed" in upgrade_home(home)
+    assert "already; nothing was changed" in upgrade_store(home)
     with pytest.raises(MissingData, match="there is no store"):
-        upgrade_home(tmp_path / "elsewhere")
+        upgrade_store(tmp_path / "elsewhere")
 
 
 def test_an_upgrade_that_fails_leaves_the_store_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +115,6 @@ def test_an_upgrade_that_fails_leaves_the_store_as_it_was(tmp_path: Path, monkey
     with monkeypatch.context() as patch:
         patch.setattr("seedbed.store.upgrade._all_settings", break_off)
         with pytest.raises(OSError, match="no"):
-            Store.open(home)
-    with Store.open(home) as store:
+            open_store(home)
+    with open_store(home) as store:
         assert len(store.runs("finished")) == 4

@@ -25,7 +25,7 @@ from seedbed.records import (
     StoredEvent,
 )
 from seedbed.settings import Settings
-from seedbed.store import Store
+from seedbed.store import Store, open_store
 
 METRIC_NAMES = ("val/loss", "norm")
 LAST_STEP = {0: 4, 2: 6}
@@ -116,7 +116,7 @@ def _events(
 def run_study(home: Path, commit: Commit = record_then_save) -> None:
     """What `seedbed run` does: register, claim, resume and train to the end."""
     plan = make_plan(3)
-    with Store.open(home) as store:
+    with open_store(home) as store:
         store.register(plan)
         for pack_id in claim(store, plan.runs):
             train(store, pack_id, commit)
@@ -124,7 +124,7 @@ def run_study(home: Path, commit: Commit = record_then_save) -> None:
 
 def snapshot(home: Path) -> dict[str, object]:
     """The content of a home in comparable form, without timestamps."""
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         runs = store.runs("toy")
         curves = store.curves([run.id for run in runs])
         files = sorted(path for path in (home / "checkpoints").rglob("*") if path.is_file())

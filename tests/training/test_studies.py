@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seedbed.pipeline import Machine, run_studies
-from seedbed.store.store import Store
+from seedbed.store import open_store
 from seedbed.study.plan import plan_named
 
 MACHINE = Machine("cpu", 1, "plain")
@@ -49,7 +49,7 @@ def plan(study, corpora):
 
 def stored_results(home, study):
     """All metrics and weights of a study, by run, as bytes."""
-    with Store.open(home) as store:
+    with open_store(home) as store:
         runs = store.runs(study)
         assert {run.status for run in runs} == {"finished"}
         curves = store.curves([run.id for run in runs])
@@ -82,7 +82,7 @@ def test_samples_reach_the_store(corpora):
     run_studies(
         [plan("characters/overfit", corpora)], corpora / "lab", MACHINE, SilentObserver(), should_stop=lambda: False
     )
-    with Store.open(corpora / "lab") as store:
+    with open_store(corpora / "lab") as store:
         for run in store.runs("characters/overfit"):
             samples = store.samples(run.id)
             assert [(one.step, one.prompt) for one in samples] == [(10, "my lord"), (20, "my lord")]

@@ -22,7 +22,7 @@ from seedbed.records import (
     Run,
 )
 from seedbed.settings import Settings, Value
-from seedbed.store.store import Store
+from seedbed.store import open_store
 from seedbed.study.plan import plan_study
 from seedbed.study.read import parse_study
 from seedbed.training.loop import train_pack
@@ -88,7 +88,7 @@ def fill_trained(home: Path) -> None:
 
 def train(plan: Plan, home: Path) -> None:
     """Trains a plan of equal shapes in this process, as one pack on one thread."""
-    with Store.open(home) as store:
+    with open_store(home) as store:
         store.register(plan)
         (pack,) = store.claim([Pack("made", plan.runs, 1)], lambda _: Placement())
         with store.lock(pack.id):
@@ -110,7 +110,7 @@ def fill_large(home: Path, n_runs: int = 1000, n_evaluations: int = 200) -> None
     steps = np.arange(n_evaluations) * 10
     values = _synthetic_metrics(runs, steps)
     text = 'name = "big"\nquestion = "How do depth and learning rate go together?"\n'
-    with Store.open(home) as store:
+    with open_store(home) as store:
         store.register(Plan("big", text, ("model.layers", "train.lr"), tuple(runs)))
         (pack,) = store.claim([Pack("made", tuple(runs), 1)], lambda _: Placement())
         with store.lock(pack.id):

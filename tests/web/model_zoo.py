@@ -16,7 +16,7 @@ from seedbed.models.model_size import count_parameters
 from seedbed.recorder import Recorder
 from seedbed.records import Pack, Placement, Plan, Run
 from seedbed.settings import Settings
-from seedbed.store.store import Store
+from seedbed.store import open_store
 from seedbed.study.plan import compute_run_id
 from seedbed.training.loop import train_pack
 
@@ -83,7 +83,7 @@ def train(home: Path, study: str, flat: Mapping[str, Any], seed: int = 1) -> str
     settings = Settings.from_flat(flat)
     info = get_dataset_info(settings.task)
     run = Run(compute_run_id(settings, seed), seed, {}, settings, count_parameters(settings, info), info)
-    with Store.open(home) as store:
+    with open_store(home) as store:
         store.register(Plan(study, f'name = "{study}"\nquestion = "What does it learn?"\n', (), (run,)))
         (pack,) = store.claim([Pack(f"pack-{study}", (run,), 1)], lambda _: Placement())
         with store.lock(pack.id):

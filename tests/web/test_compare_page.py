@@ -17,7 +17,7 @@ from seedbed.report.group_comparison import compare_named_groups
 from seedbed.report.study_answers import load_groups
 from seedbed.stats.answers.best_group import compare_groups
 from seedbed.stats.answers.comparison_text import MetricStatistic
-from seedbed.store.store import Store
+from seedbed.store import open_store
 from seedbed.web.compare_query import GROUP_KEYS, CompareQuery, compute_comparison
 from seedbed.web.downloads import content_disposition
 from seedbed.web.store_cache import StoreCache
@@ -60,7 +60,7 @@ def client(home: Path) -> Iterator[TestClient]:
 
 def test_the_sentence_and_the_numbers_match_the_command_line(client: TestClient, home: Path) -> None:
     found = client.get("/api/compare", params=QUERY).json()
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         groups = load_groups(store, ["toy", "train.weight_decay=0.1", "train.weight_decay=1.0"])
     expected = compare_groups(groups, MetricStatistic("val/loss", "best"))
     assert found["sentence"] == expected.sentence
@@ -76,7 +76,7 @@ def test_a_setting_splits_a_study_by_its_values(client: TestClient) -> None:
 
 
 def test_study_names_with_spaces_and_run_ids_are_groups_too(home: Path) -> None:
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         run = store.runs("toy")[0].id
     query = CompareQuery.from_query({"a": "an other/toy", "b": "an other/toy train.weight_decay=0.5", "c": run})
     found = compute_comparison(StoreCache(home), query)
@@ -96,14 +96,14 @@ def test_differences_are_paired_by_seed(home: Path) -> None:
 
 
 def test_one_seed_has_a_difference_and_no_interval(home: Path) -> None:
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         groups = load_groups(store, ["toy", "train.weight_decay=0.1 seeds=[3]", "train.weight_decay=1.0 seeds=[3]"])
         found = compare_named_groups(groups, MetricStatistic("val/loss", "best"))
     assert found.tables()[1].rows[0][2:] == ("−0.9", "–", "–", "–", "1", "by seed", "one seed")
 
 
 def test_runs_of_equal_settings_keep_their_own_curves(home: Path) -> None:
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         groups = load_groups(store, ["toy", "train.weight_decay=0.1 seeds=[0]", "train.weight_decay=0.1 seeds=[1,3]"])
         spec = compare_named_groups(groups, MetricStatistic("val/loss", "best")).figures()["curves"].spec
     assert spec is not None

@@ -19,7 +19,7 @@ from rich.console import Console
 from seedbed.errors import Busy, MissingData
 from seedbed.pipeline import Machine, run_studies
 from seedbed.progress import ProgressDisplay
-from seedbed.store.store import Store
+from seedbed.store import open_store, store_exists
 from seedbed.study.plan import plan_named
 from seedbed.web.job_manager import MAX_RUNNING_JOBS, JobManager, JobSpec
 from seedbed.web.job_status import Job, describe_state
@@ -76,9 +76,9 @@ def wait_for(manager: JobManager, id: str, condition: Callable[[Job], bool], sec
 
 def count_evaluations(home: Path) -> int:
     """Committed values of one metric so far."""
-    if not (home / "store.db").exists():
+    if not store_exists(home):
         return 0
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         curves_by_run = store.curves([run.id for run in store.runs()], ["val/loss"])
     return sum(len(curves["val/loss"].steps) for curves in curves_by_run.values() if curves)
 
@@ -120,7 +120,7 @@ def test_a_paused_and_resumed_job_ends_with_the_metrics_of_an_uninterrupted_one(
     other = home.with_name("other")
     with ProgressDisplay(Console(quiet=True), quiet=True) as watcher:
         run_studies([plan_named("quickstart", OVERRIDES)], other, Machine.detect(), watcher, lambda: False)
-    with Store.open_read_only(home) as one, Store.open_read_only(other) as two:
+    with open_store(home, read_only=True) as one, open_store(other, read_only=True) as two:
         run = plan_named("quickstart", OVERRIDES).runs[0].id
         curves, whole = one.curves([run])[run], two.curves([run])[run]
         assert curves.keys() == whole.keys()

@@ -19,7 +19,7 @@ from seedbed.errors import DamagedCheckpoint, MissingData, UsageError
 from seedbed.interp.attention_extraction import compute_attention
 from seedbed.report.analysis_tables import analysis_tables
 from seedbed.report.run_analysis import analyze_run
-from seedbed.store.store import Store
+from seedbed.store import open_store
 from seedbed.web import model_handlers
 from seedbed.web.model_cache import ModelCache
 from seedbed.web.model_client import MAX_PENDING_REQUESTS
@@ -102,7 +102,7 @@ def test_an_earlier_step_has_different_maps(page, model_zoo):
 @pytest.mark.parametrize("name", ["english", "lstm"])
 def test_head_tables_match_the_command_and_are_cached(page, model_zoo, name):
     answer = page.get(f"/api/heads/{model_zoo[name]}").json()
-    with Store.open_read_only(model_zoo.home) as store:
+    with open_store(model_zoo.home, read_only=True) as store:
         tables = analysis_tables([analyze_run(store, store.run(model_zoo[name]), 64, ablation=False)])
     assert [(one["title"], tuple(map(tuple, one["rows"]))) for one in answer["tables"]] == [
         (table.title, table.rows) for table in tables
@@ -256,7 +256,7 @@ def test_deleted_runs_and_damaged_checkpoints_are_detected_even_when_cached(mode
     cache.get_model(model_zoo["english"], 40), cache.get_model(model_zoo["hebrew"], 20)
     (weights,) = (home / "checkpoints" / model_zoo["english"]).glob("*20.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
-    with Store.open(home) as store:
+    with open_store(home) as store:
         store.remove("hebrew", [model_zoo["hebrew"]])
     with pytest.raises(DamagedCheckpoint, match=r"at step 20 .* is damaged") as damaged:
         cache.get_model(model_zoo["english"], 20)

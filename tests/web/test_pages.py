@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import seedbed.web
-from seedbed.store.store import Store
+from seedbed.store import open_store
 
 from ..report.factories import fill
 from .conftest import client_of
@@ -97,7 +97,7 @@ EVIL = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>{{7*7
 
 def test_names_and_questions_are_escaped_in_every_page(tmp_path: Path) -> None:
     fill(tmp_path, EVIL, question=EVIL, diverges=0)
-    with client_of(tmp_path) as client, Store.open_read_only(tmp_path) as store:
+    with client_of(tmp_path) as client, open_store(tmp_path, read_only=True) as store:
         run = store.runs(EVIL)[0].id
         pages = [
             client.get("/"),

@@ -31,6 +31,6 @@ def settings(
 @handle_errors
 def upgrade(home: HomeOption = DEFAULT_HOME) -> None:
     """Upgrade a store of an earlier version to the current schema; the old database is kept as a copy next to it."""
-    from seedbed.store.store import upgrade_home
+    from seedbed.store import upgrade_store
 
-    typer.echo(upgrade_home(home))
+    typer.echo(upgrade_store(home))

@@ -38,10 +38,10 @@ def answer(
     """Answer the study's questions in sentences, with their uncertainty and the number of runs."""
     from seedbed.report.study_answers import answer_study, answers_as_json
     from seedbed.stats.answers import format_question
-    from seedbed.store.store import Store
+    from seedbed.store import open_store
 
     _run_missing_analyses(home, [study], filters or ())
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         answers = answer_study(store, study, filters or ())
     if as_json:
         print_json(answers_as_json(study, answers))
@@ -64,10 +64,10 @@ def compare(
     """Compare configs, runs or studies over seeds: effect, 95 % interval and an exact test."""
     from seedbed.report.study_answers import comparison_as_json, load_groups, parse_subject
     from seedbed.stats.answers.best_group import compare_groups
-    from seedbed.store.store import Store
+    from seedbed.store import open_store
 
     subject = parse_subject(metric, value)
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         groups = load_groups(store, names)
     comparison = compare_groups(groups, subject)
     if as_json:
@@ -116,7 +116,7 @@ def plot(
     from seedbed.interp.analysis import is_analysis_metric
     from seedbed.report.figures import figures_with_stopping, preview_figure, requested_figure, write_figure
     from seedbed.report.study_runs import load_run_curves
-    from seedbed.store.store import Store
+    from seedbed.store import open_store
     from seedbed.study.declarations import parse_declarations
 
     options = {
@@ -124,7 +124,7 @@ def plot(
         "row": row, "column": column, "x_scale": x_scale, "y_scale": y_scale, "colour_scale": colour_scale,
         "title": title, "alphas": _parse_floats("--alphas", alphas), "stopping": stopping,
     }  # fmt: skip
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         runs = load_run_curves(
             store, study, filters or (), extra_metrics=[*filter(is_analysis_metric, split_commas(metrics) or ())]
         )
@@ -133,7 +133,7 @@ def plot(
         )
     if spec.kind in ("attention", "fourier") or any(map(is_analysis_metric, spec.metrics)):
         _run_missing_analyses(home, [study], filters or ())
-        with Store.open_read_only(home) as store:
+        with open_store(home, read_only=True) as store:
             runs = load_run_curves(
                 store, study, filters or (), extra_metrics=[*filter(is_analysis_metric, spec.metrics)]
             )

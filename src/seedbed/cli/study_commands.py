@@ -141,7 +141,8 @@ def run(
         _show_study(home, planned.study, settings, None)
     last = plans[-1].study
     typer.echo(
-        f"{_format_counts(outcome.counts)}; results in {home / 'store.db'}; show them: seedbed show {last}", err=True
+        f"{_format_counts(outcome.counts)}; results in {outcome.store_address}; show them: seedbed show {last}",
+        err=True,
     )
     if outcome.counts.get("failed"):
         typer.echo(f"some runs failed; see why with: seedbed ls {last}; retry with: {command}", err=True)
@@ -157,9 +158,9 @@ def list_runs(
     """List studies, or the runs of one with status, step and latest metrics."""
     from seedbed.report.overview import runs_as_json, runs_table, studies_table
     from seedbed.report.study_runs import matching_runs
-    from seedbed.store.store import Store
+    from seedbed.store import open_store
 
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         if study is None and not as_json:
             print_tables([studies_table(store.studies())])
             return
@@ -204,16 +205,16 @@ def rm(
 ) -> None:  # fmt: skip
     """Remove a study's runs, or those that match the filters, with their metrics and checkpoints."""
     from seedbed.report.study_runs import matching_runs
-    from seedbed.store.store import Store
+    from seedbed.store import open_store
 
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         runs = matching_runs(store, study, filters or ())
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError(f"this removes {_format_run_count(len(runs))} of {study}; confirm with --yes")
         n_runs = _format_run_count(len(runs))
         typer.confirm(f"remove {n_runs} of {study} with all metrics and checkpoints?", abort=True, err=True)
-    with Store.open(home) as store:
+    with open_store(home) as store:
         removed = store.remove(study, [run.id for run in runs])
     kept = f"; kept {len(runs) - len(removed)} that another study shares" if len(removed) < len(runs) else ""
     typer.echo(f"removed {_format_run_count(len(removed))}{kept}")
@@ -264,18 +265,18 @@ def _make_machine(device: str | None, workers: int | None, mode: str | None = No
 
 def _load_stored_runs(home: Path) -> dict[str, StoredRun]:
     """Stored runs by id; empty if there is no store yet."""
-    if not (home / "store.db").exists():
-        return {}
-    from seedbed.store.store import Store
+    from seedbed.store import open_store, store_exists
 
-    with Store.open_read_only(home) as store:
+    if not store_exists(home):
+        return {}
+    with open_store(home, read_only=True) as store:
         return {run.id: run for run in store.runs()}
 
 
 def _restart_unfinished(home: Path, planned: Plan) -> None:
-    from seedbed.store.store import Store
+    from seedbed.store import open_store
 
-    with Store.open(home) as store:
+    with open_store(home) as store:
         store.register(planned)
         run_ids = {run.id for run in planned.runs}
         for pack in store.study_packs(planned.study):
@@ -291,9 +292,9 @@ def _show_study(
     from seedbed.report.study_runs import load_run_curves
     from seedbed.report.tables import config_tables
     from seedbed.stats.summary import summaries_to_json, summarise
-    from seedbed.store.store import Store
+    from seedbed.store import open_store
 
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         if study not in {one.name for one in store.studies()} and (run := _find_run(store, study)) is not None:
             if as_json:
                 print_json(run_as_json(store, run))
@@ -310,9 +311,9 @@ def _show_study(
 def _show_timing(home: Path, study: str, filters: Sequence[str], as_json: bool, table_format: str) -> None:
     from seedbed.report.cost_tables import cost_as_json, cost_tables, run_cost_as_json, run_cost_table
     from seedbed.report.study_runs import load_run_curves
-    from seedbed.store.store import Store
+    from seedbed.store import open_store
 
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         run = None if study in {one.name for one in store.studies()} else _find_run(store, study)
         runs = [] if run else load_run_curves(store, study, filters)
         if as_json:

@@ -8,14 +8,13 @@ import numpy as np
 
 from seedbed.interp.analysis import Analysis, is_analysis_metric
 from seedbed.records import Curve, StoredRun
-from seedbed.store.analyses import load_analyses as load_documents
-from seedbed.store.store import Store
+from seedbed.store import Store
 from seedbed.study.declarations import Declarations
 
 
 def load_analyses(store: Store, run: StoredRun) -> tuple[Analysis, ...]:
     """The stored analyses of a run, by step; empty if there are none."""
-    return tuple(Analysis.from_json(document) for document in load_documents(store, run.id))
+    return tuple(Analysis.from_json(document) for document in store.load_analyses(run.id))
 
 
 def declared_analysis_metrics(declared: Declarations) -> list[str]:

@@ -11,7 +11,7 @@ from seedbed.charts.attention_maps import draw_attention, gather_attention, prev
 from seedbed.charts.theme import THEMES
 from seedbed.errors import UsageError
 from seedbed.interp.text_attention import TextAttention
-from seedbed.store.store import Store
+from seedbed.store import Store, open_store
 
 FILE_SUFFIXES = (".svg", ".png", ".pdf", ".json")
 
@@ -26,7 +26,7 @@ def load_attention_maps(
 
     if by not in ("token", "word"):
         raise UsageError(f"--by {by}: expected token or word")
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         found = store.run(run)
         steps = _checkpoint_steps(store, found.id, step)
         models = [LoadedRun(found, one, store.load_weights(found.id, one)) for one in steps]

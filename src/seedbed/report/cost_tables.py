@@ -16,7 +16,7 @@ from seedbed.report.overview import format_config
 from seedbed.report.tables import Table
 from seedbed.stats.comparison import ConfidenceInterval, mean_confidence_interval
 from seedbed.stats.summary import RunCurves
-from seedbed.store.store import Store
+from seedbed.store import Store
 
 TIME_CATEGORIES = ("prepare", "compile", "compute", "evaluate", "write", "save")
 COST_NOTES = (

@@ -29,7 +29,7 @@ from seedbed.errors import OutOfResources, UsageError
 from seedbed.report.figures import RenderedFigure
 from seedbed.report.sections import ReportSection, build_joint_section, build_study_section, study_file_name
 from seedbed.report.tables import to_csv, to_latex, to_markdown
-from seedbed.store.store import Store
+from seedbed.store import open_store
 
 GENERATOR_TAG: Final = '<meta name="generator" content="seedbed'  # marks a folder as one of our reports
 SUBFOLDERS: Final = ("figures", "tables", "studies")
@@ -47,7 +47,7 @@ class _NumberedItem:
 
 def write_report(home: Path, studies: Sequence[str], overrides: Sequence[str], out: Path | None = None) -> Path:
     """Writes the report and returns the path of its page; an older report is replaced only by a complete one."""
-    with Store.open_read_only(home) as store:
+    with open_store(home, read_only=True) as store:
         names = list(dict.fromkeys(studies))
         sections = [build_study_section(store, name, overrides) for name in names]
         if len(names) > 1:

@@ -15,7 +15,7 @@ from seedbed.report.tables import Table
 from seedbed.settings import Settings, Value
 from seedbed.stats.curve_statistics import find_extremum, metric_direction
 from seedbed.stats.format import pluralise
-from seedbed.store.store import Store
+from seedbed.store import Store
 
 BASIS_DESCRIPTIONS: Mapping[EstimateBasis, str] = {
     "measured": "from identical packs timed on this machine",

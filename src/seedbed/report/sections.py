@@ -26,7 +26,7 @@ from seedbed.stats.answers import Answer, answer_question
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.groups import varying_settings
 from seedbed.stats.summary import ConfigSummary, RunCurves, summarise
-from seedbed.store.store import Store
+from seedbed.store import Store
 from seedbed.study.declarations import Declarations, parse_declarations
 from seedbed.study.study_files import parse_toml
 

@@ -39,8 +39,8 @@ from seedbed.report.run_analysis import (
 )
 from seedbed.report.study_runs import matching_runs
 from seedbed.specs import FigureSpec
-from seedbed.store.checkpoints import digest_json
 from seedbed.store import Store, open_store
+from seedbed.store.checkpoints import digest_json
 from seedbed.study.declarations import Declarations, parse_declarations
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from seedbed.stats.format import format_setting
 from seedbed.stats.groups import group_by_setting
 from seedbed.stats.run_statistics import StatisticName
 from seedbed.stats.summary import RunCurves
-from seedbed.store.store import Store
+from seedbed.store import Store
 from seedbed.study.declarations import parse_declarations
 from seedbed.study.toml_format import did_you_mean
 

@@ -12,7 +12,7 @@ from seedbed.report.memorization_curves import copying_curves
 from seedbed.settings import Value
 from seedbed.stats.curve_statistics import truncate_curve
 from seedbed.stats.summary import RunCurves
-from seedbed.store.store import Store
+from seedbed.store import Store
 from seedbed.study.declarations import parse_declarations
 from seedbed.study.overrides import matches_overrides, parse_overrides
 

@@ -2,11 +2,59 @@
 
 >>> import tempfile
 >>> from pathlib import Path
->>> with Store.open(Path(tempfile.mkdtemp()) / "lab") as store:
+>>> with open_store(Path(tempfile.mkdtemp()) / "lab") as store:
 ...     store.studies()
 []
+
+An address is the folder of a home, or `SCHEME:LOCATION`. A `Path` is always a folder, whatever its name.
 """
 
-from seedbed.store.store import Store
+from __future__ import annotations
 
-__all__ = ["Store"]
+import os
+import re
+
+from seedbed.errors import UsageError
+from seedbed.store.base import ChangeStamp, Store
+from seedbed.store.sqlite import SQLiteStore
+
+__all__ = ["STORES", "ChangeStamp", "Store", "open_store", "store_exists", "upgrade_store"]
+
+STORES: dict[str, type[Store]] = {"sqlite": SQLiteStore}  # by the scheme of an address
+
+
+def open_store(address: str | os.PathLike[str], read_only: bool = False) -> Store:
+    """The store at an address: created if missing, or opened for reading, which changes nothing."""
+    kind, location = _resolve_address(address)
+    return kind.open(location, read_only)
+
+
+def store_exists(address: str | os.PathLike[str]) -> bool:
+    """Whether there is a store at this address."""
+    kind, location = _resolve_address(address)
+    return kind.exists(location)
+
+
+def upgrade_store(address: str | os.PathLike[str]) -> str:
+    """Bring the store at an address to the current schema; returns a sentence that says what was done."""
+    kind, location = _resolve_address(address)
+    return kind.upgrade(location)
+
+
+def _resolve_address(address: str | os.PathLike[str]) -> tuple[type[Store], str]:
+    """The class of a store and its location.
+
+    >>> _resolve_address("sqlite:lab")[1], _resolve_address("./postgres:lab")[1]
+    ('lab', './postgres:lab')
+    """
+    named = re.match(r"([A-Za-z][\w+.-]*):(.*)", address, re.DOTALL) if isinstance(address, str) else None
+    if named is None:
+        return SQLiteStore, os.fspath(address)
+    scheme, location = named.groups()
+    if scheme not in STORES:
+        accepted = " or ".join(f"{known}:FOLDER" for known in STORES)
+        raise UsageError(
+            f"{address}: {scheme} is not a kind of store; expected a folder or {accepted} "
+            f"(a folder of that name is ./{address})"
+        )
+    return STORES[scheme], location

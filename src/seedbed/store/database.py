@@ -41,6 +41,11 @@ _WRITER_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = O
 _PRESERVED_ON_FAILURE = "everything committed before"
 
 
+def database_path(home: Path) -> Path:
+    """The file of a home's store."""
+    return home / "store.db"
+
+
 class Database:
     """Transactions on the file `store.db`."""
 
@@ -55,7 +60,7 @@ class Database:
     @classmethod
     def create_or_open(cls, home: Path) -> Database:
         """Open the store of a home for writing, creating it if there is none."""
-        path = home.absolute() / "store.db"
+        path = database_path(home.absolute())
         with translate_os_errors(path, "nothing was changed"):
             make_folder(path.parent / "locks")
             make_folder(path.parent / "checkpoints")
@@ -67,7 +72,7 @@ class Database:
     @classmethod
     def open_read_only(cls, home: Path) -> Database:
         """Open the store of a home for reading; never changes it."""
-        path = home.absolute() / "store.db"
+        path = database_path(home.absolute())
         if not path.exists():
             raise MissingData(f"there is no store in {home}; name another home with --home, or run a study first")
         return cls._open_verified(path, writable=False)
@@ -142,6 +147,18 @@ class Database:
                 if before is None or before == self._file_stamp():
                     return rows
 
+    def change_stamp(self) -> tuple[int, ...]:
+        """Inode, size and time of the database and its WAL: a commit changes one of them, or a WAL checkpoint both."""
+        stamp: list[int] = []
+        for path in (self.path, self._wal_path):
+            try:
+                found = path.stat()
+            except OSError:
+                stamp += [0, 0, 0]
+            else:
+                stamp += [found.st_ino, found.st_size, found.st_mtime_ns]
+        return tuple(stamp)
+
     def _file_stamp(self) -> tuple[int, int] | None:
         """Stamp that changes if a writer appears while we read without a WAL; None if one may be active already."""
         if self._writable or self._wal_path.exists():
@@ -175,7 +192,7 @@ class Database:
 
 def read_schema(home: Path) -> int:
     """The schema version of a home's store, which may be older or newer than ours."""
-    path = home.absolute() / "store.db"
+    path = database_path(home.absolute())
     if not path.exists():
         raise MissingData(f"there is no store in {home}; name another home with --home")
     _check_header(path)

@@ -24,7 +24,7 @@ from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.metric_registry import metric_sort_key
 from seedbed.stats.run_statistics import StatisticName
 from seedbed.stats.summary import RunCurves
-from seedbed.store.store import Store
+from seedbed.store import Store
 from seedbed.study.overrides import matches_overrides, parse_overrides
 from seedbed.web.store_cache import StoreCache
 from seedbed.web.study_form import format_override_value

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Final
 
 from seedbed.errors import Busy, MissingData
+from seedbed.store import open_store
 from seedbed.store.durable_files import file_lock, make_folder, write_atomic
-from seedbed.store.store import Store
 from seedbed.study.study_files import shipped_studies
 from seedbed.web.job_status import Job, describe_state
 from seedbed.web.jobs import JobOutcome, JobRecord, JobStore, StopRequest, StudySource
@@ -173,7 +173,7 @@ class JobManager:
 
     def _count_statuses(self, record: JobRecord) -> dict[str, int]:
         try:
-            with Store.open_read_only(self._home) as store:
+            with open_store(self._home, read_only=True) as store:
                 wanted = set(record.runs)
                 return dict(
                     Counter(run.status for run in store.runs(record.study, skip_unreadable=True) if run.id in wanted)

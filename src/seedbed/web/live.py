@@ -23,9 +23,9 @@ from fastapi.responses import StreamingResponse
 from seedbed.errors import SeedbedError
 from seedbed.records import RunProgress, to_jsonable
 from seedbed.report.overview import planned_steps
-from seedbed.store.store import Store
+from seedbed.store import ChangeStamp, Store
 from seedbed.web.live_figures import LiveFigures, parse_figure_numbers
-from seedbed.web.store_cache import ChangeStamp, StoreCache
+from seedbed.web.store_cache import StoreCache
 from seedbed.web.study_progress import StepRate, StudyProgress, compute_progress
 from seedbed.web.view_params import parse_view_params
 
@@ -53,7 +53,7 @@ class LiveProgress:
     def __init__(self, cache: StoreCache) -> None:
         self._cache = cache
         self._snapshot = Snapshot()
-        self._stamp: ChangeStamp = ()
+        self._stamp: ChangeStamp = None  # not polled yet
         self._rates: dict[str, StepRate] = {}
         self._target_steps: dict[str, int | None] = {}
         self._changed = asyncio.Condition()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from seedbed.sampling.loaded_run import LoadedRun
-from seedbed.store.store import Store
+from seedbed.store import open_store
 
 CheckpointStep: TypeAlias = int | Literal["last", "best"]
 CacheKey: TypeAlias = tuple[str, int, str]  # run, step, digest of the weights
@@ -26,7 +26,7 @@ class ModelCache:
 
     def resolve_key(self, run: str, step: CheckpointStep) -> CacheKey:
         """The cache key of a checkpoint; raises when the store has no such run or step."""
-        with Store.open_read_only(self.home) as store:
+        with open_store(self.home, read_only=True) as store:
             checkpoint = store.find_checkpoint(run, step)
         return checkpoint.run, checkpoint.step, checkpoint.digest
 
@@ -40,7 +40,7 @@ class ModelCache:
         return self._models[key][0]
 
     def _load(self, run: str, step: int, _: str) -> tuple[LoadedRun, int]:
-        with Store.open_read_only(self.home) as store:
+        with open_store(self.home, read_only=True) as store:
             weights = store.load_weights(run, step)
             return LoadedRun(store.run(run), step, weights), sum(array.nbytes for array in weights.values())
 

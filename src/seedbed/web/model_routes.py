@@ -20,7 +20,7 @@ from seedbed.errors import SeedbedError
 from seedbed.records import StoredRun
 from seedbed.report.study_runs import run_configs
 from seedbed.settings import Value
-from seedbed.store.store import Store
+from seedbed.store import Store
 from seedbed.web.model_client import ModelClient, ReplyStream
 from seedbed.web.responses import json_response
 from seedbed.web.store_cache import StoreCacheDep
@@ -55,7 +55,7 @@ ModelClientDep = Annotated[ModelClient, Depends(_get_model_client)]
 @router.get("")
 def list_models(cache: StoreCacheDep) -> Response:
     """Every study with its started runs, each labelled by the settings that vary."""
-    if not (cache.home / "store.db").exists():
+    if not cache.has_store():
         return json_response({"studies": []})
     return json_response(cache.get_or_compute("models", _list_runs_by_study))
 

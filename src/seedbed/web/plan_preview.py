@@ -20,7 +20,7 @@ from seedbed.errors import MissingData, Problem, SeedbedError, StudyError
 from seedbed.records import Plan, StoredRun
 from seedbed.report.tables import Table
 from seedbed.settings import all_settings, setting_traits
-from seedbed.store.store import Store
+from seedbed.store import open_store
 from seedbed.study.definition import Study
 from seedbed.study.plan import plan_study
 from seedbed.study.read import parse_study
@@ -95,7 +95,7 @@ def preview_plan(home: Path, request: PlanRequest) -> PlanPreview | tuple[FieldP
 def load_study_text(home: Path, request: PlanRequest) -> tuple[str, str]:
     """The text of a shipped or stored study, and the path or name to report problems at."""
     if request.source == "stored":
-        with Store.open_read_only(home) as store:
+        with open_store(home, read_only=True) as store:
             return store.study(request.study).text, request.study
     shipped = shipped_studies()
     if request.study not in shipped:
@@ -126,7 +126,7 @@ def _finished_warnings(plan: Plan, stored: Mapping[str, StoredRun]) -> Iterator[
 
 def _load_stored_runs(home: Path) -> dict[str, StoredRun]:
     try:
-        with Store.open_read_only(home) as store:
+        with open_store(home, read_only=True) as store:
             return {run.id: run for run in store.runs()}
     except MissingData:  # no store yet
         return {}

@@ -18,11 +18,12 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, Request
 
-from seedbed.store.store import Store
+from seedbed.errors import SeedbedError
+from seedbed.store import ChangeStamp, Store, open_store, store_exists
 
 MAX_CACHE_ENTRIES: Final = 64  # the least recently used entry is evicted first
 # While the store keeps changing, a result is recomputed at most every FACTOR × (time it took to compute) seconds,
@@ -31,7 +32,6 @@ MIN_RECOMPUTE_DELAY_SECONDS: Final = 0.8  # but not more often than `live` polls
 MAX_RECOMPUTE_DELAY_SECONDS: Final = 1.5  # and often enough that no viewer is more than two seconds behind
 
 Result = TypeVar("Result")
-ChangeStamp: TypeAlias = tuple[int, ...]
 
 
 @dataclass
@@ -63,24 +63,27 @@ class StoreCache:
         self.home = home.absolute()
         self._entries: OrderedDict[Hashable, _CacheEntry] = OrderedDict()
         self._lock = threading.Lock()
+        self._polled_store: Store | None = None  # stays open, since opening takes longer than reading the stamp
 
     @contextmanager
     def open_store(self) -> Iterator[Store]:
         """The store, opened read-only for this block."""
-        with Store.open_read_only(self.home) as store:
+        with open_store(self.home, read_only=True) as store:
             yield store
 
+    def has_store(self) -> bool:
+        """Whether the home has a store yet."""
+        return store_exists(self.home)
+
     def change_stamp(self) -> ChangeStamp:
-        """A value that changes whenever something is written to the store."""
-        stamp: list[int] = []
-        for name in ("store.db", "store.db-wal"):
-            try:
-                state = (self.home / name).stat()
-            except OSError:
-                stamp += [0, 0, 0]
-            else:
-                stamp += [state.st_ino, state.st_size, state.st_mtime_ns]
-        return tuple(stamp)
+        """The change stamp of the store, or a value of its own while the store is missing or cannot be opened."""
+        with self._lock:
+            if self._polled_store is None:
+                try:
+                    self._polled_store = open_store(self.home, read_only=True)
+                except SeedbedError as error:
+                    return str(error)
+            return self._polled_store.change_stamp()
 
     def get_or_compute(self, key: Hashable, compute: Callable[[Store], Result]) -> Result:
         """`compute(store)`, cached and at most slightly stale; concurrent callers wait for one computation."""

@@ -19,7 +19,7 @@ router = APIRouter()
 @router.get("/compare")
 def show_compare(request: Request, cache: StoreCacheDep) -> Response:
     """The page; its content is requested by its script."""
-    return render_page(request, "compare.html", has_store=(cache.home / "store.db").exists())
+    return render_page(request, "compare.html", has_store=cache.has_store())
 
 
 @router.get("/api/compare/study")

@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from seedbed.errors import MissingData
-from seedbed.store.store import Store
+from seedbed.store import Store
 from seedbed.study.study_files import read_study_text, shipped_studies
 from seedbed.web.job_manager import JobManager
 from seedbed.web.job_status import Job

@@ -17,13 +17,13 @@ router = APIRouter()
 @router.get("/")
 def show_studies(request: Request, cache: StoreCacheDep) -> Response:
     """The page; its script requests `/api/studies` and a live stream."""
-    return render_page(request, "studies.html", home=str(cache.home), has_store=(cache.home / "store.db").exists())
+    return render_page(request, "studies.html", home=str(cache.home), has_store=cache.has_store())
 
 
 @router.get("/api/studies")
 def list_studies(cache: StoreCacheDep) -> Response:
     """Every study with its question, newest first."""
-    if not (cache.home / "store.db").exists():
+    if not cache.has_store():
         return json_response({"studies": []})
     studies = cache.get_or_compute(
         "studies", lambda store: [_study_as_json(study) for study in reversed(store.studies())]

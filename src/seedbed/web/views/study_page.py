@@ -25,7 +25,7 @@ from seedbed.report.sections import (
 from seedbed.report.tables import Table
 from seedbed.settings import Value
 from seedbed.stats.summary import RunCurves
-from seedbed.store.store import Store
+from seedbed.store import Store
 from seedbed.web.config_table import configs_as_json
 from seedbed.web.responses import json_response, render_page
 from seedbed.web.store_cache import StoreCache, StoreCacheDep
