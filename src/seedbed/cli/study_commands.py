@@ -33,7 +33,7 @@ from seedbed.cli.common import (
     print_tables,
 )
 from seedbed.engines.local import process_age_seconds
-from seedbed.errors import Busy, UnreadableRun, UsageError
+from seedbed.errors import Busy, UsageError
 
 if TYPE_CHECKING:
     from seedbed.pipeline import Machine
@@ -157,21 +157,17 @@ def list_runs(
 ) -> None:  # fmt: skip
     """List studies, or the runs of one with status, step and latest metrics."""
     from seedbed.report.overview import runs_as_json, runs_table, studies_table
-    from seedbed.report.study_runs import matching_runs
+    from seedbed.report.study_runs import matching_runs, unreadable_runs
     from seedbed.store import open_store
 
     with open_store(home, read_only=True) as store:
         if study is None and not as_json:
             print_tables([studies_table(store.studies())])
             return
-        runs = {}
-        for name in [one.name for one in store.studies()] if study is None else [study]:
-            try:
-                runs[name] = matching_runs(store, name, filters or ())
-            except UnreadableRun as error:  # the other studies are listed all the same
-                if study is not None:
-                    raise
-                typer.echo(f"seedbed: warning: study {name} is not listed: {error}", err=True)
+        names = [one.name for one in store.studies()] if study is None else [study]
+        runs = {name: matching_runs(store, name, filters or (), skip_unreadable=True) for name in names}
+        for reason in (reason for name in names for reason in unreadable_runs(store, name).values()):
+            typer.echo(f"seedbed: warning: {reason}", err=True)
         if as_json:
             print_json(runs_as_json(store, runs))
         else:

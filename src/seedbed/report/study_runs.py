@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import floor
 
-from seedbed.errors import MissingData, UsageError
+from seedbed.errors import MissingData, UnreadableRun, UsageError
 from seedbed.records import Cost, StoredRun
 from seedbed.report.analysis_curves import analysis_curves, declared_analysis_metrics, load_analyses
 from seedbed.report.memorization_curves import copying_curves
@@ -17,15 +17,31 @@ from seedbed.study.declarations import parse_declarations
 from seedbed.study.overrides import matches_overrides, parse_overrides
 
 
-def matching_runs(store: Store, study: str, overrides: Sequence[str] = ()) -> list[StoredRun]:
+def matching_runs(
+    store: Store, study: str, overrides: Sequence[str] = (), skip_unreadable: bool = False
+) -> list[StoredRun]:
     """The stored runs of a study that match the overrides (`model.kind=lstm seeds=0,1`)."""
     parsed = parse_overrides(overrides)
-    runs = [run for run in store.runs(study) if matches_overrides(run.settings, run.seed, parsed)]
-    if not runs:
+    stored = store.runs(study, skip_unreadable)
+    runs = [run for run in stored if matches_overrides(run.settings, run.seed, parsed)]
+    if not runs and (overrides or not skip_unreadable):
         raise MissingData(
             f"study {study} has no stored run with {' '.join(overrides)}; `seedbed ls {study}` lists them"
         )
     return runs
+
+
+def unreadable_runs(store: Store, study: str) -> dict[str, str]:
+    """Why runs of a study cannot be read, by id: they need a plugin, or have settings that this version lacks."""
+    readable = {run.id for run in store.runs(study, skip_unreadable=True)}
+    reasons = {}
+    for run in store.progress().get(study, ()):
+        if run.run not in readable:
+            try:
+                store.run(run.run)
+            except UnreadableRun as error:
+                reasons[run.run] = str(error)
+    return reasons
 
 
 def differing_settings(runs: Sequence[StoredRun]) -> list[str]:
