@@ -104,19 +104,21 @@ def test_the_plain_loops_optimizer_equals_ours(benchmarks, kind):
     import torch
     from loops import make_optimizer
 
+    from seedbed.models.layers import LayerNorm
+    from seedbed.models.parameters import FlatParameters
     from seedbed.settings import TrainSettings
-    from seedbed.training.optim import Optimizer
+    from seedbed.training.optimizers import make_optimizer as make_ours
 
     overrides = TrainSettings(optimizer=kind, lr=0.03, weight_decay=0.2, clip=0.0, betas=(0.8, 0.9), momentum=0.7)
-    ours = torch.randn(1, 5, dtype=torch.float64)
-    theirs = torch.nn.Parameter(ours[0].clone())
-    rows, plain = Optimizer([overrides], ours), make_optimizer([theirs], overrides)
+    parameters = FlatParameters(LayerNorm(16), 1, torch.device("cpu"), torch.float64)
+    parameters.weights.normal_()
+    theirs = torch.nn.Parameter(parameters.weights[0].clone())
+    ours, plain = make_ours([overrides], parameters), make_optimizer([theirs], overrides)
     for _ in range(3):
-        theirs.grad = torch.randn(5, dtype=torch.float64)
-        hyperparameters = rows.next_hyperparameters(theirs.grad.norm()[None], torch.ones(1), torch.tensor([True]))
-        rows.step(theirs.grad[None].clone(), torch.tensor([True]), *hyperparameters)
+        theirs.grad = parameters.gradients.normal_()[0].clone()
+        ours.step(*ours.next_hyperparameters(ours.lr))
         plain.step()
-    torch.testing.assert_close(ours[0], theirs.detach(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(parameters.weights[0], theirs.detach(), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import cache
 from math import ceil
@@ -37,8 +37,9 @@ from typing import (
     get_origin,
 )
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
 
 Conflict: TypeAlias = tuple[str, str]  # the setting to change, the reason
 Group = TypeVar("Group", bound="SettingsGroup")
@@ -151,6 +152,24 @@ def traits_of(field: FieldInfo) -> Traits:
 
 
 # ---- types of values ----
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Marks a text that must be a key of a table; unlike a Literal, the table may grow."""
+
+    table: Mapping[str, object]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, value: str) -> str:
+        if value not in self.table:
+            raise ValueError(f"expected {self}")
+        return value
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(map(json.dumps, self.table))
 
 
 def as_tuple(value: Value) -> Value:
@@ -270,9 +289,13 @@ def register_settings(group: type[Group]) -> type[Group]:
         raise ValueError(f"there is a {part} of kind {kind!r} already")
     known[kind] = group
     note_origin(part, kind)
+    _forget_cached_settings()
+    return group
+
+
+def _forget_cached_settings() -> None:
     for cached in (setting_fields, all_settings, former_setting_names, _type_adapter, describe_accepted_values):
         cached.cache_clear()
-    return group
 
 
 # ---- training ----
@@ -293,22 +316,36 @@ class OptimizerInfo:
     n_matrix_moments: int | None = None  # tensors of state per weight of a hidden layer's matrix; None: as n_moments
 
 
-OPTIMIZERS: Final = {
+OPTIMIZERS: Final[dict[str, OptimizerInfo]] = {
     "sgd": OptimizerInfo("seedbed.training.optimizers.sgd:SGD", 0, label="SGD"),
     "momentum": OptimizerInfo("seedbed.training.optimizers.momentum:Momentum", 1, ("momentum",)),
     "adam": OptimizerInfo("seedbed.training.optimizers.adam:Adam", 2, ("betas", "eps"), "Adam"),
     "adamw": OptimizerInfo("seedbed.training.optimizers.adam:AdamW", 2, ("betas", "eps"), "AdamW"),
     "lion": OptimizerInfo("seedbed.training.optimizers.lion:Lion", 1, ("betas",), "Lion"),
 }
-if TYPE_CHECKING:
-    OptimizerKind: TypeAlias = str
-else:
-    OptimizerKind = Literal[tuple(OPTIMIZERS)]
+OptimizerKind = Annotated[str, OneOf(OPTIMIZERS)]
 
 
 def _when_used(name: str) -> Condition:
     """The optimizer uses this setting."""
     return when("train.optimizer", *(kind for kind, info in OPTIMIZERS.items() if name in info.settings))
+
+
+def _optimizer_labels() -> dict[str, str]:
+    return {kind: info.label for kind, info in OPTIMIZERS.items() if info.label}
+
+
+def register_optimizer_info(kind: str, info: OptimizerInfo) -> None:
+    """Makes `train.optimizer` accept another kind; the settings that it uses have an effect with it."""
+    if OPTIMIZERS.get(kind, info) != info:
+        raise ValueError(f"there is an optimizer of kind {kind!r} already")
+    OPTIMIZERS[kind] = info
+    note_origin("optimizer", kind)
+    changed: dict[str, dict[str, Any]] = {name: {"active_when": (_when_used(name),)} for name in info.settings}
+    for name, traits in (changed | {"optimizer": {"value_labels": _optimizer_labels()}}).items():
+        field = TrainSettings.model_fields[name]
+        cast(Any, field.json_schema_extra)["traits"] = replace(traits_of(field), **traits)
+    _forget_cached_settings()
 
 
 class TrainSettings(SettingsGroup):
@@ -348,7 +385,7 @@ class TrainSettings(SettingsGroup):
     optimizer: OptimizerKind = setting(
         "adamw",
         "update rule; weight decay is L2 in sgd, momentum and adam, and decoupled in the others",
-        value_labels={kind: info.label for kind, info in OPTIMIZERS.items() if info.label},
+        value_labels=_optimizer_labels(),
     )
     lr: float = setting(1e-3, "learning rate", label="learning rate", per_run=True, gt=0.0)
     weight_decay: float = setting(1.0, "weight decay", label="weight decay", per_run=True, ge=0.0)
@@ -812,6 +849,8 @@ def _describe_type(annotation: Any, metadata: list[Any]) -> str:
         return f"a list of {'' if rest == [...] else str(len(rest) + 1) + ' times '}{_describe_type(inner, [])}"
     if NoneType in get_args(annotation):
         return _describe_type(get_args(annotation)[0], metadata)
+    if choices := [entry for entry in metadata if isinstance(entry, OneOf)]:
+        return str(choices[0])
     type_name = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[annotation]
     return (type_name + _describe_range(metadata)).strip()
 

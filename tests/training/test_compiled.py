@@ -43,7 +43,7 @@ def test_compiled_updates_equal_plain_updates(kind, n_runs, tracing):
     plain, compiled = (Trainer(settings, range(n_runs), "cpu", torch.float64, mode) for mode in ("plain", "compiled"))
     for trainer in (plain, compiled):
         trainer.parameters.weights[2:] = torch.nan
-    assert set(tracing) == {"_batch_losses", "_score_batch", "_active_and_lr", "clipped_rule"}
+    assert set(tracing) == {"_batch_losses", "_score_batch", "_active_and_lr", "clipped_update"}
     for _ in range(6):
         plain.train_step()
         compiled.train_step()

@@ -29,7 +29,7 @@ from seedbed.records import (
     StopEvent,
 )
 from seedbed.sampling.sampler import generate_tokens
-from seedbed.settings import Settings
+from seedbed.settings import OPTIMIZERS, Settings
 from seedbed.training.evaluate import compute_metrics
 from seedbed.training.loop import train_pack
 from seedbed.training.trainer import Trainer
@@ -293,7 +293,7 @@ def test_accumulated_gradients_equal_those_of_the_large_batch(play, sampler):
         np.testing.assert_allclose(several[name], values, rtol=1e-9, atol=1e-10, err_msg=name)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_weight_decay_of_matrices_spares_biases_and_norms(play, optimizer):
     """Against a run with the same gradients: with a tiny learning rate and huge decay only decay changes weights."""
     start = Trainer([Settings.from_flat(play)], [3], "cpu", torch.float64).parameters.get_arrays(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,7 @@ from seedbed.rng import device_keys, random_int16
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 Positions: TypeAlias = slice | Int[Tensor, "R B K"] | None  # positions to compute; None: all
+Role: TypeAlias = Literal["embedding", "matrix", "output", "bias", "norm"]  # of a parameter, for optimizers
 
 # Up to this many source positions, elementwise multiply-and-sum beats a fused attention kernel (docs/log.md).
 SHORT_ATTENTION_POSITIONS = 16
@@ -75,6 +76,8 @@ def linear(
 class Linear(nn.Module):
     """A linear layer, or `n_parts` concatenated ones (queries, keys and values; LSTM gates), initialised separately."""
 
+    weight_role: Role = "matrix"
+
     def __init__(self, d_in: int, d_out: int, bias: bool = True, n_parts: int = 1) -> None:
         super().__init__()
         self.d_in, self.n_parts = d_in, n_parts
@@ -106,6 +109,7 @@ class Embedding(nn.Module):
     A frozen table is a buffer shared by all runs, filled when the model is built.
     """
 
+    weight_role: Role = "embedding"
     weight: Tensor
 
     def __init__(self, n: int, dim: int, padding_idx: int | None = None, frozen: bool = False) -> None:
@@ -123,6 +127,8 @@ class Embedding(nn.Module):
 
 class OutputLayer(nn.Module):
     """Linear layer to logits, with its own weight or tied to the token embedding."""
+
+    weight_role: Role = "output"
 
     def __init__(self, dim: int, vocabulary: int, bias: bool, tied_embedding: Embedding | None = None) -> None:
         super().__init__()
@@ -143,6 +149,7 @@ class OutputLayer(nn.Module):
 class PositionEmbedding(nn.Module):
     """Adds an embedding per position, learned or frozen."""
 
+    weight_role: Role = "embedding"
     weight: Tensor
 
     def __init__(self, n: int, dim: int, frozen: bool = False) -> None:
@@ -155,6 +162,8 @@ class PositionEmbedding(nn.Module):
 
 class LayerNorm(nn.Module):
     """torch.nn.LayerNorm per run; computed in at least float32, returned in the dtype of the input."""
+
+    weight_role: Role = "norm"
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -175,6 +184,7 @@ class BatchNorm(nn.Module):
     """
 
     EPS, MOMENTUM = 1e-5, 0.1
+    weight_role: Role = "norm"
     mean: Float[Tensor, "R F"]
     variance: Float[Tensor, "R F"]
 

@@ -13,10 +13,9 @@ from typing import Final
 from seedbed.data.dataset_info import get_dataset_info
 from seedbed.kind_settings import EncoderSettings, LSTMSettings, TransformerSettings
 from seedbed.records import ParameterCounts
-from seedbed.settings import DatasetInfo, Settings, TaskSettings
+from seedbed.settings import OPTIMIZERS, DatasetInfo, Settings, TaskSettings
 
 BYTES_PER_FLOAT32: Final = 4
-MOMENTS_PER_WEIGHT: Final = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 
 
 def count_parameters(settings: Settings, dataset_info: DatasetInfo | None = None) -> ParameterCounts:
@@ -107,7 +106,7 @@ def estimate_training_bytes(settings: Settings, dataset_info: DatasetInfo | None
     """
     dataset_info = dataset_info or get_dataset_info(settings.task)
     counts = count_parameters(settings, dataset_info)
-    copies = 2 + MOMENTS_PER_WEIGHT[settings.train.optimizer] + (settings.train.ema > 0)
+    copies = 2 + OPTIMIZERS[settings.train.optimizer].n_moments + (settings.train.ema > 0)
     state = copies * counts.total + counts.frozen
     tokens = effective_batch_size(settings, dataset_info) * dataset_info.context_length
     return BYTES_PER_FLOAT32 * (state + tokens * _activations_per_token(settings, dataset_info))

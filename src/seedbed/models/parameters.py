@@ -6,6 +6,7 @@ The model's parameters are views of it, so that clipping, optimizer steps and no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
@@ -14,10 +15,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from seedbed.models.layers import Linear
+from seedbed.models.layers import Linear, Role
 from seedbed.records import Arrays
 
 ALIGNMENT_ELEMENTS = 16  # parameters start at multiples of 64 bytes (float32), as vectorised kernels need
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter in all runs of a pack, as an optimizer sees it: views of the flat weights and gradients."""
+
+    name: str
+    role: Role
+    n_parts: int  # matrices concatenated along the rows: 3 for queries, keys and values, 4 for LSTM gates, else 1
+    weight: Float[Tensor, "R *shape"]
+    gradient: Float[Tensor, "R *shape"]
 
 
 class FlatParameters:
@@ -25,6 +37,7 @@ class FlatParameters:
 
     def __init__(self, model: nn.Module, n_runs: int, device: torch.device, dtype: torch.dtype) -> None:
         self.shapes = {name: tuple(p.shape[1:]) for name, p in model.named_parameters()}
+        self._owners = {name: model.get_submodule(name.rpartition(".")[0]) for name in self.shapes}
         self._spans: dict[str, tuple[int, int]] = {}
         end = 0
         for name, shape in self.shapes.items():
@@ -57,6 +70,16 @@ class FlatParameters:
         return {
             name: flat[:, start:stop].view(len(flat), *self.shapes[name]) for name, (start, stop) in self._spans.items()
         }
+
+    def params(self) -> list[Param]:
+        """Every parameter with its role, as views of the flat weights and gradients."""
+        weights, gradients = self.views(self.weights), self.views(self.gradients)
+        found = []
+        for name, owner in self._owners.items():
+            role = _parameter_role(owner, len(self.shapes[name]))
+            n_parts = getattr(owner, "n_parts", 1) if role == "matrix" else 1
+            found.append(Param(name, role, n_parts, weights[name], gradients[name]))
+        return found
 
     def _replace_with_views(self, model: nn.Module) -> list[nn.Parameter]:
         """Replaces the model's parameters by views of the flat weights."""
@@ -101,3 +124,15 @@ class FlatParameters:
     def weight_norms(self) -> Float[Tensor, "R"]:
         """L2 norm of all parameters of each run."""
         return self.weights.detach().double().norm(dim=1)
+
+
+def _parameter_role(owner: nn.Module, ndim: int) -> Role:
+    """Role of a layer's parameter: as the layer declares for its weight; other vectors are biases."""
+    role: Role | None = getattr(owner, "weight_role", None)
+    if role == "norm":
+        return role
+    if ndim == 1:
+        return "bias"
+    if role is None:
+        raise TypeError(f"{type(owner).__name__} has a matrix, but no weight_role: optimizers need its role")
+    return role

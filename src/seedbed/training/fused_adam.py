@@ -1,13 +1,13 @@
 """Adam and AdamW on a GPU as two Triton kernels instead of about fifty small ones.
 
 Where several packs share a GPU, a kernel launch costs about a microsecond however little it does (docs/log.md). Float32
-only; equal to `Trainer._active_and_lr` and the update rules of `optim.py`.
+only; equal to `Trainer._active_and_lr` and the update rules of `optimizers/adam.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 import triton
@@ -15,6 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from seedbed.training.optimizers.adam import Adam
+    from seedbed.training.optimizers.base import ActiveAndHyperparameters
     from seedbed.training.trainer import Trainer
 
 BLOCK_SIZE = 1024  # weights per Triton program
@@ -80,21 +82,21 @@ def _adam_kernel(
     tl.store(exp_avg_sq_ptr + offset, exp_avg_sq, mask=mask)
 
 
-def active_and_lr(trainer: Trainer, loss: Tensor, norms: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The result of `Trainer._active_and_lr`, by one kernel."""
-    optimizer, n_runs = trainer.optimizer, len(loss)
+def active_and_lr(trainer: Trainer, loss: Tensor, norms: Tensor) -> ActiveAndHyperparameters:
+    """The result of `Trainer._active_and_lr` with Adam or AdamW, by one kernel."""
+    optimizer, n_runs = cast("Adam", trainer.optimizer), len(loss)
     active = torch.empty_like(loss, dtype=torch.int8)
     clip_scales, step_sizes, decay_factors, bias_corrections2_sqrt = torch.empty(
-        4, n_runs, 1, dtype=optimizer.clip.dtype, device=loss.device
+        4, n_runs, 1, dtype=trainer.clip.dtype, device=loss.device
     ).unbind()
     _active_and_lr_kernel[(1,)](
         loss, norms, trainer.step, trainer.last_step, trainer.diverged_at, trainer.divergence_cause,
-        trainer.schedule.lr_factors(trainer.step), optimizer.lr, optimizer.clip, optimizer.beta1, optimizer.beta2,
+        trainer.schedule.lr_factors(trainer.step), optimizer.lr, trainer.clip, optimizer.beta1, optimizer.beta2,
         optimizer.weight_decay, optimizer.n_updates, active, clip_scales, step_sizes, decay_factors,
         bias_corrections2_sqrt, n_runs, BLOCK=triton.next_power_of_2(n_runs),
     )  # fmt: skip
-    arguments = optimizer.adam_arguments(step_sizes, decay_factors, bias_corrections2_sqrt)
-    return active.view(torch.bool), (clip_scales, *arguments)
+    hyperparameters = optimizer.arrange(step_sizes, decay_factors, bias_corrections2_sqrt)
+    return active.view(torch.bool), (clip_scales, *hyperparameters)
 
 
 def fused_adam_step(
@@ -103,12 +105,12 @@ def fused_adam_step(
     g: Tensor,
     clip_scales: Tensor,
     active: Tensor,
-    *arguments: Tensor,
+    *hyperparameters: Tensor,
     decoupled: bool,
 ) -> None:
     """The update rule of Adam, or of AdamW (`decoupled`), with clipping; inactive runs get zero gradients."""
     n_runs, n_weights = w.shape
     _adam_kernel[(triton.cdiv(n_weights, BLOCK_SIZE), n_runs)](
-        w, *moments, g.contiguous(), clip_scales, active.view(torch.int8), *arguments, n_weights,
+        w, *moments, g.contiguous(), clip_scales, active.view(torch.int8), *hyperparameters, n_weights,
         BLOCK=BLOCK_SIZE, DECOUPLED=decoupled,
     )  # fmt: skip

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from typing import cast
 
 import torch
@@ -22,14 +21,14 @@ from seedbed.data.dataset_info import get_dataset_info
 from seedbed.models.build import build_pack
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import GPT
-from seedbed.models.layers import HAS_TRITON, gather_rows, one_hot, running_stats
+from seedbed.models.layers import gather_rows, one_hot, running_stats
 from seedbed.models.lstm import LSTM
-from seedbed.models.parameters import FlatParameters
 from seedbed.records import Arrays
 from seedbed.settings import Settings
 from seedbed.training.cuda_graphs import CapturedGraph
 from seedbed.training.loss import n_correct, sample_losses
-from seedbed.training.optim import Optimizer
+from seedbed.training.optimizers import make_optimizer
+from seedbed.training.optimizers.base import ActiveAndHyperparameters
 from seedbed.training.schedule import Schedule
 
 MAX_COMPILED_SHAPES = 10_000  # per function: every pack of a study may have another shape
@@ -56,20 +55,21 @@ class Trainer:
         self.batches = make_batches(settings, seeds, torch_device)
         self.n_steps = [run.n_steps(get_dataset_info(run.task)) for run in settings]
         self.last_step = torch.tensor(self.n_steps, device=torch_device)
-        decay_mask = matrix_mask(self.parameters) if shared.decay_parameters == "matrices" else None
-        self.optimizer = Optimizer(train_settings, self.parameters.weights, decay_mask)
+        self.optimizer = make_optimizer(train_settings, self.parameters)
+        # Each run's largest gradient norm; 0: no limit.
+        self.clip = torch.tensor([[train.clip] for train in train_settings], device=torch_device, dtype=dtype)
         self.schedule = Schedule(train_settings, self.last_step)
         self.ema_decay = shared.ema
         self.ema_weights = self.parameters.weights.clone() if shared.ema else None
         self.diverged_at = torch.full_like(self.last_step, -1)  # step at which a run diverged; -1: it has not
         self.divergence_cause = torch.zeros_like(self.last_step)  # index into DIVERGENCE_CAUSES
+        # A tensor that never changes is made once: making it would be a kernel launch per update on a GPU.
+        self._zero = torch.zeros((), dtype=torch.float64, device=torch_device)
         self._cause_codes = torch.arange(len(DIVERGENCE_CAUSES), device=torch_device).unbind()
         self.forward_batch = BatchForward(self.model, self.precision, dtype)
         # Functions of the class, not bound methods (see above); compiled or fused versions replace them.
         self._batch_losses_fn, self._score_batch_fn = Trainer._batch_losses, Trainer._score_batch
-        self._active_and_lr_fn: Callable[[Trainer, Tensor, Tensor], tuple[Tensor, tuple[Tensor, ...]]] = (
-            Trainer._active_and_lr
-        )
+        self._active_and_lr_fn: Callable[[Trainer, Tensor, Tensor], ActiveAndHyperparameters] = Trainer._active_and_lr
         if mode == "compiled":
             torch._dynamo.config.recompile_limit = MAX_COMPILED_SHAPES
             torch._dynamo.config.accumulated_recompile_limit = MAX_COMPILED_SHAPES
@@ -79,12 +79,9 @@ class Trainer:
             self._batch_losses_fn = torch.compile(Trainer._batch_losses, dynamic=False)
             self._score_batch_fn = torch.compile(Trainer._score_batch, dynamic=False)
             self._active_and_lr_fn = torch.compile(Trainer._active_and_lr, dynamic=False)  # many tiny operations
-            self.optimizer.update_rule = torch.compile(self.optimizer.update_rule, dynamic=False)
-        elif mode == "graph" and can_fuse_update(self.optimizer):
-            from seedbed.training import fused_adam
-
-            self._active_and_lr_fn = fused_adam.active_and_lr
-            self.optimizer.update_rule = partial(fused_adam.fused_adam_step, decoupled=self.optimizer.kind == "adamw")
+            self.optimizer.compile()
+        elif mode == "graph" and (fused := self.optimizer.fuse()) is not None:
+            self._active_and_lr_fn = fused
         # Not for an LSTM: its weight gradients would be summed over positions in bf16.
         if self.precision == "bf16" and torch_device.type == "cuda" and not isinstance(self.model, LSTM):
             self.parameters.add_bf16_copy(self.model, torch.bfloat16)
@@ -113,26 +110,24 @@ class Trainer:
         with torch.no_grad():
             norms = torch.linalg.vector_norm(gradients, dim=1)
             active, hyperparameters = self._active_and_lr_fn(self, loss, norms)
-            self.optimizer.step(gradients, active, *hyperparameters)
+            self.optimizer.clip_and_step(active, *hyperparameters)
             self._update_ema(active)
             self.step += 1
 
-    def _active_and_lr(
-        self, loss: Float[Tensor, "R"], norms: Float[Tensor, "R"]
-    ) -> tuple[Bool[Tensor, "R"], tuple[Float[Tensor, "R 1"], ...]]:
-        """Which runs are updated, and with which clip scales and update-rule arguments."""
+    def _active_and_lr(self, loss: Float[Tensor, "R"], norms: Float[Tensor, "R"]) -> ActiveAndHyperparameters:
+        """Which runs are updated, and with which clip scales and hyperparameters; the others get learning rate 0."""
         self._detect_divergence(loss, norms)
         active = (self.diverged_at < 0) & (self.step < self.last_step)
-        return active, self.optimizer.next_hyperparameters(norms, self.schedule.lr_factors(self.step), active)
+        lr = torch.where(active, self.schedule.lr_factors(self.step), self._zero)[:, None] * self.optimizer.lr
+        return active, (clip_scales(norms, self.clip), *self.optimizer.next_hyperparameters(lr))
 
     def _loss_and_gradients(self) -> tuple[Float[Tensor, "R"], Float[Tensor, "R P"]]:
         """Loss and gradient of one update, accumulated over its batches, whose sample weights sum to 1 in all."""
         loss, gradients = self._backward()
-        if self.accumulate > 1:
-            gradients = gradients.clone()
-            for _ in range(1, self.accumulate):
-                batch_loss, batch_gradients = self._backward()
-                loss, gradients = loss + batch_loss, gradients.add_(batch_gradients)
+        for _ in range(1, self.accumulate):
+            previous = gradients.clone()  # the next gradients are written to the same tensor
+            batch_loss, gradients = self._backward()
+            loss, gradients = loss + batch_loss, gradients.add_(previous)
         return loss, gradients
 
     def _backward(self) -> tuple[Float[Tensor, "R"], Float[Tensor, "R P"]]:
@@ -253,10 +248,9 @@ class BatchForward(nn.Module):
             return self.model(batch.inputs, batch.scored_positions, past=past).to(self.dtype)
 
 
-def can_fuse_update(optimizer: Optimizer) -> bool:
-    """Whether `fused_adam` applies: float32 on a GPU, Adam or AdamW, weight decay on all weights."""
-    is_cuda_float32 = optimizer.weights.is_cuda and optimizer.weights.dtype == torch.float32
-    return HAS_TRITON and is_cuda_float32 and optimizer.kind in ("adam", "adamw") and optimizer.decay_mask is None
+def clip_scales(norms: Float[Tensor, "R"], limits: Float[Tensor, "R 1"]) -> Float[Tensor, "R 1"]:
+    """Factor of each run's gradient that keeps its norm within the limit (0: no limit)."""
+    return torch.where(limits > 0, (limits / (norms[:, None] + 1e-6)).clamp(max=1.0), 1.0)
 
 
 def is_finite(x: Tensor) -> Tensor:
@@ -274,11 +268,3 @@ def autocast_context(precision: str, device: torch.device) -> AbstractContextMan
     """bf16 autocast on a GPU with that precision; weights, losses and updates stay in their own dtype."""
     enabled = precision == "bf16" and device.type == "cuda"
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
-
-
-def matrix_mask(parameters: FlatParameters) -> Bool[Tensor, "P"]:
-    """True for weights of matrices and embedding tables, False for biases and norms."""
-    mask = torch.zeros(1, parameters.weights.shape[1], dtype=torch.bool, device=parameters.weights.device)
-    for name, view in parameters.views(mask).items():
-        view.fill_(len(parameters.shapes[name]) > 1)
-    return mask[0]

@@ -1,4 +1,4 @@
-"""Optimizers, clipping and schedules equal torch's in float64, with different settings for each run."""
+"""Clipping and schedules equal torch's, with different settings for each run; `contracts` has the optimizers."""
 
 from __future__ import annotations
 
@@ -6,65 +6,8 @@ import pytest
 import torch
 
 from seedbed.settings import TrainSettings
-from seedbed.training.optim import Optimizer, clip_scales
 from seedbed.training.schedule import Schedule
-
-LR, DECAY, BETAS, CLIP = (0.1, 0.01, 0.003), (0.0, 0.1, 0.7), ((0.9, 0.999), (0.8, 0.95), (0.0, 0.9)), (0.0, 1.0, 30.0)
-
-
-def make_settings(optimizer: str) -> list[TrainSettings]:
-    return [
-        TrainSettings(
-            optimizer=optimizer, lr=LR[i], weight_decay=DECAY[i], betas=BETAS[i], clip=CLIP[i], momentum=0.3 * i
-        )
-        for i in range(3)
-    ]
-
-
-def torch_optimizer(train: TrainSettings, parameter: torch.Tensor) -> torch.optim.Optimizer:
-    common = {"lr": train.lr, "weight_decay": train.weight_decay}
-    if train.optimizer in ("sgd", "momentum"):
-        return torch.optim.SGD([parameter], momentum=train.momentum if train.optimizer == "momentum" else 0, **common)
-    kind = torch.optim.Adam if train.optimizer == "adam" else torch.optim.AdamW
-    return kind([parameter], betas=train.betas, eps=train.eps, **common)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw"])
-def test_every_run_follows_torchs_optimizer_with_its_settings(optimizer):
-    torch.manual_seed(1)
-    weights = torch.randn(3, 11, dtype=torch.float64)
-    alone = [row.clone().requires_grad_() for row in weights]
-    settings = make_settings(optimizer)
-    ours, references = (
-        Optimizer(settings, weights),
-        [torch_optimizer(t, p) for t, p in zip(settings, alone, strict=True)],
-    )
-    for _ in range(20):
-        gradients = 5 * torch.randn(3, 11, dtype=torch.float64)
-        for row, parameter, reference, train in zip(gradients, alone, references, settings, strict=True):
-            parameter.grad = row.clone()
-            if train.clip:
-                torch.nn.utils.clip_grad_norm_([parameter], train.clip)
-            reference.step()
-        norms = torch.linalg.vector_norm(gradients, dim=1)
-        active = torch.ones(3, dtype=torch.bool)
-        ours.step(gradients, active, *ours.next_hyperparameters(norms, torch.ones(3, dtype=torch.float64), active))
-    torch.testing.assert_close(weights, torch.stack([p.detach() for p in alone]), rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw"])
-def test_an_inactive_run_keeps_its_weights_even_if_its_gradients_are_nan(optimizer):
-    weights = torch.randn(3, 11, dtype=torch.float64)
-    before = weights.clone()
-    ours = Optimizer(make_settings(optimizer), weights)
-    active = torch.tensor([True, False, True])
-    for bad in (1.0, torch.nan, torch.inf):
-        gradients = torch.full((3, 11), 1.0, dtype=torch.float64)
-        gradients[1] = bad
-        norms = torch.linalg.vector_norm(gradients, dim=1)
-        ours.step(gradients, active, *ours.next_hyperparameters(norms, torch.ones(3, dtype=torch.float64), active))
-    assert torch.equal(weights[1], before[1])
-    assert (weights[0] != before[0]).all()
+from seedbed.training.trainer import clip_scales
 
 
 def test_clipping_scales_down_only_gradients_above_the_limit():
