@@ -17,10 +17,11 @@ from peers import MODELS
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from seedbed.data.arithmetic import N_SCORED_TOKENS, build_equation_table, split_equations
-from seedbed.data.datasets import load_labelled_dataset, load_text_dataset
-from seedbed.kind_settings import ArithmeticSettings, LabelsSettings, TextSettings
 from seedbed.settings import Settings, TrainSettings
+from seedbed.tasks import ArithmeticSettings, LabelsSettings, TextSettings
+from seedbed.tasks.arithmetic import N_SCORED_TOKENS
+from seedbed.tasks.labels import load_labelled_dataset
+from seedbed.tasks.text import load_text_dataset
 
 Samples: TypeAlias = tuple[Tensor, Tensor]  # inputs (B, T), and targets (B, K) of the last K positions
 IGNORE_INDEX = -100  # targets that F.cross_entropy ignores
@@ -106,7 +107,7 @@ def make_dataset(task: ArithmeticSettings | TextSettings | LabelsSettings) -> Da
 
 def make_equation_dataset(task: ArithmeticSettings) -> Dataset[Samples]:
     """The training equations of seed 0; if their lengths differ, unscored targets are IGNORE_INDEX."""
-    table, rows = build_equation_table(task), split_equations(task, 0)[0]
+    table, rows = task.build_table(), task.split_rows(0)[0]
     tokens = torch.from_numpy(table.tokens)[rows]
     if len(task.orders) == 1:
         return TensorDataset(tokens[:, :-1], tokens[:, -N_SCORED_TOKENS:])

@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.models.build import build_pack
 from seedbed.models.model_size import count_parameters
 from seedbed.records import CheckpointEvent, FinishEvent, Pack, Placement, Plan, Run
@@ -49,7 +48,7 @@ def store_model(home: Path) -> str:
     corpus = home / "play.txt"
     corpus.write_text(f"{TEXT}\n" * 40, encoding="utf-8")
     settings = Settings.from_flat(OVERRIDES | {"task.corpus": str(corpus)})
-    dataset_info = get_dataset_info(settings.task)
+    dataset_info = settings.task.dataset_info()
     run = Run(compute_run_id(settings, 0), 0, {}, settings, count_parameters(settings, dataset_info), dataset_info)
     _, bank = build_pack([settings], [0], torch.zeros(1, dtype=torch.int64), torch.float32, dataset_info)
     with open_store(home) as store:

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.kind_settings import EncoderSettings, GPTSettings, LSTMSettings, TransformerSettings
 from seedbed.models.positions import alibi_slopes, rotary_frequencies, sinusoidal_embedding
 from seedbed.settings import Settings
@@ -160,7 +159,7 @@ class PlainLSTM(nn.Module):
 
 
 def plain_model(settings: Settings) -> nn.Module:
-    model_settings, dataset_info = settings.model, get_dataset_info(settings.task)
+    model_settings, dataset_info = settings.model, settings.task.dataset_info()
     if isinstance(model_settings, LSTMSettings):
         return PlainLSTM(model_settings, dataset_info.vocab_size)
     if isinstance(model_settings, EncoderSettings):
@@ -174,7 +173,7 @@ def hugging_face_model(settings: Settings) -> nn.Module:
     """GPT2LMHeadModel of the same shape, returning logits; raises ImportError if transformers is not installed."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    model_settings, dataset_info = settings.model, get_dataset_info(settings.task)
+    model_settings, dataset_info = settings.model, settings.task.dataset_info()
     config = GPT2Config(
         vocab_size=dataset_info.vocab_size, n_positions=dataset_info.context_length, n_embd=model_settings.dim,
         n_layer=model_settings.layers, n_head=model_settings.heads, activation_function="gelu",

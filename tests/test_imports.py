@@ -13,11 +13,11 @@ import seedbed
 
 ROOT = Path(seedbed.__file__).parent
 PARTS = (
-    "errors", "settings", "kind_settings", "specs", "records", "rng", "data", "models", "study", "sampling", "interp", "training",
-    "store", "stats", "charts", "report", "export", "engines", "estimates", "recorder", "pipeline",
-    "progress", "plugins", "web", "cli", "__main__",
+    "errors", "settings", "kind_settings", "specs", "records", "rng", "data", "tasks", "models", "study", "sampling",
+    "interp", "training", "store", "stats", "charts", "report", "export", "engines", "estimates", "recorder",
+    "pipeline", "progress", "plugins", "web", "cli", "__main__",
 )  # fmt: skip
-ON_THE_DEVICE = {f"data/{name}batches.py" for name in ("", "equation_", "text_", "label_")} | {"data/batch.py"}
+ON_THE_DEVICE = {f"tasks/{name}_batches.py" for name in ("equation", "text", "label")} | {"data/batch.py"}
 KNOW_TORCH = {"rng.py", *ON_THE_DEVICE, "sampling", "interp", "training", "export", "web/model_worker.py"}
 NO_TORCH_IN_MODELS = {"models/__init__.py", "models/model_size.py", "models/flops.py"}
 

@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import seedbed.kind_settings  # noqa: F401  registers the built-in kinds, so that settings can be looked up by name
+import seedbed.kind_settings
+import seedbed.tasks  # noqa: F401
 
 if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun, TextOrIds

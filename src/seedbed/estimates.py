@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.engines.cost_estimator import CostEstimator, estimate_packs, make_rate, shape_digest, wall_seconds
 from seedbed.engines.cost_model import concurrency_slowdown, scale_device_seconds
 from seedbed.engines.local import JobFailure, QueuedJob, ShouldStop, run_jobs
@@ -177,7 +176,7 @@ def save_rates(packs: Sequence[PackTiming], machine: Machine, seconds: float | N
 
 
 def _to_run(run: StoredRun) -> Run:
-    return Run(run.id, run.seed, {}, run.settings, run.parameters, get_dataset_info(run.settings.task))
+    return Run(run.id, run.seed, {}, run.settings, run.parameters, run.settings.task.dataset_info())
 
 
 def _name_of_machine(machine: Machine) -> str:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Protocol
 
 from seedbed import __version__
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.engines.local import JobFailure, QueuedJob, ShouldStop, run_jobs
 from seedbed.engines.machine import Machine as Machine
 from seedbed.engines.machine import processor_name
@@ -80,7 +79,7 @@ class ActivePack:
 
     @property
     def n_steps(self) -> int:
-        return max(run.settings.n_steps(get_dataset_info(run.settings.task)) for run in self.runs)
+        return max(run.settings.n_steps(run.settings.task.dataset_info()) for run in self.runs)
 
     @property
     def n_remaining_steps(self) -> int | None:

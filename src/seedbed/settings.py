@@ -54,7 +54,7 @@ class Condition:
     """One condition under which a setting has an effect: what the value of another setting must be."""
 
     setting: str
-    test: Literal["one of", "set", "unset", "nonzero"]
+    test: Literal["one of", "set", "unset", "nonzero", "trait"]
     values: tuple[Value, ...] = ()
 
     def holds(self, value: Value) -> bool:
@@ -68,8 +68,15 @@ class Condition:
                 return value is None
             case "nonzero":
                 return bool(value)
+            case "trait":
+                return value in self._kinds_with_trait()
+
+    def _kinds_with_trait(self) -> list[str]:
+        return [kind for kind, group in TASK_SETTINGS.items() if getattr(group, self.values[0])]
 
     def __str__(self) -> str:
+        if self.test == "trait":
+            return f"{self.setting} is {' or '.join(self._kinds_with_trait())}"
         if self.test == "one of":
             return f"{self.setting} is {' or '.join(map(str, self.values))}"
         return f"{self.setting} is {'above 0' if self.test == 'nonzero' else self.test}"
@@ -90,6 +97,11 @@ def when_unset(setting: str) -> Condition:
 
 def when_nonzero(setting: str) -> Condition:
     return Condition(setting, "nonzero")
+
+
+def when_task(trait: str) -> Condition:
+    """The kind of task has this trait: a class variable of `TaskSettings`, such as `has_corpus`."""
+    return Condition("task.kind", "trait", (trait,))
 
 
 @dataclass(frozen=True)
@@ -185,7 +197,7 @@ ShortText = Annotated[str, Field(min_length=1, max_length=1_000)]
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What the data of a task determines; made by `data/`, read by planning, counting and building."""
+    """What the data of a task determines; made by `tasks/`, read by planning, counting and building."""
 
     vocab_size: int  # token ids, special ones included
     context_length: int  # tokens that a training sample shows the model
@@ -194,6 +206,8 @@ class DatasetInfo:
     padding_id: int | None = None  # the id whose row in a token table starts at zero
     digest: str = ""  # identifies the data itself; part of a run's id
     tokens_per_sample: float | None = None  # mean number of tokens the model reads; None: context_length
+    chance: float | None = None  # accuracy of a uniform guess among all answers; None: not meaningful
+    eos_id: int | None = None  # the id that ends a sample; None: samples have no end
 
     @property
     def mean_sample_tokens(self) -> float:
@@ -208,11 +222,14 @@ class SettingsGroup(BaseModel):
 
 
 class TaskSettings(SettingsGroup):
-    """The settings of one kind of task, and what they determine without its data."""
+    """The settings of one kind of task, and what they determine without its data; `tasks.base.Task` adds the rest."""
 
     kind: str
     predicts: ClassVar[Literal["next_token", "label"]] = "next_token"  # what a model has to output
     whole_epochs: ClassVar[bool] = False  # train.steps is rounded up to whole epochs
+    has_corpus: ClassVar[bool] = False  # reads texts, which can change or be missing; otherwise settings make the data
+    generates_text: ClassVar[bool] = False  # samples during training are text, which may copy the training text
+    completes_prompts: ClassVar[bool] = False  # a sample is a prompt and its only correct completion, up to EOS
 
     def count_train_samples(self) -> int | None:
         """Training samples; None where only the data can say."""
@@ -466,7 +483,7 @@ class TrainSettings(SettingsGroup):
         0,
         "batches of each set in one evaluation; 0: the whole set",
         unit="batches",
-        active_when=when("task.kind", "text", "labels"),
+        active_when=when_task("has_corpus"),
         ge=0,
         le=1_000_000_000,
     )
@@ -489,7 +506,7 @@ class TrainSettings(SettingsGroup):
         "steps between samples that the model generates; 0: none",
         unit="steps",
         affects_step_time=False,
-        active_when=when("task.kind", "text"),
+        active_when=when_task("generates_text"),
         ge=0,
         le=1_000_000_000,
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seedbed.data.equation_batches import EquationBatches
 from seedbed.settings import OPTIMIZERS, Settings
+from seedbed.tasks.equation_batches import EquationBatches
 from seedbed.training.evaluate import compute_metrics
 from seedbed.training.trainer import Trainer
 

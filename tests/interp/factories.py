@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.models.build import build_pack
 from seedbed.records import ParameterCounts, StoredRun
 from seedbed.sampling.loaded_run import LoadedRun
@@ -22,10 +21,15 @@ def make_loaded_run(values, seed=3):
     """A run with twice its initial weights, so that attention is not uniform."""
     settings = Settings.from_flat(values)
     step = torch.zeros(1, dtype=torch.int64)
-    _, parameters = build_pack([settings], [seed], step, torch.float32, get_dataset_info(settings.task))
+    _, parameters = build_pack([settings], [seed], step, torch.float32, settings.task.dataset_info())
     weights = {name: 2 * array for name, array in parameters.get_arrays(0).items()}
     stored = StoredRun(compute_run_id(settings, seed), seed, settings, ParameterCounts(0, 0), "finished", 5)
     return LoadedRun(stored, 5, weights)
+
+
+def held_out_inputs(loaded, n):
+    """Up to n inputs that the run was not trained on."""
+    return loaded.run.settings.task.analysis_inputs(loaded.run.seed, n)
 
 
 def text_settings(folder: Path, text: str = HEBREW, tokenizer: str = "characters"):

@@ -11,17 +11,16 @@ import torch.nn.functional as F
 
 from seedbed.errors import UsageError
 from seedbed.interp.ablation import ablate, compute_loss, logit_lens
-from seedbed.interp.analysis_inputs import sample_inputs
 from seedbed.interp.heads import compute_gate_statistics, iter_attention
 from seedbed.interp.pair_activations import compute_pair_activations
 from seedbed.models.hooks import get_activations
 
-from .factories import ARITHMETIC, LSTM, label_settings, make_loaded_run, text_settings
+from .factories import ARITHMETIC, LSTM, held_out_inputs, label_settings, make_loaded_run, text_settings
 
 
 def test_equations_are_held_out_and_have_token_kinds():
     loaded = make_loaded_run(ARITHMETIC | {"task.orders": (2, 3)})
-    inputs = sample_inputs(loaded, 40)
+    inputs = held_out_inputs(loaded, 40)
     texts = np.array(loaded.tokenizer.texts)
     assert inputs.n_inputs == 40
     for row, tokens in enumerate(inputs.tokens):
@@ -35,7 +34,7 @@ def test_equations_are_held_out_and_have_token_kinds():
 
 def test_the_loss_is_the_mean_over_scored_targets():
     loaded = make_loaded_run(ARITHMETIC)
-    inputs = sample_inputs(loaded, 7)
+    inputs = held_out_inputs(loaded, 7)
     logits = loaded.model(torch.from_numpy(inputs.tokens)[None])[0].detach()
     expected = F.cross_entropy(logits[:, 4:6].flatten(0, 1), torch.from_numpy(inputs.targets[:, 4:6]).flatten())
     assert compute_loss(loaded, inputs) == pytest.approx(float(expected), rel=1e-5)
@@ -43,7 +42,7 @@ def test_the_loss_is_the_mean_over_scored_targets():
 
 def test_sentences_are_found_by_their_end_characters(tmp_path):
     loaded = make_loaded_run(text_settings(tmp_path, "Hi you. Go on! No?\n") | {"task.val_fraction": 0.5})
-    inputs = sample_inputs(loaded, 3)
+    inputs = held_out_inputs(loaded, 3)
     texts = np.array(loaded.tokenizer.texts)
     assert set(texts[inputs.tokens[inputs.token_kinds["sentence ends"]]]) == {".", "!", "?"}
     assert set(texts[inputs.tokens[inputs.token_kinds["sentence starts"]]]) == {"G", "N", "H"}
@@ -51,7 +50,7 @@ def test_sentences_are_found_by_their_end_characters(tmp_path):
 
 
 def test_padding_of_labelled_texts_is_a_token_kind(tmp_path):
-    inputs = sample_inputs(make_loaded_run(label_settings(tmp_path)), 5)
+    inputs = held_out_inputs(make_loaded_run(label_settings(tmp_path)), 5)
     assert (inputs.token_kinds["padding"] == ~inputs.non_padding).all()
     assert inputs.targets.shape == (inputs.n_inputs, 1)
     assert inputs.token_kinds["sentence starts"][:, 0].all()
@@ -60,7 +59,7 @@ def test_padding_of_labelled_texts_is_a_token_kind(tmp_path):
 
 def test_ablating_a_head_equals_zeroing_its_columns_of_the_output_projection():
     loaded = make_loaded_run(ARITHMETIC)
-    inputs = sample_inputs(loaded, 9)
+    inputs = held_out_inputs(loaded, 9)
     ablation = ablate(loaded, inputs)
     matrix = loaded.model.get_parameter("blocks.1.attention.out.weight")
     with torch.no_grad():
@@ -73,7 +72,7 @@ def test_ablating_a_head_equals_zeroing_its_columns_of_the_output_projection():
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_skipping_a_layer_equals_a_model_without_it(norm):
     loaded = make_loaded_run(ARITHMETIC | {"model.norm": norm})
-    inputs = sample_inputs(loaded, 9)
+    inputs = held_out_inputs(loaded, 9)
     ablation = ablate(loaded, inputs)
     blocks = loaded.model.blocks
     loaded.model.blocks = torch.nn.ModuleList([blocks[0], blocks[2]])
@@ -88,7 +87,7 @@ def test_the_logit_lens_of_the_last_layer_is_the_loss(tmp_path):
         label_settings(tmp_path),
     ):
         loaded = make_loaded_run(settings)
-        inputs = sample_inputs(loaded, 5)
+        inputs = held_out_inputs(loaded, 5)
         lens = logit_lens(loaded, inputs)
         assert lens[-1] == pytest.approx(compute_loss(loaded, inputs), rel=1e-5)
         assert abs(lens[0] - lens[-1]) > 1e-4
@@ -97,12 +96,12 @@ def test_the_logit_lens_of_the_last_layer_is_the_loss(tmp_path):
 def test_an_lstm_has_no_heads_to_ablate():
     loaded = make_loaded_run(LSTM)
     with pytest.raises(UsageError, match="is an lstm and has no heads"):
-        ablate(loaded, sample_inputs(loaded, 3))
+        ablate(loaded, held_out_inputs(loaded, 3))
 
 
 def test_gate_statistics_are_over_units_and_non_padding_positions():
     loaded = make_loaded_run(LSTM | {"task.orders": (2, 3)})
-    inputs = sample_inputs(loaded, 30)
+    inputs = held_out_inputs(loaded, 30)
     first, second = compute_gate_statistics(loaded, inputs)
     forget = get_activations(loaded.model, torch.from_numpy(inputs.tokens)[None], "lstm.1.f")["lstm.1.f"][0].numpy()
     values = np.concatenate([row[: mask.sum()] for row, mask in zip(forget, inputs.non_padding, strict=True)])
@@ -115,7 +114,7 @@ def test_gate_statistics_are_over_units_and_non_padding_positions():
 
 def test_attention_in_chunks_equals_attention_at_once(monkeypatch):
     loaded = make_loaded_run(ARITHMETIC)
-    inputs = sample_inputs(loaded, 7)
+    inputs = held_out_inputs(loaded, 7)
     ((_, at_once),) = iter_attention(loaded, inputs)
     monkeypatch.setattr("seedbed.interp.heads.MAX_ATTENTION_WEIGHTS_PER_CHUNK", 3 * 2 * 6 * 6 * 2)
     chunks = list(iter_attention(loaded, inputs))
@@ -137,7 +136,7 @@ def test_pair_activations_are_those_of_each_equation_at_its_equals_sign(settings
 
 def test_training_pairs_are_those_not_held_out():
     loaded = make_loaded_run(ARITHMETIC | {"task.orders": (2, 3)})
-    pairs, inputs = compute_pair_activations(loaded), sample_inputs(loaded, 10_000)
+    pairs, inputs = compute_pair_activations(loaded), held_out_inputs(loaded, 10_000)
     short = inputs.tokens[(inputs.tokens == loaded.tokenizer.texts.index("+")).sum(1) == 1]
     held_out = {(int(row[1]), int(row[3])) for row in short}
     assert {(int(a), int(b)) for a, b in np.argwhere(~pairs.in_training_set)} == held_out
@@ -149,7 +148,7 @@ def test_multiplication_has_no_pair_activations():
 
 def test_subword_tokens_have_word_indices_and_sentence_boundary_words(tmp_path):
     loaded = make_loaded_run(text_settings(tmp_path, "Hi you. Go on! No?\n") | {"task.val_fraction": 0.5})
-    inputs = sample_inputs(loaded, 3)
+    inputs = held_out_inputs(loaded, 3)
     texts = np.array(loaded.tokenizer.texts)
     for row, words in zip(inputs.tokens, inputs.word_indices, strict=True):
         joined = ["".join(texts[row[words == word]]) for word in dict.fromkeys(words)]
@@ -163,4 +162,4 @@ def test_subword_tokens_have_word_indices_and_sentence_boundary_words(tmp_path):
 
 
 def test_word_tokens_have_no_word_indices(tmp_path):
-    assert sample_inputs(make_loaded_run(text_settings(tmp_path, tokenizer="words")), 3).word_indices is None
+    assert held_out_inputs(make_loaded_run(text_settings(tmp_path, tokenizer="words")), 3).word_indices is None

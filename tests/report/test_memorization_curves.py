@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seedbed.data.datasets import load_text_dataset
 from seedbed.records import CheckpointEvent, EvaluationEvent, FinishEvent, Placement, SampleEvent
 from seedbed.report import memorization_curves
 from seedbed.report.study_runs import load_run_curves
@@ -13,6 +12,7 @@ from seedbed.stats.stopping_advice import advise_stopping_for_runs
 from seedbed.store import open_store
 from seedbed.study.pack import Capacity, pack_runs
 from seedbed.study.plan import plan_named
+from seedbed.tasks.text import load_text_dataset
 
 TRAIN = "the quick brown fox jumps over the lazy dog and runs away from the old grey wolf that sleeps. " * 12
 HELD_OUT = "some other sentences about sailing boats in winter storms, harbours, nets and cold hands again. "

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 import seedbed
 from seedbed.cli import app
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.errors import MissingData, UsageError
 from seedbed.models.build import build_pack
 from seedbed.models.model_size import count_parameters
@@ -34,7 +33,7 @@ def store_run(home: Path, values: dict[str, object], seed: int = 3, steps: tuple
     settings = Settings.from_flat(SMALL | values)
     run = Run(compute_run_id(settings, seed), seed, {}, settings, count_parameters(settings))
     _, parameters = build_pack(
-        [settings], [seed], torch.zeros(1, dtype=torch.int64), torch.float32, get_dataset_info(settings.task)
+        [settings], [seed], torch.zeros(1, dtype=torch.int64), torch.float32, settings.task.dataset_info()
     )
     with open_store(home) as store:
         store.register(Plan("toy", "", (), (run,)))

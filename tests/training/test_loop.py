@@ -50,7 +50,7 @@ def test_n_steps_of_the_default_task_are_whole_epochs(size, steps):
 
 
 def test_an_epoch_draws_every_training_sample_once_and_its_last_batch_is_short():
-    from seedbed.data.equation_batches import EquationBatches
+    from seedbed.tasks.equation_batches import EquationBatches
 
     settings = Settings.from_flat(TINY | {"train.batch_size": 5})
     batches = EquationBatches([settings.task] * 2, [3, 4], [5, 4], torch.device("cpu"))
@@ -68,12 +68,8 @@ def test_an_epoch_draws_every_training_sample_once_and_its_last_batch_is_short()
                 seen[run] += [tuple(row) for row in rows.tolist()]
         assert sizes == [[5, 5, 2], [4, 4, 4]]
         for run, seed in enumerate((3, 4)):
-            from seedbed.data.arithmetic import build_equation_table, split_equations
-
-            train, _ = split_equations(settings.task, seed)
-            assert sorted(seen[run]) == sorted(
-                map(tuple, build_equation_table(settings.task).tokens[train, :-1].tolist())
-            )
+            train, _ = settings.task.split_rows(seed)
+            assert sorted(seen[run]) == sorted(map(tuple, settings.task.build_table().tokens[train, :-1].tolist()))
     second = batches.draw(torch.tensor([3])).inputs
     batches.prepare(0)
     assert not torch.equal(batches.draw(torch.tensor([0])).inputs, second)
@@ -90,24 +86,23 @@ def test_metrics_are_means_over_whole_splits():
     import torch.nn.functional as F
     from tests.equivalence.reference_gpt import PlainGPT
 
-    from seedbed.data.arithmetic import build_equation_table, split_equations
-
     settings = Settings.from_flat(TINY | {"train.steps": 30, "task.orders": (2, 3), "train.lr": 0.01})
     history = events([settings], seeds=(11,))
     saved = next(event for event in history if isinstance(event, CheckpointEvent))
     last = [event for event in history if isinstance(event, EvaluationEvent)][-1]
     plain = PlainGPT(settings.model, 10, 8)
     plain.load({name: torch.from_numpy(array) for name, array in saved.weights[0].items()})
-    equations = build_equation_table(settings.task)
-    for split_name, rows in zip(("train", "val"), split_equations(settings.task, 11), strict=True):
+    equations = settings.task.build_table()
+    n_operands = np.where(equations.groups["[order=2]"], 2, 3)
+    for split_name, rows in zip(("train", "val"), settings.task.split_rows(11), strict=True):
         for suffix, wanted in (("", (2, 3)), ("[order=2]", (2,)), ("[order=3]", (3,))):
             losses, correct = [], []
             for row in rows:
-                if equations.n_operands[row] not in wanted:
+                if n_operands[row] not in wanted:
                     continue
                 tokens = torch.from_numpy(equations.tokens[row])
                 logits = plain(tokens[None, :-1])[0]
-                after = range(2 * equations.n_operands[row], 2 * equations.n_operands[row] + 2)  # r and EOS
+                after = range(2 * n_operands[row], 2 * n_operands[row] + 2)  # r and EOS
                 losses.append(np.mean([F.cross_entropy(logits[t], tokens[t + 1]).item() for t in after]))
                 correct.append(all(logits[t].argmax() == tokens[t + 1] for t in after))
             column = last.metrics.index(f"{split_name}/loss{suffix}")

@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 from tests.corpora import require_corpora
 
-from seedbed.data.dataset_info import get_dataset_info
-from seedbed.data.datasets import load_labelled_dataset, load_text_dataset
 from seedbed.data.windows import consecutive_windows, gather_windows
 from seedbed.errors import UsageError
 from seedbed.models.build import build_model, build_pack, load_run_arrays
@@ -30,6 +28,8 @@ from seedbed.records import (
 )
 from seedbed.sampling.sampler import generate_tokens
 from seedbed.settings import OPTIMIZERS, Settings
+from seedbed.tasks.labels import load_labelled_dataset
+from seedbed.tasks.text import load_text_dataset
 from seedbed.training.evaluate import compute_metrics
 from seedbed.training.loop import train_pack
 from seedbed.training.trainer import Trainer
@@ -144,9 +144,7 @@ def test_eval_batches_limits_the_evaluated_samples(play):
     whole = Trainer([Settings.from_flat(play)], [0], "cpu", torch.float64)
     assert [int(part.sample_mask.sum()) for part in trainer.batches.eval_splits] == [10, 10]
     assert (
-        int(whole.batches.eval_splits[0].sample_mask.sum())
-        == get_dataset_info(Settings.from_flat(play).task).n_train
-        > 10
+        int(whole.batches.eval_splits[0].sample_mask.sum()) == Settings.from_flat(play).task.dataset_info().n_train > 10
     )
     assert set(compute_metrics(trainer)) == set(compute_metrics(whole))
 
@@ -231,7 +229,7 @@ def test_epochs_and_tokens_become_steps(play, budget, steps):
     settings_dict = {name: value for name, value in play.items() if name != "train.steps"} | budget
     settings = Settings.from_flat(settings_dict)
     assert load_text_dataset(settings.task).splits["train"].spans.n_tokens == 823
-    assert settings.n_steps(get_dataset_info(settings.task)) == steps
+    assert settings.n_steps(settings.task.dataset_info()) == steps
     assert [event.step for event in events(settings_dict) if isinstance(event, FinishEvent)] == [steps]
 
 
@@ -373,15 +371,14 @@ def test_an_empty_prompt_stands_for_the_first_training_token(play):
 def test_wikitext_has_the_reports_windows_and_the_bias_of_its_padded_loss():
     """9,205 / 958 / 1,090 windows; if all losses were 1, the padded loss would be 0.99876 / 0.99709 / 0.98725."""
     require_corpora("wikitext2")
-    from seedbed.data.batches import make_batches
-    from seedbed.training.evaluate import padded_loss
+    from seedbed.training.pack_batches import make_batches
 
     settings = Settings.from_flat({
         "task.kind": "text", "task.corpus": "wikitext2", "task.tokenizer": "bpe", "task.length": 256,
         "task.sampler": "epochs", "train.batch_size": 16,
     })  # fmt: skip
-    assert get_dataset_info(settings.task).n_train == 9205
-    assert settings.updates_per_epoch(get_dataset_info(settings.task)) == 576
+    assert settings.task.dataset_info().n_train == 9205
+    assert settings.updates_per_epoch(settings.task.dataset_info()) == 576
     splits = make_batches([settings], [0], torch.device("cpu")).eval_splits
     assert {split.name: split.sample_mask.shape[1] for split in splits} == {"train": 9205, "val": 958, "test": 1090}
     tokens = {"train": 2_356_375, "val": 245_045, "test": 279_022}
@@ -389,4 +386,4 @@ def test_wikitext_has_the_reports_windows_and_the_bias_of_its_padded_loss():
     for split in splits:
         assert float(split.masked_sum(split.n_tokens)) == tokens[split.name]
         ones = torch.ones(split.sample_mask.shape, dtype=torch.float64)
-        assert float(padded_loss(split, ones)) == pytest.approx(ratios[split.name], abs=6e-6)
+        assert float(split.padded_loss(ones)) == pytest.approx(ratios[split.name], abs=6e-6)

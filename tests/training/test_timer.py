@@ -125,7 +125,7 @@ def test_a_probe_times_the_replay_of_a_captured_evaluation(monkeypatch):
 
 def test_a_partial_evaluation_is_extrapolated(monkeypatch):
     """7³ equations in chunks of 100: at least one chunk is scored, and its time extrapolated to all."""
-    import seedbed.data.equation_batches as source
+    import seedbed.tasks.equation_batches as source
     from seedbed.training.timing_probe import _TimeLimitedBatches
     from seedbed.training.trainer import Trainer
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.models.model_size import count_parameters
 from seedbed.recorder import Recorder
 from seedbed.records import Pack, Placement, Plan, Run
@@ -81,7 +80,7 @@ def train_zoo(home: Path) -> ModelZoo:
 def train(home: Path, study: str, flat: Mapping[str, Any], seed: int = 1) -> str:
     """Trains one run as `seedbed run` does; returns its id."""
     settings = Settings.from_flat(flat)
-    info = get_dataset_info(settings.task)
+    info = settings.task.dataset_info()
     run = Run(compute_run_id(settings, seed), seed, {}, settings, count_parameters(settings, info), info)
     with open_store(home) as store:
         store.register(Plan(study, f'name = "{study}"\nquestion = "What does it learn?"\n', (), (run,)))

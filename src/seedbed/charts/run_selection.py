@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 
-from seedbed.data.dataset_info import stored_dataset_info
 from seedbed.errors import UsageError
 from seedbed.records import Curve, StoredRun
 from seedbed.settings import Value
@@ -17,6 +16,7 @@ from seedbed.stats.groups import setting_value
 from seedbed.stats.run_statistics import EMPTY_CURVE
 from seedbed.stats.summary import RunCurves
 from seedbed.study.toml_format import did_you_mean
+from seedbed.tasks.base import stored_dataset_info
 
 TRAINING_CLOCKS: Final = ("step", "epoch", "tokens", "time")
 NON_SETTING_NAMES: Final = (*TRAINING_CLOCKS, "parameters", "alpha", "seed")  # what a figure may name besides settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -64,10 +64,8 @@ def baseline(
     """Evaluate n-gram models on the held-out splits: the baselines that a model must beat."""
     import numpy as np
 
-    from seedbed.data.datasets import load_text_dataset
     from seedbed.data.ngram import evaluate_ngram
     from seedbed.errors import UsageError
-    from seedbed.kind_settings import TextSettings
     from seedbed.settings import Settings, check_value
 
     settings = {
@@ -80,7 +78,7 @@ def baseline(
     ]
     if problems or not all(order.isdigit() for order in orders.split(",")):
         raise UsageError("; ".join(problems) or f"--orders {orders}: expected whole numbers such as 1,2,5")
-    dataset = load_text_dataset(cast(TextSettings, Settings.from_flat(settings).task))
+    dataset = Settings.from_flat(settings).task.text_dataset()
     ids = {split: np.concatenate(spans.span_ids()) for split, spans in dataset.splits.items()}
     train = ids.pop("train")
     rows = [

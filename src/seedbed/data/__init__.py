@@ -1,1 +1,1 @@
-"""Corpora, tokenizers, datasets and batches: NumPy only, except for the `*batch*` modules, which draw on the device."""
+"""Corpora, tokenizers, windows and batches: NumPy only, except for `batch.py`, which draws on the device."""

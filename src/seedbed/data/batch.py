@@ -1,4 +1,4 @@
-"""Building blocks of batches: the batch record, the shuffled epoch sampler and the evaluation splits.
+"""Building blocks of batches: the batch record, the evaluation splits and their metrics, the shuffled epoch sampler.
 
     sampler = EpochSampler(n_samples, batch_sizes, accumulate, seeds, device)
     sampler.prepare(step)                       # on the host, before the update
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -56,7 +56,45 @@ class EvalSplit:
     metric_suffix: str  # of the metric's name: "", "[order=2]", "[length=64]"
     sample_slice: slice
     sample_mask: Bool[Tensor, "R N"]
-    n_scored: int = 1  # targets per sample; a sample is correct when all of them are
+    n_scored: int | Int[Tensor, "N"] = 1  # targets per sample; a sample is correct when all of them are
+    has_token_metric: bool = False  # whether the share of correct targets is evaluated too
+
+    def metrics(self, losses: Float[Tensor, "R N"], correct: Int[Tensor, "R N"]) -> dict[str, Float[Tensor, "R"]]:
+        """Metrics of every run by name, from the loss and the number of correct targets of each sample."""
+        n = self.sample_mask.sum(1)
+        is_correct = self.sample_mask & (correct == self.n_scored)
+        metrics = {
+            "loss": torch.where(self.sample_mask, losses, 0.0).sum(1) / n,
+            "accuracy": is_correct.sum(1) / n.double(),
+        }
+        if self.has_token_metric:
+            n_targets = (self.sample_mask * self.n_scored).sum(1)
+            metrics["token_accuracy"] = torch.where(self.sample_mask, correct, 0).sum(1) / n_targets.double()
+        return {f"{self.name}/{name}{self.metric_suffix}": value for name, value in metrics.items()}
+
+
+class Batches(Protocol):
+    """Training batches and evaluation samples of a pack, as a task makes them.
+
+    All implementations use counter-based random numbers, so a batch depends only on its run's seed and the batch index.
+    """
+
+    @property
+    def eval_splits(self) -> Sequence[EvalSplit]:
+        """The sets of samples that metrics average over, as slices of the concatenated `eval_chunks`."""
+        ...
+
+    def prepare(self, step: int) -> None:
+        """Prepares the update that follows `step` updates; called on the host, outside any captured graph."""
+        ...
+
+    def draw(self, batch_index: Int[Tensor, "1"]) -> Batch:
+        """Returns this batch of every run; runs inside the (possibly captured) update."""
+        ...
+
+    def eval_chunks(self) -> Iterator[Batch]:
+        """Yields all evaluated samples in chunks."""
+        ...
 
 
 class MicroBatchLayout:

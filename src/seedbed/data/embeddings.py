@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.errors import MissingData, UsageError
 from seedbed.kind_settings import LSTMSettings
 from seedbed.settings import DatasetInfo, Settings
@@ -32,7 +31,7 @@ class PretrainedEmbeddings:
 
 def load_embeddings(settings: Settings, info: DatasetInfo | None = None) -> PretrainedEmbeddings | None:
     """Returns the embeddings that these settings name, with their shapes checked; None if they name none."""
-    model, info = settings.model, info or get_dataset_info(settings.task)
+    model, info = settings.model, info or settings.task.dataset_info()
     if model.embeddings is None:
         return None
     arrays = _load_arrays(model.embeddings)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from seedbed.engines.cost_estimator import CostEstimator
 from seedbed.engines.machine import Machine
-from seedbed.kind_settings import LabelsSettings, LSTMSettings, TextSettings
+from seedbed.kind_settings import LSTMSettings
 from seedbed.records import Pack, Placement, Run
 from seedbed.study.pack import ShapeKey, pack_runs, shape_key
 
@@ -57,8 +57,7 @@ def _should_compile(pack: Pack, default: Placement, estimator: CostEstimator) ->
     settings = pack.runs[0].settings
     if (
         isinstance(settings.model, LSTMSettings)
-        and isinstance(settings.task, TextSettings | LabelsSettings)
-        and settings.task.length > MAX_COMPILED_LSTM_POSITIONS
+        and settings.task.dataset_info().context_length > MAX_COMPILED_LSTM_POSITIONS
     ):
         return False
     if settings.train.seconds is not None:

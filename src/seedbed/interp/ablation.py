@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seedbed.errors import UsageError
-from seedbed.interp.analysis_inputs import AnalysisInputs
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import GPT, TransformerBackbone
 from seedbed.models.hooks import NO_HOOKS, Hooks
 from seedbed.sampling.kv_cache import eval_mode
 from seedbed.sampling.loaded_run import LoadedRun
+from seedbed.tasks.base import AnalysisInputs
 
 Floats = NDArray[np.float64]
 

@@ -19,7 +19,6 @@ from seedbed.interp.text_attention import Floats, TextAttention
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import TransformerBackbone
 from seedbed.models.hooks import Hooks, attention_patterns
-from seedbed.sampling.equation_tokenizer import EquationTokenizer
 from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
 
 MAX_ATTENTION_TOKENS = 1024  # a map has the square of this many cells
@@ -68,7 +67,7 @@ def input_gradient_saliency(loaded: LoadedRun, tokens: Int[Tensor, "1 1 T"]) -> 
 
 def decode_pieces(loaded: LoadedRun, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[str, ...]:
     """Text of each token in context."""
-    if isinstance(loaded.tokenizer, EquationTokenizer):
+    if loaded.run.settings.task.completes_prompts:
         return tuple(f"{loaded.tokenizer.texts[token]} " for token in ids)
     decoder = loaded.tokenizer.decoder()
     return tuple(decoder.feed([int(token)]) for token in ids)

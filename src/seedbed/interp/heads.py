@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seedbed.interp.analysis_inputs import AnalysisInputs
 from seedbed.models.hooks import attention_patterns, get_activations
 from seedbed.sampling.loaded_run import LoadedRun
+from seedbed.tasks.base import AnalysisInputs
 
 Floats = NDArray[np.float64]
 GATE_SATURATION_MARGIN = 0.1  # a gate is closed below this and open above 1 minus this

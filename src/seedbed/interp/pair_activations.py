@@ -14,11 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seedbed.data.arithmetic import build_equation_table, split_equations
-from seedbed.kind_settings import ArithmeticSettings
 from seedbed.models.gpt import TransformerBackbone
 from seedbed.models.hooks import get_activations
 from seedbed.sampling.loaded_run import LoadedRun
+from seedbed.tasks.base import OperandPairs
 
 Floats = NDArray[np.float64]
 LOGITS_HOOK = "logits"
@@ -35,25 +34,19 @@ class PairActivations:
     b_sign: int  # 1: a + b, −1: a − b
 
 
-def is_modular_addition(task: object) -> bool:
-    """Does this task include a + b or a − b modulo an odd p, where a Fourier basis over the numbers makes sense?"""
-    return isinstance(task, ArithmeticSettings) and task.operator in "+-" and task.p % 2 == 1 and 2 in task.orders
-
-
 def compute_pair_activations(loaded: LoadedRun) -> PairActivations | None:
     """Activations for every pair of operands; None if the task is not modular addition."""
-    task = loaded.run.settings.task
-    if not isinstance(task, ArithmeticSettings) or not is_modular_addition(task):
+    pairs: OperandPairs | None = loaded.run.settings.task.operand_pairs(loaded.run.seed)
+    if pairs is None:
         return None
-    p, table = task.p, build_equation_table(task)
-    rows = np.flatnonzero(table.n_operands == 2)  # sorted by a, then b
+    p = len(pairs.results)
     hidden_hooks = "blocks.*.mlp.post" if isinstance(loaded.model, TransformerBackbone) else "lstm.*.out"
-    values = get_activations(loaded.model, torch.from_numpy(table.tokens[rows, :5])[None], hidden_hooks, LOGITS_HOOK)
+    values = get_activations(loaded.model, torch.from_numpy(pairs.prompts)[None], hidden_hooks, LOGITS_HOOK)
     by_pair = {name: value[0, :, -1].reshape(p, p, -1).double().numpy() for name, value in values.items()}
     return PairActivations(
         logits=by_pair.pop(LOGITS_HOOK),
         hidden_units=tuple(by_pair.values()),
-        results=table.tokens[rows, 5].reshape(p, p),
-        in_training_set=np.isin(rows, split_equations(task, loaded.run.seed)[0]).reshape(p, p),
-        b_sign=1 if task.operator == "+" else -1,
+        results=pairs.results,
+        in_training_set=pairs.in_training_set,
+        b_sign=pairs.b_sign,
     )

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.data.embeddings import load_embeddings
 from seedbed.kind_settings import GPTSettings, LSTMSettings
 from seedbed.models.encoder import Encoder
@@ -23,7 +22,7 @@ from seedbed.settings import DatasetInfo, Settings
 
 def build_model(settings: Settings, dataset_info: DatasetInfo | None = None) -> nn.Module:
     """The model on the meta device: its parameters have shapes, but no storage."""
-    model_settings, dataset_info = settings.model, dataset_info or get_dataset_info(settings.task)
+    model_settings, dataset_info = settings.model, dataset_info or settings.task.dataset_info()
     if isinstance(model_settings, GPTSettings):
         return GPT(model_settings, dataset_info.vocab_size, dataset_info.context_length)
     if isinstance(model_settings, LSTMSettings):

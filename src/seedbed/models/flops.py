@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from seedbed.data.dataset_info import get_dataset_info
-from seedbed.kind_settings import ArithmeticSettings, EncoderSettings, LabelsSettings, LSTMSettings
+from seedbed.kind_settings import EncoderSettings, LSTMSettings
 from seedbed.models.model_size import count_lstm_body_parameters, effective_batch_size, estimate_training_bytes
 from seedbed.settings import DatasetInfo, Settings
-
-SCORED_TOKENS_PER_EQUATION = 2  # the result and EOS
-N_EVALUATION_SETS = 4  # of a text task, roughly: training, validation, tests
 
 
 @dataclass(frozen=True)
@@ -27,7 +23,7 @@ class Workload:
 
 def update_workload(settings: Settings, dataset_info: DatasetInfo | None = None) -> Workload:
     """One update of one run: forward, backward and optimizer."""
-    dataset_info = dataset_info or get_dataset_info(settings.task)
+    dataset_info = dataset_info or settings.task.dataset_info()
     n_samples = settings.samples_per_update(dataset_info)
     # everything is written, read back and updated once
     bytes_ = 3 * estimate_training_bytes(settings, dataset_info) * settings.train.accumulate
@@ -36,20 +32,11 @@ def update_workload(settings: Settings, dataset_info: DatasetInfo | None = None)
 
 def evaluation_workload(settings: Settings, dataset_info: DatasetInfo | None = None) -> Workload:
     """One evaluation of one run: a forward pass over all evaluation samples."""
-    dataset_info = dataset_info or get_dataset_info(settings.task)
-    n_samples = n_evaluation_samples(settings, dataset_info)
+    dataset_info = dataset_info or settings.task.dataset_info()
+    n_samples = settings.task.n_eval_samples(settings.train, dataset_info)
     n_batches = n_samples / effective_batch_size(settings, dataset_info)
     bytes_ = n_batches * estimate_training_bytes(settings, dataset_info)
     return Workload(n_samples * _forward_flops(settings, dataset_info), bytes_)
-
-
-def n_evaluation_samples(settings: Settings, dataset_info: DatasetInfo) -> int:
-    """Samples per evaluation; approximate for text, since DatasetInfo does not hold the sizes of held-out splits."""
-    task, train = settings.task, settings.train
-    if isinstance(task, ArithmeticSettings):
-        return sum(map(task.n_equations, task.orders))
-    n_all = dataset_info.n_train + dataset_info.n_train // 2
-    return min(n_all, N_EVALUATION_SETS * train.eval_batches * train.batch_size) if train.eval_batches else n_all
 
 
 def _forward_flops(settings: Settings, dataset_info: DatasetInfo) -> float:
@@ -57,15 +44,11 @@ def _forward_flops(settings: Settings, dataset_info: DatasetInfo) -> float:
     model, length = settings.model, dataset_info.context_length
     if isinstance(model, LSTMSettings):
         body = 2.0 * length * count_lstm_body_parameters(model)
-        return body + 2.0 * _n_scored_positions(settings, length) * model.output_width * dataset_info.vocab_size
+        return (
+            body + 2.0 * settings.task.n_scored_positions(dataset_info) * model.output_width * dataset_info.vocab_size
+        )
     weights = 4 * model.dim**2 + 2 * model.dim * model.mlp_width
     body = model.layers * (2.0 * length * weights + 4.0 * length**2 * model.dim)
     if isinstance(model, EncoderSettings):
         return body + 2.0 * model.dim * model.classifier_hidden
-    return body + 2.0 * _n_scored_positions(settings, length) * model.dim * dataset_info.vocab_size
-
-
-def _n_scored_positions(settings: Settings, length: int) -> int:
-    if isinstance(settings.task, LabelsSettings):
-        return 1
-    return SCORED_TOKENS_PER_EQUATION if isinstance(settings.task, ArithmeticSettings) else length
+    return body + 2.0 * settings.task.n_scored_positions(dataset_info) * model.dim * dataset_info.vocab_size

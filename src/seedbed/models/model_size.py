@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.kind_settings import EncoderSettings, LSTMSettings, TransformerSettings
 from seedbed.records import ParameterCounts
-from seedbed.settings import OPTIMIZERS, DatasetInfo, Settings, TaskSettings
+from seedbed.settings import OPTIMIZERS, DatasetInfo, Settings
+from seedbed.tasks.base import Task
 
 BYTES_PER_FLOAT32: Final = 4
 
 
 def count_parameters(settings: Settings, dataset_info: DatasetInfo | None = None) -> ParameterCounts:
     """Trainable parameters; `non_embedding` excludes token and position embeddings, and so a tied output matrix."""
-    model, dataset_info = settings.model, dataset_info or get_dataset_info(settings.task)
+    model, dataset_info = settings.model, dataset_info or settings.task.dataset_info()
     if isinstance(model, LSTMSettings):
         body = count_lstm_body_parameters(model)
     else:
@@ -89,9 +89,9 @@ def _count_norm_parameters(width: int) -> int:
     return 2 * width
 
 
-def n_training_samples(task: TaskSettings, dataset_info: DatasetInfo | None = None) -> int:
+def n_training_samples(task: Task, dataset_info: DatasetInfo | None = None) -> int:
     """Samples in the training set."""
-    return (dataset_info or get_dataset_info(task)).n_train
+    return (dataset_info or task.dataset_info()).n_train
 
 
 def effective_batch_size(settings: Settings, dataset_info: DatasetInfo | None = None) -> int:
@@ -104,7 +104,7 @@ def estimate_training_bytes(settings: Settings, dataset_info: DatasetInfo | None
 
     Weights, gradients, optimizer moments, and the activations of one batch; the workspace of kernels is left out.
     """
-    dataset_info = dataset_info or get_dataset_info(settings.task)
+    dataset_info = dataset_info or settings.task.dataset_info()
     counts = count_parameters(settings, dataset_info)
     copies = 2 + OPTIMIZERS[settings.train.optimizer].n_moments + (settings.train.ema > 0)
     state = copies * counts.total + counts.frozen

@@ -10,14 +10,14 @@ from functools import cache
 
 import numpy as np
 
-from seedbed.data.datasets import TextSplit, load_text_dataset
+from seedbed.data.datasets import TextSplit
 from seedbed.data.suffix_array import SuffixArray
 from seedbed.errors import MissingData
-from seedbed.kind_settings import TextSettings
 from seedbed.records import Curve, StoredRun, StoredSample
 from seedbed.sampling.copy_detection import training_text_index
 from seedbed.stats.copying import CopyStatistics, compare_copying, copy_statistics
 from seedbed.store import Store
+from seedbed.tasks.base import Task
 
 COPYING_METRICS: dict[str, Callable[[CopyStatistics], float]] = {
     "copied": lambda statistics: statistics.mean_ngram_overlap,
@@ -28,7 +28,7 @@ COPYING_METRICS: dict[str, Callable[[CopyStatistics], float]] = {
 def copying_curves(store: Store, run: StoredRun) -> dict[str, Curve]:
     """The copying curves of a run; empty if it wrote no samples or its corpus is missing."""
     task = run.settings.task
-    if not isinstance(task, TextSettings) or not run.settings.train.sample_every:
+    if not task.generates_text or not run.settings.train.sample_every:
         return {}
     by_step: dict[int, list[StoredSample]] = {}
     for sample in store.samples(run.id):
@@ -39,9 +39,7 @@ def copying_curves(store: Store, run: StoredRun) -> dict[str, Curve]:
         return {}
 
 
-def _copying_curves_by_step(
-    task: TextSettings, samples_by_step: Mapping[int, Sequence[StoredSample]]
-) -> dict[str, Curve]:
+def _copying_curves_by_step(task: Task, samples_by_step: Mapping[int, Sequence[StoredSample]]) -> dict[str, Curve]:
     index, held_out = _train_index_and_held_out(task)
     statistics: dict[str, list[CopyStatistics]] = {"": []}
     for samples in samples_by_step.values():
@@ -61,9 +59,9 @@ def _copying_curves_by_step(
 
 
 @cache
-def _train_index_and_held_out(task: TextSettings) -> tuple[SuffixArray, str]:
+def _train_index_and_held_out(task: Task) -> tuple[SuffixArray, str]:
     """The suffix array of the training text, and the held-out text."""
-    dataset = load_text_dataset(task)
+    dataset = task.text_dataset()
 
     def decode(split: TextSplit) -> str:
         return "\n".join(dataset.tokenizer.decode(ids) for ids in split.span_ids())

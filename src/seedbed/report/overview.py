@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.errors import SeedbedError
 from seedbed.records import Curve, EstimateBasis, Pack, Plan, Run, StoredRun, StoredStudy, StudyEstimate
 from seedbed.report.study_runs import run_configs
@@ -135,7 +134,7 @@ def planned_steps(run: StoredRun) -> int | None:
     epochs or tokens need the data, which may be missing."""
     train = run.settings.train
     try:
-        info = None if train.epochs is train.max_tokens is None else get_dataset_info(run.settings.task)
+        info = None if train.epochs is train.max_tokens is None else run.settings.task.dataset_info()
     except SeedbedError:
         return None
     return None if train.seconds else run.settings.n_steps(info)

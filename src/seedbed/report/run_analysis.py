@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbed.errors import MissingData
-from seedbed.kind_settings import ArithmeticSettings
 from seedbed.records import Arrays, StoredRun
 from seedbed.report.attention_export import parse_step
 from seedbed.report.fourier_analysis import FourierProgress, analyze_fourier, find_key_frequencies
@@ -34,9 +33,9 @@ from seedbed.store import Store, open_store
 
 if TYPE_CHECKING:
     from seedbed.interp.ablation import Ablation
-    from seedbed.interp.analysis_inputs import AnalysisInputs
     from seedbed.interp.heads import GateStatistics
     from seedbed.sampling.loaded_run import LoadedRun
+    from seedbed.tasks.base import AnalysisInputs
 
 Floats = NDArray[np.float64]
 Pair: TypeAlias = tuple[str, str]  # kinds of tokens: key, query
@@ -119,10 +118,9 @@ def load_checkpoint(
 
 def analyze_model(loaded: LoadedRun, n_inputs: int) -> tuple[RunAnalysis, AnalysisInputs]:
     """The analysis of a model on a sample of held-out inputs, and that sample."""
-    from seedbed.interp.analysis_inputs import sample_inputs
     from seedbed.interp.heads import compute_gate_statistics
 
-    inputs = sample_inputs(loaded, n_inputs)
+    inputs: AnalysisInputs = loaded.run.settings.task.analysis_inputs(loaded.run.seed, n_inputs)
     is_lstm = loaded.run.settings.model.kind == "lstm"
     statistics: dict[str, Any] = (
         {"gates": tuple(compute_gate_statistics(loaded, inputs))} if is_lstm else _head_statistics(loaded, inputs)
@@ -161,12 +159,12 @@ def _select_kind(kind: str, statistics: Mapping[tuple[str, Any], Floats]) -> dic
 
 def _fourier_over_checkpoints(store: Store, run: StoredRun) -> tuple[FourierProgress, ...]:
     """The Fourier analysis of every checkpoint; empty unless the task is modular arithmetic."""
-    task = run.settings.task
-    if not isinstance(task, ArithmeticSettings):
+    p: int | None = run.settings.task.residue_count()
+    if p is None:
         return ()
-    frequencies = find_key_frequencies(store.load_weights(run.id), task.p)
+    frequencies = find_key_frequencies(store.load_weights(run.id), p)
     checkpoints = [load_checkpoint(store, run, checkpoint.step) for checkpoint in store.checkpoints(run.id)]
-    return tuple(analyze_fourier(loaded, weights, task.p, frequencies) for loaded, weights in checkpoints)
+    return tuple(analyze_fourier(loaded, weights, p, frequencies) for loaded, weights in checkpoints)
 
 
 def mean_over_inputs(values: Floats) -> Floats:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
 
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.errors import MissingData, UsageError
 from seedbed.records import RunStatus, StoredStudy
 from seedbed.report.attention_tables import attention_tables
@@ -20,7 +19,7 @@ from seedbed.report.figures import RenderedFigure, default_figures, figures_with
 from seedbed.report.metrics_by_step import metrics_by_step_tables
 from seedbed.report.study_runs import load_run_curves
 from seedbed.report.tables import Table, config_tables
-from seedbed.settings import TaskSettings, Value
+from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.answers import Answer, answer_question
 from seedbed.stats.curve_statistics import metric_direction
@@ -29,6 +28,7 @@ from seedbed.stats.summary import ConfigSummary, RunCurves, summarise
 from seedbed.store import Store
 from seedbed.study.declarations import Declarations, parse_declarations
 from seedbed.study.study_files import parse_toml
+from seedbed.tasks.base import Task
 
 STATUS_ORDER: tuple[RunStatus, ...] = ("finished", "running", "stopped", "planned", "diverged", "failed")
 MAX_BEST_CONFIGS = 6  # in the figure of the best configs of several studies
@@ -152,9 +152,9 @@ def _data_table(runs: Sequence[RunCurves]) -> Table:
     return Table("Data", ("digest", "runs"), tuple((digest, str(n)) for digest, n in sorted(counts.items())))
 
 
-def _data_digest(task: TaskSettings) -> str:
+def _data_digest(task: Task) -> str:
     try:
-        return get_dataset_info(task).digest
+        return task.dataset_info().digest
     except (MissingData, UsageError) as error:
         return f"not on this machine ({error})"
 

@@ -25,7 +25,6 @@ from seedbed.interp.analysis import (
     is_analysis_metric,
 )
 from seedbed.interp.text_attention import TextAttention
-from seedbed.kind_settings import ArithmeticSettings
 from seedbed.records import Arrays, Checkpoint, StoredRun
 from seedbed.report.analysis_curves import declared_analysis_metrics
 from seedbed.report.fourier_analysis import FourierProgress, analyze_fourier, find_key_frequencies, fourier_metrics
@@ -137,10 +136,10 @@ def _analyze_checkpoint(store: Store, run: StoredRun, checkpoint: Checkpoint, re
 
 
 def _analyze_fourier(store: Store, loaded: LoadedRun, weights: Arrays) -> FourierProgress | None:
-    task = loaded.run.settings.task
-    if not isinstance(task, ArithmeticSettings):
+    p: int | None = loaded.run.settings.task.residue_count()
+    if p is None:
         return None
-    return analyze_fourier(loaded, weights, task.p, find_key_frequencies(store.load_weights(loaded.run.id), task.p))
+    return analyze_fourier(loaded, weights, p, find_key_frequencies(store.load_weights(loaded.run.id), p))
 
 
 def _head_metrics(analysis: RunAnalysis) -> Iterator[tuple[str, AnalysisValue]]:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.models.build import build_pack
 from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
 from seedbed.sampling.results import Samples, StreamChunk
@@ -59,7 +58,7 @@ def group_by_shape(runs: Sequence[LoadedRun]) -> list[list[int]]:
 def stack_runs(runs: Sequence[LoadedRun]) -> nn.Module:
     """One model that holds the weights of all runs along its run axis."""
     settings = [run.run.settings for run in runs]
-    step, info = torch.zeros(1, dtype=torch.int64), get_dataset_info(settings[0].task)
+    step, info = torch.zeros(1, dtype=torch.int64), settings[0].task.dataset_info()
     model, parameters = build_pack(settings, [run.run.seed for run in runs], step, torch.float32, info)
     for slot, run in enumerate(runs):
         weights = {name: parameter[0].detach().numpy() for name, parameter in run.model.named_parameters()}

@@ -15,21 +15,20 @@ from functools import cache
 
 import numpy as np
 
-from seedbed.data.datasets import load_text_dataset
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS, CopiedSpan, SuffixArray, find_copied_spans
-from seedbed.kind_settings import TextSettings
+from seedbed.tasks.base import Task
 
 LOOKUP_CHUNK_CHARACTERS = 16  # characters per suffix array lookup
 
 
 @cache
-def training_text_index(task: TextSettings) -> SuffixArray:
+def training_text_index(task: Task) -> SuffixArray:
     """Suffix array of the training text of a task, built once per process."""
-    dataset = load_text_dataset(task)
+    dataset = task.text_dataset()
     return SuffixArray("\n".join(dataset.tokenizer.decode(ids) for ids in dataset.splits["train"].span_ids()))
 
 
-def find_training_copies(task: TextSettings, texts: Sequence[str]) -> tuple[tuple[CopiedSpan, ...], ...]:
+def find_training_copies(task: Task, texts: Sequence[str]) -> tuple[tuple[CopiedSpan, ...], ...]:
     """Spans of each text that occur verbatim in the training text; MissingData if the corpus is not available."""
     return find_copied_spans(training_text_index(task), texts)
 

@@ -21,19 +21,15 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seedbed.data.dataset_info import get_dataset_info
-from seedbed.data.datasets import load_tokenizer
 from seedbed.data.suffix_array import CopiedSpan
 from seedbed.data.tokenizers import PAD_ID, UNKNOWN_TOKEN, StreamDecoder, Tokenizer, check_ids
 from seedbed.errors import MissingData, UsageError
-from seedbed.kind_settings import ArithmeticSettings, TextSettings
 from seedbed.models.build import build_pack, load_run_arrays
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import GPT
 from seedbed.models.hooks import attention_patterns, get_activations
 from seedbed.records import Arrays, StoredRun
 from seedbed.sampling.copy_detection import find_training_copies
-from seedbed.sampling.equation_tokenizer import EquationTokenizer
 from seedbed.sampling.filters import SamplingFilters
 from seedbed.sampling.kv_cache import eval_mode
 from seedbed.sampling.results import (
@@ -65,10 +61,9 @@ class LoadedRun:
     ) -> None:
         self.run, self.step, self._render_attention = run, step, render_attention
         task = run.settings.task
-        self.context = get_dataset_info(task).context_length
-        self.tokenizer: Tokenizer | EquationTokenizer = (
-            EquationTokenizer(task) if isinstance(task, ArithmeticSettings) else load_tokenizer(task)
-        )
+        info = task.dataset_info()
+        self.context, self._eos_id = info.context_length, info.eos_id
+        self.tokenizer: Tokenizer = task.load_tokenizer()
         self.model = _build_model(run, weights)
 
     def __repr__(self) -> str:
@@ -120,8 +115,8 @@ class LoadedRun:
 
     def default_prompt_ids(self) -> NDArray[np.int64]:
         """Token ids used for an empty prompt: BOS, or the end of a line, a sentence or a word."""
-        if isinstance(self.tokenizer, EquationTokenizer):
-            return np.array([self.tokenizer.bos_id])
+        if self.run.settings.task.completes_prompts:
+            return self.encode("")
         for text in DEFAULT_PROMPTS:
             try:
                 ids = self.tokenizer.encode(text)
@@ -134,7 +129,7 @@ class LoadedRun:
     def encode_prompt(self, prompt: TextOrIds) -> NDArray[np.int64]:
         """Token ids of a prompt, truncated to its last `context` tokens."""
         ids = self.encode(prompt)
-        if isinstance(self.tokenizer, EquationTokenizer) and len(ids) > self.context:
+        if self.run.settings.task.completes_prompts and len(ids) > self.context:
             raise UsageError(f"the prompt has {len(ids)} tokens with BOS; an equation of this task has {self.context}")
         return (ids if len(ids) else self.default_prompt_ids())[-self.context :]
 
@@ -166,7 +161,7 @@ class LoadedRun:
             for (run, i), (token, log_probability) in zip(product(range(n_runs), range(n)), values, strict=True):
                 if (run, i) in decoders:
                     yield StreamChunk(i, decoders[run, i].feed([token]), token, log_probability, run)
-                    if isinstance(self.tokenizer, EquationTokenizer) and token == self.tokenizer.eos_id:
+                    if token == self._eos_id:
                         del decoders[run, i]
             if not decoders:
                 break
@@ -194,7 +189,7 @@ class LoadedRun:
 
     def find_training_copies(self, text: str) -> tuple[CopiedSpan, ...]:
         """Spans of a text, at least 20 characters long, that occur verbatim in the training text."""
-        if not isinstance(self.run.settings.task, TextSettings):
+        if not self.run.settings.task.generates_text:
             raise UsageError(f"run {self.run.id} has no training text; copied spans exist for text tasks only")
         [spans] = find_training_copies(self.run.settings.task, [text])
         return spans
@@ -233,12 +228,12 @@ def _finite_log_probabilities(log_probabilities: Tensor) -> list[float]:
 
 
 def _build_model(run: StoredRun, weights: Arrays) -> nn.Module:
-    if not isinstance(run.settings.task, ArithmeticSettings) and compute_run_id(run.settings, run.seed) != run.id:
+    if run.settings.task.has_corpus and compute_run_id(run.settings, run.seed) != run.id:
         raise MissingData(
             f"the data of run {run.id} ({run.settings.task.corpus}) is not what it was trained on; "
             "restore the original text, since its vocabulary is part of the model"
         )
-    step, info = torch.zeros(1, dtype=torch.int64), get_dataset_info(run.settings.task)
+    step, info = torch.zeros(1, dtype=torch.int64), run.settings.task.dataset_info()
     model, parameters = build_pack([run.settings], [run.seed], step, torch.float32, info)
     load_run_arrays(model, parameters, 0, weights)
     return model.eval()

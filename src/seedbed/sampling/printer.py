@@ -9,12 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from seedbed.data.datasets import load_text_dataset
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS
-from seedbed.kind_settings import TextSettings
 from seedbed.sampling.batched import group_by_shape, sample_runs, stream_runs
 from seedbed.sampling.copy_detection import StreamingCopyDetector, TextSegment, training_text_index
-from seedbed.sampling.equation_tokenizer import EquationTokenizer
 from seedbed.sampling.loaded_run import LoadedRun
 from seedbed.sampling.results import Sample, Samples
 
@@ -29,9 +26,7 @@ class SamplePrinter:
     ) -> None:
         self.runs, self.prompt, self._n_samples = runs, prompt, n_samples
         self._args, self._kwargs = args, kwargs | {"n": n_samples}
-        self._indexed_tasks = [
-            run.run.settings.task for run in runs if copied and isinstance(run.run.settings.task, TextSettings)
-        ]
+        self._indexed_tasks = [run.run.settings.task for run in runs if copied and run.run.settings.task.generates_text]
         self._n_characters = self._n_copied = 0
 
     @property
@@ -42,12 +37,12 @@ class SamplePrinter:
     def _prompt_notices(self) -> Iterator[str]:
         for run in self.runs:
             n = len(run.encode(self.prompt))
-            if n > run.context and not isinstance(run.tokenizer, EquationTokenizer):
+            if n > run.context and not run.run.settings.task.completes_prompts:
                 yield f"the prompt has {n:,} tokens; the model reads the last {run.context:,} of them, its context"
 
     def _index_notices(self) -> Iterator[str]:
         for task in self._indexed_tasks:
-            n = int(load_text_dataset(task).splits["train"].spans.lengths.sum())
+            n = int(task.text_dataset().splits["train"].spans.lengths.sum())
             if n > SLOW_INDEX_TOKENS:
                 yield f"indexing {n:,} tokens of training text first, to mark copied text; --no-copied skips this"
 
@@ -79,12 +74,12 @@ class SamplePrinter:
         yield TextSegment(self.prompt, False)
         yield from self._mark_copied(run, chunks)
         yield TextSegment("\n", False)
-        if isinstance(run.tokenizer, EquationTokenizer):
+        if run.run.settings.task.completes_prompts:
             yield TextSegment(f"most likely next: {run.top_next_tokens(self.prompt)!r}\n", False)
 
     def _mark_copied(self, run: LoadedRun, chunks: Iterable[str]) -> Iterator[TextSegment]:
         task = run.run.settings.task
-        if task not in self._indexed_tasks or not isinstance(task, TextSettings):
+        if task not in self._indexed_tasks:
             yield from (TextSegment(text, False) for text in chunks)
             return
         detector = StreamingCopyDetector(training_text_index(task))

@@ -17,7 +17,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.data.dataset_info import stored_dataset_info
 from seedbed.errors import UsageError
 from seedbed.models.model_size import n_training_samples
 from seedbed.stats.format import format_number, join_words
@@ -31,6 +30,7 @@ from seedbed.stats.scaling_laws import (
     unpack_parameters,
 )
 from seedbed.stats.summary import RunCurves
+from seedbed.tasks.base import stored_dataset_info
 
 LAW_VARIABLES: Final[Mapping[str, Callable[[RunCurves], float]]] = {
     "parameters": lambda run: run.run.parameters.non_embedding,

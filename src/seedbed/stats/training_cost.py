@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from math import nan
 
-from seedbed.data.dataset_info import stored_dataset_info
 from seedbed.errors import SeedbedError
 from seedbed.models.model_size import estimate_training_bytes
 from seedbed.records import StoredRun
 from seedbed.settings import Settings
+from seedbed.tasks.base import stored_dataset_info
 
 
 def training_compute(run: StoredRun, n_updates: float | None = None) -> float:

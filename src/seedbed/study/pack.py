@@ -13,7 +13,6 @@ from hashlib import blake2b
 from math import ceil
 from typing import Final, TypeAlias
 
-from seedbed.kind_settings import ArithmeticSettings
 from seedbed.models.model_size import effective_batch_size, estimate_training_bytes
 from seedbed.records import Pack, Run
 from seedbed.settings import Settings, Value, setting_traits
@@ -44,15 +43,9 @@ def pack_runs(runs: Sequence[Run], capacity: Capacity) -> list[Pack]:
 
 
 def shape_key(settings: Settings) -> ShapeKey:
-    """Key that runs must share to be packed: every setting that is not per run, and the number of equations.
-
-    The operator is per run, but `/` has fewer equations than the others and so needs packs of its own. The shapes of a
-    text task follow from its settings.
-    """
+    """Key that runs must share to be packed: every setting that is not per run, and the shapes of the task's data."""
     shared = tuple((name, value) for name, value in settings.flat().items() if not setting_traits(name).per_run)
-    if not isinstance(settings.task, ArithmeticSettings):
-        return shared
-    return (*shared, *(settings.task.n_equations(order) for order in settings.task.orders))
+    return (*shared, *settings.task.shape_key())
 
 
 def _group_by_shape(runs: Sequence[Run]) -> list[RunGroup]:

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.data.embeddings import embeddings_digest, load_embeddings
 from seedbed.errors import Problem, StudyError, UsageError
 from seedbed.models.model_size import count_parameters
@@ -54,7 +53,7 @@ def plan_study(study: Study, overrides: Sequence[str] = ()) -> Plan:
 
 def _make_runs(settings: Settings, seeds: Sequence[int], axes: Sequence[str], where: str) -> Iterator[Run]:
     try:
-        info = get_dataset_info(settings.task)
+        info = settings.task.dataset_info()
         load_embeddings(settings, info)  # validates the file now rather than hours later
     except UsageError as error:
         raise StudyError([Problem(where, str(error))]) from None
@@ -76,7 +75,7 @@ def _run_identity(settings: Settings) -> dict[str, Value]:
     values = _normalize_zeros(settings.identity())
     if settings.model.embeddings is not None:  # the file's content counts, not its path
         values["model.embeddings"] = embeddings_digest(settings.model.embeddings)
-    return {"data": get_dataset_info(settings.task).digest, "settings": values}
+    return {"data": settings.task.dataset_info().digest, "settings": values}
 
 
 def _hash_identity(identity: Mapping[str, Value]) -> str:

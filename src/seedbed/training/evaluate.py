@@ -7,15 +7,12 @@ unequal length average fairly.
 from __future__ import annotations
 
 from itertools import islice
-from math import log
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from seedbed.data.batch import EvalSplit
-from seedbed.data.text_batches import TokenEvalSplit
 from seedbed.training.cuda_graphs import CapturedGraph
 from seedbed.training.trainer import Trainer, set_matmul_precision
 
@@ -65,56 +62,5 @@ def compute_metrics(trainer: Trainer) -> dict[str, Float[Tensor, "R"]]:
         losses, correct = trainer.score_samples()
         norms = trainer.parameters.weight_norms()
     for split in trainer.batches.eval_splits:
-        split_metrics = _token_metrics if isinstance(split, TokenEvalSplit) else _sample_metrics
-        metrics |= split_metrics(split, losses[:, split.sample_slice], correct[:, split.sample_slice])
+        metrics |= split.metrics(losses[:, split.sample_slice], correct[:, split.sample_slice])
     return metrics | {"norm": norms}
-
-
-def _sample_metrics(
-    split: EvalSplit, losses: Float[Tensor, "R N"], correct: Int[Tensor, "R N"]
-) -> dict[str, Float[Tensor, "R"]]:
-    n = split.sample_mask.sum(1)
-    return {
-        f"{split.name}/loss{split.metric_suffix}": torch.where(split.sample_mask, losses, 0.0).sum(1) / n,
-        f"{split.name}/accuracy{split.metric_suffix}": (split.sample_mask & (correct == split.n_scored)).sum(1)
-        / n.double(),
-    }
-
-
-def _token_metrics(
-    split: EvalSplit, losses: Float[Tensor, "R N"], correct: Int[Tensor, "R N"]
-) -> dict[str, Float[Tensor, "R"]]:
-    assert isinstance(split, TokenEvalSplit)
-    n, nats = split.masked_sum(split.n_tokens), split.masked_sum(losses * split.n_tokens)
-    if split.metric_suffix:
-        return {
-            f"{split.name}/perplexity{'_sliding' if split.is_sliding else ''}{split.metric_suffix}": (nats / n).exp()
-        }
-    metrics = {
-        "loss": nats / n,
-        "perplexity": (nats / n).exp(),
-        "bits_per_character": nats / log(2) / split.masked_sum(split.n_characters).clamp(min=1),
-        "bits_per_byte": nats / log(2) / split.masked_sum(split.n_bytes).clamp(min=1),
-        "accuracy": split.masked_sum(correct) / n,
-    }
-    if split.has_padded_metric:
-        metrics["perplexity_padded"] = padded_loss(split, losses).exp()
-    return {f"{split.name}/{name}": value for name, value in metrics.items()}
-
-
-def padded_loss(split: TokenEvalSplit, losses: Float[Tensor, "R N"]) -> Float[Tensor, "R"]:
-    """The loss as the WikiText report computes it: the mean over batches of loss × tokens ÷ tokens of a full batch.
-
-    A short last batch is divided by the size of a full one, so this is lower than the loss per token.
-    """
-    batch_index = torch.arange(losses.shape[1], device=losses.device) // split.batch_sizes[:, None]
-    n_batches = torch.where(split.sample_mask, batch_index, 0).amax(1) + 1
-
-    def sum_by_batch(values: Tensor) -> Float[Tensor, "R N"]:
-        return torch.zeros_like(losses).scatter_add_(
-            1, batch_index, torch.where(split.sample_mask, values, 0.0).double()
-        )
-
-    loss = sum_by_batch(losses) / sum_by_batch(torch.ones_like(losses)).clamp(min=1)
-    token_fractions = sum_by_batch(split.n_tokens) / (split.batch_sizes[:, None] * split.length)
-    return (loss * token_fractions).sum(1) / n_batches

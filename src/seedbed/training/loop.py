@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 
 from seedbed.errors import UsageError
-from seedbed.kind_settings import TextSettings
 from seedbed.records import (
     Arrays,
     CheckpointEvent,
@@ -100,7 +99,7 @@ class _TrainingSession:
         self.diverged_at = self.divergence_causes = [-1] * len(self.settings)  # as of the last evaluation
         task, device = self.settings[0].task, self.trainer.step.device
         self.sample_logger: SampleLogger | None = None
-        if isinstance(task, TextSettings) and self.train_settings.sample_every:
+        if task.generates_text and self.train_settings.sample_every:
             self.sample_logger = SampleLogger(task, self.train_settings, self.seeds, device)
         self._check_validation_metrics()
 

@@ -12,22 +12,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from seedbed.data.datasets import load_text_dataset
-from seedbed.kind_settings import TextSettings
 from seedbed.records import SampleEvent
 from seedbed.sampling.sampler import generate_tokens
 from seedbed.settings import TrainSettings
+from seedbed.tasks.base import Task
 
 
 class SampleLogger:
     """Continues the prompt with every run of a pack."""
 
-    def __init__(
-        self, task: TextSettings, train_settings: TrainSettings, seeds: Sequence[int], device: torch.device
-    ) -> None:
-        dataset = load_text_dataset(task)
+    def __init__(self, task: Task, train_settings: TrainSettings, seeds: Sequence[int], device: torch.device) -> None:
+        dataset = task.text_dataset()
         self._tokenizer, self._prompt = dataset.tokenizer, train_settings.prompt
-        self._n_tokens, self._context, self._seeds = train_settings.sample_tokens, task.length, seeds
+        self._context = task.dataset_info().context_length
+        self._n_tokens, self._seeds = train_settings.sample_tokens, seeds
         train = dataset.splits["train"]
         self._prompt_ids = dataset.tokenizer.encode(train_settings.prompt).tolist()
         first_ids = self._prompt_ids or [int(train.ids[train.spans.starts[0]])]

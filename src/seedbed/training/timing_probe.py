@@ -13,9 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from seedbed.data.batch import Batch
-from seedbed.data.batches import Batches
-from seedbed.kind_settings import TextSettings
+from seedbed.data.batch import Batch, Batches
 from seedbed.records import Cost, Placement
 from seedbed.settings import Settings
 from seedbed.training.evaluate import Evaluator
@@ -84,7 +82,7 @@ def _time_evaluation(trainer: Trainer, timer: Timer, placement: Placement, secon
 
 def _time_sampling(trainer: Trainer, timer: Timer, settings: Settings, seeds: Sequence[int]) -> None:
     task, train = settings.task, settings.train
-    if isinstance(task, TextSettings) and train.sample_every:
+    if task.generates_text and train.sample_every:
         n_tokens = min(MAX_SAMPLED_TOKENS, train.sample_tokens)
         sample_logger = SampleLogger(
             task, train.model_copy(update={"sample_tokens": n_tokens}), seeds, trainer.step.device

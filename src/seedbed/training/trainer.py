@@ -16,8 +16,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from seedbed.data.batch import Batch
-from seedbed.data.batches import make_batches
-from seedbed.data.dataset_info import get_dataset_info
 from seedbed.models.build import build_pack
 from seedbed.models.encoder import Encoder
 from seedbed.models.gpt import GPT
@@ -29,6 +27,7 @@ from seedbed.training.cuda_graphs import CapturedGraph
 from seedbed.training.loss import n_correct, sample_losses
 from seedbed.training.optimizers import make_optimizer
 from seedbed.training.optimizers.base import ActiveAndHyperparameters
+from seedbed.training.pack_batches import make_batches
 from seedbed.training.schedule import Schedule
 
 MAX_COMPILED_SHAPES = 10_000  # per function: every pack of a study may have another shape
@@ -45,7 +44,7 @@ class Trainer:
         self, settings: Sequence[Settings], seeds: Sequence[int], device: str, dtype: torch.dtype, mode: str = "plain"
     ) -> None:
         torch_device = torch.device(device)
-        train_settings, dataset_info = [run.train for run in settings], get_dataset_info(settings[0].task)
+        train_settings, dataset_info = [run.train for run in settings], settings[0].task.dataset_info()
         shared = train_settings[0]  # for settings that are equal in all runs of a pack
         self.mode, self.precision, self.label_smoothing = mode, shared.precision, shared.label_smoothing
         self.accumulate = shared.accumulate
@@ -53,7 +52,7 @@ class Trainer:
         self.n_batches_drawn = torch.zeros_like(self.step)  # `accumulate` per update
         self.model, self.parameters = build_pack(settings, seeds, self.n_batches_drawn, dtype, dataset_info)
         self.batches = make_batches(settings, seeds, torch_device)
-        self.n_steps = [run.n_steps(get_dataset_info(run.task)) for run in settings]
+        self.n_steps = [run.n_steps(run.task.dataset_info()) for run in settings]
         self.last_step = torch.tensor(self.n_steps, device=torch_device)
         self.optimizer = make_optimizer(train_settings, self.parameters)
         # Each run's largest gradient norm; 0: no limit.

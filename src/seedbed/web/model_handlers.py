@@ -17,16 +17,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.data.datasets import load_labelled_dataset
 from seedbed.data.tokenizers import PAD_ID
 from seedbed.errors import UsageError
-from seedbed.interp.analysis_inputs import sample_inputs
 from seedbed.interp.attention_extraction import compute_attention
-from seedbed.kind_settings import LabelsSettings, LSTMSettings
+from seedbed.kind_settings import LSTMSettings
 from seedbed.report.analysis_tables import analysis_tables
 from seedbed.report.run_analysis import analyze_run
 from seedbed.report.tables import Table
-from seedbed.sampling.equation_tokenizer import EquationTokenizer
 from seedbed.sampling.filters import SamplingFilters, filtered_probabilities
 from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
 from seedbed.sampling.sampler import resolve_hop, window_start
@@ -93,7 +90,7 @@ def _table_as_json(table: Table) -> Reply:
 def get_example(cache: ModelCache, run: str, step: CheckpointStep, number: int) -> Iterator[Reply]:
     """The held-out input of this number as text; numbers wrap around."""
     loaded = cache.get_model(run, step)
-    inputs = sample_inputs(loaded, N_HELD_OUT_INPUTS)
+    inputs = loaded.run.settings.task.analysis_inputs(loaded.run.seed, N_HELD_OUT_INPUTS)
     index = number % inputs.n_inputs
     tokens = inputs.tokens[index][inputs.non_padding[index]].tolist()
     yield {"text": loaded.tokenizer.decode(tokens), "part": inputs.split}
@@ -109,7 +106,7 @@ def generate(
     """The prompt's tokens with their surprisal, then each new token; for a classifier, label probabilities."""
     loaded = cache.get_model(run, step)
     ids = loaded.encode(given)
-    if isinstance(loaded.run.settings.task, LabelsSettings):
+    if loaded.run.settings.task.predicts == "label":
         yield _label_probabilities(loaded, ids)
         return
     yield _prompt_reply(loaded, loaded.encode_prompt(ids), len(ids))
@@ -123,7 +120,7 @@ def generate(
 def _prompt_reply(loaded: LoadedRun, ids: IntArray, n_given: int) -> Reply:
     """The prompt as the model reads it, token by token."""
     # Operands of an equation are drawn uniformly, so their surprisal means nothing.
-    has_surprisal = len(ids) > 1 and not isinstance(loaded.tokenizer, EquationTokenizer)
+    has_surprisal = len(ids) > 1 and not loaded.run.settings.task.completes_prompts
     losses = loaded.surprisal(ids, 1).losses.tolist() if has_surprisal else [float("nan")] * len(ids)
     decoder = loaded.tokenizer.decoder()
     rows = zip(ids.tolist(), losses, strict=True)
@@ -140,23 +137,21 @@ def _token_as_json(loaded: LoadedRun, token: int, text: str, loss: float) -> Rep
 
 def _reply_header(loaded: LoadedRun, n_given: int) -> Reply:
     header: Reply = {"run": loaded.run.id, "step": loaded.step, "context": loaded.context}
-    if n_given <= loaded.context or isinstance(loaded.tokenizer, EquationTokenizer):
+    if n_given <= loaded.context or loaded.run.settings.task.completes_prompts:
         return header
-    which = "first" if isinstance(loaded.run.settings.task, LabelsSettings) else "last"
+    which = "first" if loaded.run.settings.task.predicts == "label" else "last"
     notice = f"the text has {n_given:,} tokens; the model reads the {which} {loaded.context:,}, its context length"
     return header | {"notice": notice}
 
 
 def _label_probabilities(loaded: LoadedRun, ids: IntArray) -> Reply:
     """Probability of each label, with the text padded or truncated as in training."""
-    task = loaded.run.settings.task
-    assert isinstance(task, LabelsSettings)
     if not len(ids):
         raise UsageError("the text is empty; a label needs at least one token")
     padded = np.full(loaded.context, PAD_ID)
     padded[: len(ids)] = ids[: loaded.context]
     probabilities = loaded.logits(padded)[0].double().softmax(-1).tolist()
-    names = load_labelled_dataset(task).label_names
+    names = loaded.run.settings.task.label_names()
     rows = sorted(zip(names, probabilities, strict=True), key=lambda row: -row[1])
     return _reply_header(loaded, len(ids)) | {"labels": [{"name": name, "probability": p} for name, p in rows]}
 

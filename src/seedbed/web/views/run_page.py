@@ -12,7 +12,6 @@ from fastapi.responses import Response
 from seedbed.charts.labels import setting_label, value_label
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS, CopiedSpan
 from seedbed.errors import MissingData, UsageError
-from seedbed.kind_settings import TextSettings
 from seedbed.records import StoredPack, StoredRun, StoredSample
 from seedbed.report.figures import default_figures, render_figure
 from seedbed.report.memorization_curves import copying_curves
@@ -36,7 +35,7 @@ router = APIRouter()
 def show_run(request: Request, cache: StoreCacheDep, run: str) -> Response:
     """The page of a run; 404 if there is none."""
     stored = cache.get_or_compute(("run", run), lambda store: store.run(run))
-    is_text = isinstance(stored.settings.task, TextSettings)
+    is_text = stored.settings.task.generates_text
     return render_page(request, "run.html", run=stored.id, seed=stored.seed, is_text=is_text)
 
 
@@ -116,7 +115,7 @@ def _load_samples(store: Store, run: str) -> dict[str, Any]:
 def _find_copied_spans(run: StoredRun, texts: Sequence[str]) -> tuple[Sequence[Sequence[CopiedSpan]], str]:
     """The copied spans of each text and a note about them, or why they are unknown."""
     task = run.settings.task
-    if not texts or not isinstance(task, TextSettings):
+    if not texts or not task.generates_text:
         return [()] * len(texts), ""
     try:
         note = f"Marked: {MIN_COPIED_CHARACTERS} or more characters copied verbatim from the training text."

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 import torch
@@ -28,8 +29,7 @@ from seedbed.data.batch import (
     evenly_spaced_rows,
     split_into_chunks,
 )
-from seedbed.data.dataset_info import get_dataset_info
-from seedbed.data.datasets import TextSplit, load_text_dataset
+from seedbed.data.datasets import TextSplit
 from seedbed.data.tokenizers import PAD_ID, TokenIds, Tokenizer
 from seedbed.data.windows import (
     Windows,
@@ -41,8 +41,8 @@ from seedbed.data.windows import (
     uniform_document_sampler,
     uniform_position_sampler,
 )
-from seedbed.kind_settings import TextSettings
 from seedbed.rng import device_keys, random_bits
+from seedbed.tasks.text import TextSettings
 
 COUNT_CHUNK_WINDOWS = 4096  # windows whose characters are counted at once, to bound memory
 
@@ -62,6 +62,40 @@ class TokenEvalSplit(EvalSplit):
     def masked_sum(self, values: Tensor) -> Float[Tensor, "R"]:
         """Returns each run's sum over the windows of its mask."""
         return torch.where(self.sample_mask, values, 0).double().sum(1)
+
+    def metrics(self, losses: Float[Tensor, "R N"], correct: Int[Tensor, "R N"]) -> dict[str, Float[Tensor, "R"]]:
+        """Metrics per token: sums and counts are kept apart, so that windows of unequal length average fairly."""
+        n, nats = self.masked_sum(self.n_tokens), self.masked_sum(losses * self.n_tokens)
+        if self.metric_suffix:
+            quantity = "perplexity_sliding" if self.is_sliding else "perplexity"
+            return {f"{self.name}/{quantity}{self.metric_suffix}": (nats / n).exp()}
+        metrics = {
+            "loss": nats / n,
+            "perplexity": (nats / n).exp(),
+            "bits_per_character": nats / log(2) / self.masked_sum(self.n_characters).clamp(min=1),
+            "bits_per_byte": nats / log(2) / self.masked_sum(self.n_bytes).clamp(min=1),
+            "accuracy": self.masked_sum(correct) / n,
+        }
+        if self.has_padded_metric:
+            metrics["perplexity_padded"] = self.padded_loss(losses).exp()
+        return {f"{self.name}/{name}": value for name, value in metrics.items()}
+
+    def padded_loss(self, losses: Float[Tensor, "R N"]) -> Float[Tensor, "R"]:
+        """The loss as the WikiText report computes it: the mean over batches of loss × tokens ÷ tokens of a full batch.
+
+        A short last batch is divided by the size of a full one, so this is lower than the loss per token.
+        """
+        batch_index = torch.arange(losses.shape[1], device=losses.device) // self.batch_sizes[:, None]
+        n_batches = torch.where(self.sample_mask, batch_index, 0).amax(1) + 1
+
+        def sum_by_batch(values: Tensor) -> Float[Tensor, "R N"]:
+            return torch.zeros_like(losses).scatter_add_(
+                1, batch_index, torch.where(self.sample_mask, values, 0.0).double()
+            )
+
+        loss = sum_by_batch(losses) / sum_by_batch(torch.ones_like(losses)).clamp(min=1)
+        token_fractions = sum_by_batch(self.n_tokens) / (self.batch_sizes[:, None] * self.length)
+        return (loss * token_fractions).sum(1) / n_batches
 
 
 class WindowTable:
@@ -169,11 +203,11 @@ class TextBatches:
         task: TextSettings,
         seeds: Sequence[int],
         batch_sizes: Sequence[int],
-        device: torch.device,
+        device: torch.device | str,
         accumulate: int = 1,
         eval_options: EvalOptions = EVALUATE_ALL,
     ) -> None:
-        dataset = load_text_dataset(task)
+        dataset, device = task.text_dataset(), torch.device(device)
         self._task, self._tokenizer, self._eval_options = task, dataset.tokenizer, eval_options
         # Splits of one corpus share an array of ids; it is copied to the device once.
         self._device_ids = {
@@ -191,7 +225,7 @@ class TextBatches:
         self, train: TextSplit, seeds: Sequence[int], batch_sizes: Sequence[int], accumulate: int
     ) -> WindowBatches | RandomBatches:
         task, ids = self._task, self._device_ids[id(train.ids)]
-        n_samples = [get_dataset_info(task).n_train] * len(seeds)
+        n_samples = [task.dataset_info().n_train] * len(seeds)
         if task.sampler in ("documents", "length"):
             make_sampler = uniform_document_sampler if task.sampler == "documents" else uniform_position_sampler
             layout = MicroBatchLayout(n_samples, batch_sizes, accumulate, ids.device)

@@ -1,4 +1,4 @@
-"""Arithmetic batches on the device: each run's equation table, split and batches, drawn from its own random stream.
+"""Batches of equations on the device: each run's equation table, split and batches, drawn from its own random stream.
 
 batches = EquationBatches(tasks, seeds, batch_sizes, device)
 batch = batches.draw(batch_index)      # for every run: inputs, targets, scored positions, sample weights
@@ -13,9 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from seedbed.data.arithmetic import N_SCORED_TOKENS, EquationTable, build_equation_table, split_equations
 from seedbed.data.batch import Batch, EpochSampler, EvalSplit, RowIndices
-from seedbed.kind_settings import ArithmeticSettings
+from seedbed.tasks.equations import EquationTable, EquationTask
 
 EVAL_CHUNK_EQUATIONS = 4096  # equations evaluated at once
 
@@ -25,24 +24,27 @@ class EquationBatches:
 
     def __init__(
         self,
-        tasks: Sequence[ArithmeticSettings],
+        tasks: Sequence[EquationTask],
         seeds: Sequence[int],
         batch_sizes: Sequence[int],
-        device: torch.device,
+        device: torch.device | str,
         accumulate: int = 1,
         share_prefixes: bool = False,
     ) -> None:
-        tables_by_task = {task: build_equation_table(task) for task in {_table_key(task) for task in tasks}}
-        tables = [tables_by_task[_table_key(task)] for task in tasks]
-        first_table = tables[0]  # tables of a pack have the same shape and differ at most in operator and results
-        self.n_equations = len(first_table.n_operands)
+        device = torch.device(device)
+        tables_by_key = {key: task.build_table() for key, task in {task.table_key(): task for task in tasks}.items()}
+        tables = [tables_by_key[task.table_key()] for task in tasks]
+        first_table = tables[0]  # tables of a pack have the same shape and differ at most in their tokens
+        self.n_equations, self.n_scored = first_table.scored_positions.shape
         self.tokens = _stack_tables([table.tokens for table in tables], device)
-        # Equations of one order are scored at the same positions, which a slice can express.
-        has_one_order = len(tasks[0].orders) == 1
-        self.scored_positions = None if has_one_order else torch.from_numpy(first_table.scored_positions).to(device)
-        splits = [split_equations(task, seed) for task, seed in zip(tasks, seeds, strict=True)]
+        self.scored_positions = self.is_scored = None
+        if not _scores_last_tokens(first_table):
+            self.scored_positions = torch.from_numpy(first_table.scored_positions).to(device)
+        if first_table.is_scored is not None:
+            self.is_scored = torch.from_numpy(first_table.is_scored).to(device)
+        splits = [task.split_rows(seed) for task, seed in zip(tasks, seeds, strict=True)]
         self.train_rows = _pad_rows([train for train, _ in splits], device)
-        self.eval_splits = list(_make_eval_splits(splits, first_table.n_operands, tasks[0].orders, device))
+        self.eval_splits = list(_make_eval_splits(splits, first_table, device))
         self.epoch_sampler = EpochSampler([len(train) for train, _ in splits], batch_sizes, accumulate, seeds, device)
         batch_size = int(self.epoch_sampler.update_sizes.max()) // accumulate
         self.prefix_length = _best_prefix_length(first_table, batch_size) if share_prefixes else 0
@@ -68,10 +70,11 @@ class EquationBatches:
         prefixes = (self.shared_prefixes, self._prefix_index.gather(1, rows)) if self.prefix_length else (None, None)
         inputs, targets = tokens[..., self.prefix_length : -1], tokens[..., self.prefix_length + 1 :]
         if self.scored_positions is None:
-            scored = slice(-N_SCORED_TOKENS, None)
+            scored = slice(-self.n_scored, None)
             return Batch(inputs, targets[..., scored], scored, weights, None, *prefixes)
         positions = self.scored_positions[rows] - self.prefix_length
-        return Batch(inputs, targets.gather(2, positions), positions, weights, None, *prefixes)
+        target_mask = None if self.is_scored is None else self.is_scored[rows]
+        return Batch(inputs, targets.gather(2, positions), positions, weights, target_mask, *prefixes)
 
     def eval_chunks(self) -> Iterator[Batch]:
         """Yields all equations in table order, in chunks, for evaluation."""
@@ -81,9 +84,10 @@ class EquationBatches:
             yield self._make_batch(rows, torch.ones_like(rows, dtype=torch.get_default_dtype()))
 
 
-def _table_key(task: ArithmeticSettings) -> ArithmeticSettings:
-    """Returns the task without its split, so that tasks with equal tables share one."""
-    return task.model_copy(update={"train_fraction": 1.0})
+def _scores_last_tokens(table: EquationTable) -> bool:
+    """Whether all equations are scored at their last positions, which a slice can express."""
+    n, k = table.tokens.shape[1] - 1, table.scored_positions.shape[1]
+    return table.is_scored is None and bool((table.scored_positions == np.arange(n - k, n)).all())
 
 
 def _best_prefix_length(equations: EquationTable, batch_size: int) -> int:
@@ -109,15 +113,15 @@ def _pad_rows(rows: Sequence[RowIndices], device: torch.device) -> Int[Tensor, "
 
 
 def _make_eval_splits(
-    splits: Sequence[tuple[RowIndices, RowIndices]], n_operands: RowIndices, orders: Sequence[int], device: torch.device
+    splits: Sequence[tuple[RowIndices, RowIndices]], table: EquationTable, device: torch.device
 ) -> Iterator[EvalSplit]:
-    """Yields the train and val splits, over all equations and, where there are several orders, for each of them."""
-    groups = {"": np.ones(len(n_operands), dtype=bool)}
-    if len(orders) > 1:
-        groups |= {f"[order={k}]": n_operands == k for k in orders}
+    """Yields the train and val splits, over all equations and for each group of them."""
+    n, n_scored = table.scored_positions.shape
+    varies = table.is_scored is not None
+    counts = torch.from_numpy(table.n_scored).to(device) if varies else n_scored
     for i, name in enumerate(("train", "val")):
-        mask = np.zeros((len(splits), len(n_operands)), dtype=bool)
+        mask = np.zeros((len(splits), n), dtype=bool)
         for run, rows in enumerate(splits):
             mask[run, rows[i]] = True
-        for suffix, group in groups.items():
-            yield EvalSplit(name, suffix, slice(None), torch.from_numpy(mask & group).to(device), N_SCORED_TOKENS)
+        for suffix, group in {"": np.ones(n, dtype=bool), **table.groups}.items():
+            yield EvalSplit(name, suffix, slice(None), torch.from_numpy(mask & group).to(device), counts, varies)

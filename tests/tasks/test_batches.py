@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from seedbed.data import batch
-from seedbed.data.batches import make_batches
-from seedbed.data.dataset_info import get_dataset_info
-from seedbed.data.datasets import load_labelled_dataset, load_text_dataset
 from seedbed.data.windows import uniform_document_sampler, uniform_position_sampler
 from seedbed.settings import Settings
+from seedbed.tasks.labels import load_labelled_dataset
+from seedbed.tasks.text import load_text_dataset
+from seedbed.training.pack_batches import make_batches
 
 CPU = torch.device("cpu")
 LENGTH = 5
@@ -60,7 +60,7 @@ def test_an_epoch_holds_every_window_once(corpus, sampler, in_step, monkeypatch)
     expected = Counter(tuple(padded[start : start + LENGTH + 1]) for start in starts)
     for slot, size in enumerate((4, 7)):
         per_epoch = -(-len(starts) // size)
-        assert per_epoch == runs[slot].updates_per_epoch(get_dataset_info(runs[slot].task))
+        assert per_epoch == runs[slot].updates_per_epoch(runs[slot].task.dataset_info())
         orders = []
         for epoch in range(2):
             found = []

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seedbed.data.dataset_info import get_dataset_info
-from seedbed.data.datasets import load_labelled_dataset, load_text_dataset
 from seedbed.data.embeddings import load_embeddings
 from seedbed.errors import MissingData, UsageError
-from seedbed.kind_settings import ArithmeticSettings, LabelsSettings, TextSettings
 from seedbed.settings import DatasetInfo, Settings
+from seedbed.tasks import ArithmeticSettings, LabelsSettings, TextSettings
+from seedbed.tasks.labels import load_labelled_dataset
+from seedbed.tasks.text import load_text_dataset
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def poem(tmp_path: Path) -> str:
 
 
 def test_the_info_of_arithmetic_follows_from_its_settings() -> None:
-    assert get_dataset_info(ArithmeticSettings()) == DatasetInfo(
-        36, 6, 480, padding_id=35, digest="arithmetic/1", tokens_per_sample=6.0
+    assert ArithmeticSettings().dataset_info() == DatasetInfo(
+        36, 6, 480, padding_id=35, digest="arithmetic/1", tokens_per_sample=6.0, chance=1 / 31, eos_id=34
     )
 
 
@@ -39,8 +39,8 @@ def test_splits_partition_the_text(poem: str) -> None:
 @pytest.mark.parametrize(("sampler", "n_train"), [("length", 23), ("documents", 23), ("windows", 86), ("epochs", 23)])
 def test_the_number_of_training_samples_depends_on_the_sampler(poem: str, sampler: str, n_train: int) -> None:
     task = TextSettings.model_validate({"corpus": poem, "length": 4, "sampler": sampler})
-    assert get_dataset_info(task).n_train == n_train
-    assert get_dataset_info(task).vocab_size == 11
+    assert task.dataset_info().n_train == n_train
+    assert task.dataset_info().vocab_size == 11
 
 
 def test_a_split_by_documents_holds_out_whole_documents(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_different_texts_have_different_digests(tmp_path: Path) -> None:
     for content in ("abcd" * 20, "abdc" * 20):
         (tmp_path / f"{content[:4]}.txt").write_text(content, encoding="utf-8")
         names.append(str(tmp_path / f"{content[:4]}.txt"))
-    one, other = (get_dataset_info(TextSettings(corpus=name, length=4)) for name in names)
+    one, other = (TextSettings(corpus=name, length=4).dataset_info() for name in names)
     assert one.digest != other.digest
     assert (one.vocab_size, one.n_train) == (other.vocab_size, other.n_train)
 
@@ -72,7 +72,7 @@ def test_labelled_texts_are_padded_truncated_and_held_out(tmp_path: Path) -> Non
         ("no", "yes"),
         {"train": (8, 3), "val": (2, 3)},
     )
-    info = get_dataset_info(task)
+    info = task.dataset_info()
     assert (info.n_classes, info.n_train, info.context_length) == (2, 8, 3)
 
 
@@ -84,11 +84,11 @@ def test_corpora_of_the_reports_have_the_expected_vocabularies_and_samples(real_
     assert set(load_text_dataset(wiki).splits) == {"train", "val", "test"}
     found = {
         (info.vocab_size, info.n_train, info.n_classes)
-        for info in map(get_dataset_info, (speeches, wiki, LabelsSettings(val_fraction=0.0)))
+        for info in (task.dataset_info() for task in (speeches, wiki, LabelsSettings(val_fraction=0.0)))
     }
     assert found == {(5_755, 32_039, 0), (40_479, 9_205, 0), (5_755, 2_092, 3)}
-    assert get_dataset_info(TextSettings(corpus="shakespeare")).vocab_size == 66
-    assert get_dataset_info(TextSettings(corpus="hebrew", sampler="documents")).vocab_size == 159
+    assert TextSettings(corpus="shakespeare").dataset_info().vocab_size == 66
+    assert TextSettings(corpus="hebrew", sampler="documents").dataset_info().vocab_size == 159
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_a_corpus_that_does_not_fit_the_settings_is_rejected(
 ) -> None:
     task = TextSettings.model_validate({"corpus": poem, "sampler": "windows"} | values)
     with pytest.raises(UsageError, match=message):
-        get_dataset_info(task)
+        task.dataset_info()
 
 
 def test_a_corpus_of_stored_ids_requires_the_bpe_tokenizer(real_data: Path) -> None:
     with pytest.raises(UsageError, match=r"stored as GPT-1's ids; it needs task\.tokenizer = bpe"):
-        get_dataset_info(TextSettings(corpus="wikitext2"))
+        TextSettings(corpus="wikitext2").dataset_info()
 
 
 # ---- pretrained embeddings ----

@@ -21,13 +21,13 @@ class LabelBatches:
         dataset: LabelledDataset,
         seeds: Sequence[int],
         batch_sizes: Sequence[int],
-        device: torch.device,
+        device: torch.device | str,
         accumulate: int = 1,
         eval_batches: int = 0,
         max_chunk_tokens: int = 2**15,
     ) -> None:
         """`max_chunk_tokens` bounds an evaluation chunk, over all runs together."""
-        splits = dataset.splits
+        splits, device = dataset.splits, torch.device(device)
         self.tokens = torch.from_numpy(np.concatenate([split.rows for split in splits.values()])).to(device)
         self.labels = torch.from_numpy(np.concatenate([split.labels for split in splits.values()])).to(device)
         n_train = [len(splits["train"].labels)] * len(seeds)

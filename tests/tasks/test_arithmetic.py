@@ -7,23 +7,22 @@ import itertools
 import numpy as np
 import pytest
 
-from seedbed.data.arithmetic import build_equation_table, context_length, split_equations, vocabulary, vocabulary_size
-from seedbed.kind_settings import ArithmeticSettings
+from seedbed.tasks.arithmetic import ArithmeticSettings
 
 OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
 
 
 def equation_texts(task: ArithmeticSettings) -> list[str]:
-    tokens = vocabulary(task)
-    return [" ".join(tokens[token] for token in row) for row in build_equation_table(task).tokens]
+    tokens = task.vocabulary()
+    return [" ".join(tokens[token] for token in row) for row in task.build_table().tokens]
 
 
 def test_the_vocabulary_is_numbers_operator_equals_bos_eos_pad():
-    tokens = vocabulary(ArithmeticSettings(p=31))
+    tokens = ArithmeticSettings(p=31).vocabulary()
     assert tokens[:31] == [str(i) for i in range(31)]
     assert tokens[31:] == ["+", "=", "BOS", "EOS", "PAD"]
-    assert len(tokens) == vocabulary_size(ArithmeticSettings(p=31)) == 36
-    assert vocabulary_size(ArithmeticSettings(p=11)) == 16
+    assert len(tokens) == ArithmeticSettings(p=31).dataset_info().vocab_size == 36
+    assert ArithmeticSettings(p=11).dataset_info().vocab_size == 16
 
 
 @pytest.mark.parametrize("operator", ["+", "-", "*"])
@@ -54,7 +53,7 @@ def test_division_inverts_multiplication_and_never_divides_by_zero(order):
 def test_shorter_equations_of_mixed_orders_are_padded_on_the_right():
     task = ArithmeticSettings(p=11, orders=(2, 3))
     rows = equation_texts(task)
-    assert context_length(task) == 8
+    assert task.dataset_info().context_length == 8
     assert rows[0] == "BOS 0 + 0 = 0 EOS PAD PAD"
     assert rows[121] == "BOS 0 + 0 + 0 = 0 EOS"
     assert len(rows) == 121 + 1331
@@ -62,7 +61,7 @@ def test_shorter_equations_of_mixed_orders_are_padded_on_the_right():
 
 def test_only_the_result_and_eos_are_scored():
     task = ArithmeticSettings(p=11, orders=(2, 3))
-    equations, vocab = build_equation_table(task), vocabulary(task)
+    equations, vocab = task.build_table(), task.vocabulary()
     targets = np.take_along_axis(equations.tokens[:, 1:], equations.scored_positions, axis=1)
     assert {vocab[token] for token in targets[:, 1]} == {"EOS"}
     inputs = np.take_along_axis(equations.tokens[:, :-1], equations.scored_positions, axis=1)
@@ -75,7 +74,7 @@ def test_only_the_result_and_eos_are_scored():
      (0.7, (673, 288)), (0.8, (769, 192)), (0.9, (865, 96))],
 )  # fmt: skip
 def test_split_sizes_are_those_of_the_report(fraction, sizes):
-    train, val = split_equations(ArithmeticSettings(train_fraction=fraction), seed=42)
+    train, val = ArithmeticSettings(train_fraction=fraction).split_rows(seed=42)
     assert (len(train), len(val)) == sizes
     assert sorted([*train, *val]) == list(range(961))
 
@@ -83,19 +82,22 @@ def test_split_sizes_are_those_of_the_report(fraction, sizes):
 def test_the_split_matches_the_starter_codes_list_shuffle():
     shuffled = list(range(961))
     np.random.RandomState(7).shuffle(shuffled)
-    train, val = split_equations(ArithmeticSettings(), seed=7)
+    train, val = ArithmeticSettings().split_rows(seed=7)
     assert [*train, *val] == shuffled
 
 
 def test_each_order_is_split_separately():
     task = ArithmeticSettings(p=11, orders=(2, 3))
-    train, _ = split_equations(task, seed=0)
-    orders = build_equation_table(task).n_operands[train]
-    assert ((orders == 2).sum(), (orders == 3).sum()) == (60, 666)  # 60.5 and 665.5 round to even
+    train, _ = task.split_rows(seed=0)
+    groups = task.build_table().groups
+    assert (groups["[order=2]"][train].sum(), groups["[order=3]"][train].sum()) == (
+        60,
+        666,
+    )  # 60.5 and 665.5 round to even
 
 
 def test_a_fraction_of_one_keeps_one_validation_sample():
-    train, val = split_equations(ArithmeticSettings(p=5, train_fraction=1.0), seed=3)
+    train, val = ArithmeticSettings(p=5, train_fraction=1.0).split_rows(seed=3)
     assert len(train) == 25
     assert val.tolist() == [train[-1]]
 
@@ -104,5 +106,5 @@ def test_the_table_matches_its_pinned_digest():
     """`arithmetic/1` in run ids identifies this table: if the table changes, the version must change too."""
     import hashlib
 
-    tokens = build_equation_table(ArithmeticSettings(p=31, orders=(2, 3), operator="-")).tokens
+    tokens = ArithmeticSettings(p=31, orders=(2, 3), operator="-").build_table().tokens
     assert hashlib.sha256(tokens.astype("<i8").tobytes()).hexdigest()[:16] == "4c896b10a9f68428"

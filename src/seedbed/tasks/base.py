@@ -1,0 +1,156 @@
+"""The Task contract: what a kind of task has to say about its data, and the records it says it with.
+
+A kind of task is a frozen group of settings with methods, in one file of its own. It becomes usable in study files with
+`@register_settings` and one line in `tasks/__init__.py`; `tests/contracts/test_tasks.py` holds what each must fulfil.
+
+    info = settings.task.dataset_info()
+    batches = settings.task.make_batches([settings], [seed], "cpu", BatchLimits())
+
+No caller asks which kind a task is. Settings, counts of samples and conflicts are declared in `settings.TaskSettings`,
+of which this is the part that knows data. A kind's file imports torch only indirectly, inside `make_batches`, so that
+plans stay fast; `data/` holds what knows no task.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seedbed.data.datasets import TextDataset
+from seedbed.data.tokenizers import Tokenizer
+from seedbed.errors import MissingData, UsageError
+from seedbed.records import StoredRun
+from seedbed.settings import DatasetInfo, Settings, TaskSettings, TrainSettings, Value
+
+if TYPE_CHECKING:
+    from seedbed.data.batch import Batches
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+HELD_OUT_SPLITS = ("val", "test")
+N_EVALUATION_SETS = 4  # roughly: training, validation, tests
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """What a model and its device allow the batches of a task."""
+
+    max_context: int | None = None  # tokens that the model can process; None: unlimited
+    activations_per_token: int = 2**8  # in the model's widest layers, without logits
+    max_activations: int = 2**23  # that one evaluation chunk may hold, over all runs together
+    can_share_prefixes: bool = False  # equal beginnings of samples may be computed once for all
+
+    def max_chunk_tokens(self, n_logits: int = 0) -> int:
+        """Tokens of all runs together in one evaluation chunk, if every token has this many logits."""
+        return self.max_activations // (n_logits + self.activations_per_token)
+
+
+@dataclass(frozen=True)
+class AnalysisInputs:
+    """B inputs of T tokens; targets are the next tokens, or one label per input."""
+
+    split: str
+    tokens: Ints  # (B, T)
+    targets: Ints  # (B, T) or (B, 1)
+    scored: Bools  # same shape as targets: which count in the loss
+    non_padding: Bools  # (B, T)
+    token_kinds: Mapping[str, Bools]  # name → (B, T) mask
+    word_indices: Ints | None = None  # (B, T) index of each token's word in its row; None if every token is a word
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class OperandPairs:
+    """Every pair (a, b) of residues modulo p as the beginning of an equation, sorted by a, then b."""
+
+    prompts: Ints  # (p², T) tokens up to `=`
+    results: Ints  # (p, p)
+    in_training_set: Bools  # (p, p)
+    b_sign: int  # 1: a + b, −1: a − b
+
+
+class Task(TaskSettings):
+    """A kind of task: its fields are its settings; `predicts` and the other class variables say what its runs do."""
+
+    # ---- data ----
+
+    @abstractmethod
+    def dataset_info(self) -> DatasetInfo:
+        """Vocabulary, context, samples and digest; MissingData or UsageError if the data is unreadable or too small."""
+
+    def shape_key(self) -> tuple[Value, ...]:
+        """What runs of one pack must share besides the settings that are not per run."""
+        return ()
+
+    @abstractmethod
+    def load_tokenizer(self) -> Tokenizer:
+        """The tokenizer of prompts and samples; where `completes_prompts`, it begins every text with BOS."""
+
+    @abstractmethod
+    def make_batches(
+        self, settings: Sequence[Settings], seeds: Sequence[int], device: str, limits: BatchLimits
+    ) -> Batches:
+        """Batches of a pack on the device; `settings` differ only in per-run settings, and the first holds this task.
+
+        A batch depends only on its run's own settings and seed and on the batch index, never on the other runs.
+        """
+
+    # ---- work, for estimates ----
+
+    def n_eval_samples(self, train: TrainSettings, info: DatasetInfo) -> int:
+        """Samples that one evaluation scores; approximate, since `info` does not hold the sizes of held-out splits."""
+        n_all = info.n_train + info.n_train // 2
+        return min(n_all, N_EVALUATION_SETS * train.eval_batches * train.batch_size) if train.eval_batches else n_all
+
+    def n_scored_positions(self, info: DatasetInfo) -> int:
+        """Positions of a sample at which logits are computed."""
+        return info.context_length
+
+    # ---- analysis ----
+
+    @abstractmethod
+    def analysis_inputs(self, seed: int, n: int) -> AnalysisInputs:
+        """Up to n inputs that a run with this seed was not trained on, evenly spaced over its validation split.
+
+        Without a validation split, inputs come from the test split, or else the training split.
+        """
+
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the labels by id, of a task that predicts labels."""
+        return ()
+
+    def text_dataset(self) -> TextDataset:
+        """The tokenized text by split, of a task that `generates_text`."""
+        raise UsageError(f"task.kind = {self.kind} has no text")
+
+    def residue_count(self) -> int | None:
+        """p, if tokens 0 … p − 1 are the numbers modulo p, whose embeddings have a Fourier basis; None otherwise."""
+        return None
+
+    def operand_pairs(self, seed: int) -> OperandPairs | None:
+        """All pairs of residues, of a task that adds or subtracts modulo an odd number; None otherwise."""
+        return None
+
+
+def evenly_spaced_indices(total: int, n: int) -> Ints:
+    """Up to n indices below `total`, the first and the last among them."""
+    return np.unique(np.linspace(0, total - 1, min(n, total)).round().astype(np.int64))
+
+
+def stored_dataset_info(run: StoredRun) -> DatasetInfo | None:
+    """Returns the dataset info of a stored run, as stored or else recomputed; None if the corpus is missing."""
+    if run.dataset_info is not None:
+        return run.dataset_info
+    try:
+        info: DatasetInfo = run.settings.task.dataset_info()
+    except (MissingData, UsageError):
+        return None
+    return info

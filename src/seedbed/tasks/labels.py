@@ -1,0 +1,173 @@
+"""Classification: predict the label of a text.
+
+    dataset = load_labelled_dataset(LabelsSettings())
+    dataset.splits["test"].rows
+
+Texts are tokenized, padded or cut to one length, and split the same way for every seed. Batches are drawn in
+`label_batches.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from seedbed.data.catalogue import CATALOGUE
+from seedbed.data.corpora import open_labelled_texts
+from seedbed.data.datasets import (
+    SPLIT_SEED,
+    LabelledDataset,
+    LabelledSplit,
+    TokenizerKind,
+    data_digest,
+    is_training_part,
+    load_tokenizer,
+)
+from seedbed.data.labelled_texts import LabelledTexts, collect_label_names, encode_labels
+from seedbed.data.tokenizers import PAD_ID, Tokenizer
+from seedbed.data.windows import pad_sequences
+from seedbed.errors import UsageError
+from seedbed.settings import (
+    DatasetInfo,
+    Fraction,
+    PositiveFraction,
+    Settings,
+    ShortText,
+    register_settings,
+    setting,
+    when,
+)
+from seedbed.tasks.base import HELD_OUT_SPLITS, AnalysisInputs, BatchLimits, Ints, Task, evenly_spaced_indices
+from seedbed.tasks.token_kinds import text_token_kinds
+
+if TYPE_CHECKING:
+    from seedbed.tasks.label_batches import LabelBatches
+
+
+@register_settings
+class LabelsSettings(Task):
+    """Predict the label of a text."""
+
+    predicts: ClassVar[Literal["next_token", "label"]] = "label"
+    has_corpus: ClassVar[bool] = True
+
+    kind: Literal["labels"] = setting("labels", "which task", born="arithmetic", label="task")
+    corpus: ShortText = setting("speeches", "a named corpus with labels, or a TSV or CSV file: label, text")
+    tokenizer: TokenizerKind = setting("words", "what a token is", former_names=("task.tokens",))
+    vocabulary: int | None = setting(
+        None,
+        "tokens of a BPE trained on the corpus; unset: GPT-1's vocabulary",
+        unit="tokens",
+        active_when=when("task.tokenizer", "bpe"),
+        ge=300,
+        le=60_000,
+    )
+    length: int = setting(
+        32, "length of a sample; longer texts are cut, shorter ones padded", unit="tokens", ge=1, le=1_000_000
+    )
+    val_fraction: Fraction = setting(0.1, "share of the labelled training texts held out for validation")
+    data_fraction: PositiveFraction = setting(1.0, "share of the training part that is used")
+
+    def mean_sample_tokens(self) -> float:
+        return float(self.length)
+
+    def dataset_info(self) -> DatasetInfo:
+        return _label_info(self)
+
+    def load_tokenizer(self) -> Tokenizer:
+        return load_tokenizer(self.corpus, self.tokenizer, self.vocabulary)
+
+    def label_names(self) -> tuple[str, ...]:
+        return load_labelled_dataset(self).label_names
+
+    def make_batches(
+        self, settings: Sequence[Settings], seeds: Sequence[int], device: str, limits: BatchLimits
+    ) -> LabelBatches:
+        from seedbed.tasks.label_batches import LabelBatches
+
+        train, batch_sizes = settings[0].train, [run.train.batch_size for run in settings]
+        return LabelBatches(
+            load_labelled_dataset(self),
+            seeds,
+            batch_sizes,
+            device,
+            train.accumulate,
+            train.eval_batches,
+            limits.max_chunk_tokens(),
+        )
+
+    def n_scored_positions(self, info: DatasetInfo) -> int:
+        return 1
+
+    def analysis_inputs(self, seed: int, n: int) -> AnalysisInputs:
+        dataset = load_labelled_dataset(self)
+        name = next((name for name in HELD_OUT_SPLITS if name in dataset.splits), "train")
+        split = dataset.splits[name]
+        indices = evenly_spaced_indices(len(split.labels), n)
+        rows, non_padding = split.rows[indices], np.arange(self.length) < split.lengths[indices][:, None]
+        targets = split.labels[indices][:, None]
+        kinds = text_token_kinds(dataset.tokenizer.texts, rows, non_padding)
+        # Every labelled text starts with a sentence; a window of running text need not.
+        is_first = np.arange(self.length) == 0
+        kinds["sentence starts"] = kinds.get("sentence starts", np.zeros_like(non_padding)) | is_first
+        return AnalysisInputs(name, rows, targets, np.ones_like(targets, dtype=bool), non_padding, kinds)
+
+
+@cache
+def load_labelled_dataset(task: LabelsSettings) -> LabelledDataset:
+    """Returns the labelled texts of a task, tokenized, padded and split."""
+    train, tests = _open_labelled_parts(task)
+    tokenizer, label_names = task.load_tokenizer(), collect_label_names(train, *tests)
+    order = np.random.RandomState(SPLIT_SEED).permutation(len(train.labels))
+    n_val = round(len(order) * task.val_fraction)
+    n_train = max(1, round((len(order) - n_val) * task.data_fraction))
+    samples = _encode_samples(task, train, tokenizer, label_names)
+    splits = {"train": _select_samples(samples, np.sort(order[n_val:][:n_train]))}
+    if n_val:
+        splits["val"] = _select_samples(samples, np.sort(order[:n_val]))
+    if tests:
+        splits["test"] = _encode_samples(task, tests[0], tokenizer, label_names)
+    return LabelledDataset(tokenizer, label_names, splits)
+
+
+@cache
+def _label_info(task: LabelsSettings) -> DatasetInfo:
+    """Returns the info of tokenized, padded and split dataset texts."""
+    dataset = load_labelled_dataset(task)
+    arrays = [array for split in dataset.splits.values() for array in (split.rows, split.labels)]
+    return DatasetInfo(
+        vocab_size=dataset.tokenizer.size,
+        context_length=task.length,
+        n_train=len(dataset.splits["train"].labels),
+        n_classes=len(dataset.label_names),
+        padding_id=PAD_ID,
+        digest=data_digest("labels/1", dataset.tokenizer.digest, arrays),
+        chance=1 / len(dataset.label_names),
+    )
+
+
+def _open_labelled_parts(task: LabelsSettings) -> tuple[LabelledTexts, list[LabelledTexts]]:
+    """Returns the training texts and the test sets of a labelled corpus; a user's own file has no test set."""
+    if task.corpus not in CATALOGUE:
+        return open_labelled_texts(task.corpus, ""), []
+    parts = [part for part in CATALOGUE[task.corpus].parts if part.kind == "labelled"]
+    if not parts:
+        names = ", ".join(name for name, entry in CATALOGUE.items() if any(p.kind == "labelled" for p in entry.parts))
+        raise UsageError(f"task.corpus = {task.corpus} has no labels; expected a TSV or CSV file, or one of {names}")
+    train = next(part.name for part in parts if is_training_part(part))
+    tests = [part.name for part in parts if part.name != train]
+    return open_labelled_texts(task.corpus, train), [open_labelled_texts(task.corpus, name) for name in tests]
+
+
+def _encode_samples(
+    task: LabelsSettings, texts: LabelledTexts, tokenizer: Tokenizer, label_names: tuple[str, ...]
+) -> LabelledSplit:
+    rows, lengths = pad_sequences([tokenizer.encode(text) for text in texts.texts], task.length)
+    return LabelledSplit(rows, lengths, np.array(encode_labels(texts, label_names), dtype=np.int64))
+
+
+def _select_samples(samples: LabelledSplit, indices: Ints) -> LabelledSplit:
+    return LabelledSplit(samples.rows[indices], samples.lengths[indices], samples.labels[indices])

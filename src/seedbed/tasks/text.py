@@ -1,0 +1,215 @@
+"""Language modelling: predict the next token of a corpus, tokenized and split into train, validation and test sets.
+
+    dataset = TextSettings(corpus="shakespeare").text_dataset()
+    dataset.tokenizer.size, dataset.splits["train"].spans.n_tokens
+
+Splits are the same for every seed, so that all runs of a study are evaluated on the same text. Batches are drawn in
+`text_batches.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field
+
+from seedbed.data.catalogue import CATALOGUE
+from seedbed.data.corpora import open_corpus, open_token_ids
+from seedbed.data.datasets import SPLIT_SEED, TextDataset, TextSplit, TokenizerKind, data_digest, load_tokenizer
+from seedbed.data.tokenizers import PAD_ID, EncodedCorpus, Tokenizer, encode_corpus
+from seedbed.data.windows import (
+    Spans,
+    consecutive_windows,
+    gather_windows,
+    overlapping_windows,
+    split_contiguous,
+    split_documents,
+    take_first_tokens,
+)
+from seedbed.errors import UsageError
+from seedbed.settings import (
+    Conflict,
+    DatasetInfo,
+    Fraction,
+    PositiveFraction,
+    Settings,
+    ShortText,
+    as_tuple,
+    register_settings,
+    setting,
+    when,
+)
+from seedbed.tasks.base import HELD_OUT_SPLITS, AnalysisInputs, BatchLimits, Task, evenly_spaced_indices
+from seedbed.tasks.token_kinds import sentence_boundary_words, text_token_kinds, word_index_per_token
+
+if TYPE_CHECKING:
+    from seedbed.tasks.text_batches import TextBatches
+
+TextTuple = Annotated[tuple[ShortText, ...], BeforeValidator(as_tuple)]
+ContextLengths = Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(as_tuple)]
+
+
+@register_settings
+class TextSettings(Task):
+    """Predict the next token of a text."""
+
+    has_corpus: ClassVar[bool] = True
+    generates_text: ClassVar[bool] = True
+
+    kind: Literal["text"] = setting("text", "which task", born="arithmetic", label="task")
+    corpus: ShortText = setting("python-docs", "a named corpus, or the path of a text file or a folder of *.txt")
+    tokenizer: TokenizerKind = setting("characters", "what a token is", former_names=("task.tokens",))
+    vocabulary: int | None = setting(
+        None,
+        "tokens of a BPE trained on the corpus; unset: GPT-1's vocabulary",
+        unit="tokens",
+        active_when=when("task.tokenizer", "bpe"),
+        ge=300,
+        le=60_000,
+    )
+    length: int = setting(128, "context length of a sample", unit="tokens", label="context length", ge=1, le=1_000_000)
+    split: Literal["contiguous", "documents"] = setting(
+        "contiguous", "how parts are held out: the end of the text, or whole documents, the same for all seeds"
+    )
+    val_fraction: Fraction = setting(0.1, "share held out for validation, unless the corpus has its own")
+    test_fraction: Fraction = setting(0.0, "share held out for testing, unless the corpus has its own")
+    data_fraction: PositiveFraction = setting(1.0, "share of the training part that is used")
+    sampler: Literal["documents", "length", "windows", "epochs"] = setting(
+        "length",
+        "training samples: a random position of a random document (documents equally likely, or by their length), "
+        "every window once an epoch (stride 1), or windows one after the other (stride length)",
+    )
+    tests: TextTuple = setting((), "named test sets of the corpus to evaluate; unset: all that it has")
+    lengths: ContextLengths = setting(
+        (), "context lengths at which perplexity is evaluated besides length", unit="tokens"
+    )
+
+    def mean_sample_tokens(self) -> float:
+        return float(self.length)
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.val_fraction + self.test_fraction >= 1:
+            held_out = f"task.val_fraction = {self.val_fraction} and task.test_fraction = {self.test_fraction}"
+            yield "task.val_fraction", f"{held_out} leave nothing to train on"
+
+    def dataset_info(self) -> DatasetInfo:
+        return _text_info(self)
+
+    def load_tokenizer(self) -> Tokenizer:
+        return load_tokenizer(self.corpus, self.tokenizer, self.vocabulary)
+
+    def text_dataset(self) -> TextDataset:
+        return load_text_dataset(self)
+
+    def make_batches(
+        self, settings: Sequence[Settings], seeds: Sequence[int], device: str, limits: BatchLimits
+    ) -> TextBatches:
+        from seedbed.tasks.text_batches import EvalOptions, TextBatches
+
+        train, max_chunk_tokens = settings[0].train, limits.max_chunk_tokens(self.dataset_info().vocab_size)
+        eval_options = EvalOptions(train.eval_batches, limits.max_context, max_chunk_tokens)
+        return TextBatches(
+            self, seeds, [run.train.batch_size for run in settings], device, train.accumulate, eval_options
+        )
+
+    def analysis_inputs(self, seed: int, n: int) -> AnalysisInputs:
+        dataset = self.text_dataset()
+        # A split may be named after a part of its corpus: "test[part]".
+        name = next((name for name in dataset.splits if name.partition("[")[0] in HELD_OUT_SPLITS), "train")
+        split = dataset.splits[name]
+        windows = consecutive_windows(split.spans, self.length)
+        rows, scored = gather_windows(split.ids, windows, evenly_spaced_indices(windows.n_windows, n))
+        non_padding = np.arange(self.length) < np.maximum(scored.sum(1, keepdims=True), 1)
+        tokens, texts = rows[:, :-1], dataset.tokenizer.texts
+        words = None if self.tokenizer == "words" else word_index_per_token(texts, tokens)
+        kinds = text_token_kinds(texts, tokens, non_padding)
+        kinds |= sentence_boundary_words(texts, tokens, non_padding, words)
+        return AnalysisInputs(name, tokens, rows[:, 1:], scored, non_padding, kinds, words)
+
+
+@cache
+def load_text_dataset(task: TextSettings) -> TextDataset:
+    """Returns the corpus of a task, tokenized and split."""
+    tokenizer = task.load_tokenizer()
+    main = _encode_part(task, "train", tokenizer)
+    predefined = {name: _encode_part(task, part, tokenizer) for name, part in _predefined_splits(task)}
+    main_spans = _split_corpus(task, main, has_val="val" in predefined)
+    splits = {name: TextSplit(main.ids, spans) for name, spans in main_spans.items()}
+    splits |= {name: TextSplit(part.ids, _document_spans(task, part)) for name, part in predefined.items()}
+    train_spans = take_first_tokens(splits["train"].spans, task.data_fraction)
+    return TextDataset(tokenizer, splits | {"train": TextSplit(main.ids, train_spans)})
+
+
+@cache
+def _text_info(task: TextSettings) -> DatasetInfo:
+    """Returns the info of a tokenized and split corpus."""
+    dataset = load_text_dataset(task)
+    arrays = {id(split.ids): split.ids for split in dataset.splits.values()}  # splits may share one array
+    return DatasetInfo(
+        vocab_size=dataset.tokenizer.size,
+        context_length=task.length,
+        n_train=_count_samples(task, dataset.splits["train"].spans),
+        padding_id=PAD_ID,
+        digest=data_digest("text/1", dataset.tokenizer.digest, arrays.values()),
+    )
+
+
+def _count_samples(task: TextSettings, spans: Spans) -> int:
+    """Returns the samples of one epoch; for random sampling, as many as hold the text's tokens once."""
+    if task.sampler == "windows":
+        return overlapping_windows(spans, task.length).n_windows
+    if task.sampler == "epochs":
+        return consecutive_windows(spans, task.length).n_windows
+    return -(-spans.n_tokens // task.length)
+
+
+def _predefined_splits(task: TextSettings) -> Iterator[tuple[str, str]]:
+    """Yields the corpus' own validation and test sets: (split name, part name)."""
+    parts = CATALOGUE[task.corpus].parts if task.corpus in CATALOGUE else ()
+    part_names = [part.name for part in parts if part.kind in ("text", "ids")]
+    tests = [name for name in part_names if name not in ("train", "validation")]
+    for name in task.tests:
+        if name not in tests:
+            available = ", ".join(tests) or "none"
+            raise UsageError(f"task.tests: {task.corpus} has no test set {name!r}; it has {available}")
+    if "validation" in part_names:
+        yield "val", "validation"
+    for name in tests:
+        if not task.tests or name in task.tests:
+            yield "test" if name == "test" else f"test[{name}]", name
+
+
+def _encode_part(task: TextSettings, part: str, tokenizer: Tokenizer) -> EncodedCorpus:
+    """Returns the token ids of one part of the corpus, encoded or as stored."""
+    parts = CATALOGUE[task.corpus].parts if task.corpus in CATALOGUE else ()
+    has_stored_ids = any(candidate.name == part and candidate.kind == "ids" for candidate in parts)
+    if not has_stored_ids:
+        return encode_corpus(open_corpus(task.corpus, part), tokenizer)
+    if task.tokenizer != "bpe" or task.vocabulary is not None:
+        raise UsageError(f"task.corpus = {task.corpus} is stored as GPT-1's ids; it needs task.tokenizer = bpe")
+    return open_token_ids(task.corpus, part)
+
+
+def _document_spans(task: TextSettings, encoded: EncodedCorpus) -> Spans:
+    """Returns one span per document if samples stay within documents, else a single span, as in the reports."""
+    return Spans.from_encoded(encoded) if _samples_within_documents(task) else Spans.single(len(encoded.ids))
+
+
+def _samples_within_documents(task: TextSettings) -> bool:
+    return task.split == "documents" or task.sampler in ("documents", "length")
+
+
+def _split_corpus(task: TextSettings, encoded: EncodedCorpus, has_val: bool) -> dict[str, Spans]:
+    """Returns the train split and what is held out of it; nothing if the corpus has its own validation set."""
+    spans = _document_spans(task, encoded)
+    requested = {"val": task.val_fraction, "test": task.test_fraction}
+    held_out = {} if has_val else {name: fraction for name, fraction in requested.items() if fraction}
+    if not held_out:
+        return {"train": spans}
+    fractions = {"train": 1 - sum(held_out.values())} | held_out
+    if task.split == "contiguous":
+        return split_contiguous(spans, fractions)
+    return split_documents(spans, fractions, np.random.RandomState(SPLIT_SEED).permutation(len(spans.lengths)))
