@@ -11,16 +11,51 @@ Neither is part of a run's identity, so changing them retrains nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from seedbed.settings import SettingsGroup
+from seedbed.settings import OneOf, SettingsGroup
 
 # A metric's name: {train,val,test[NAME]}/QUANTITY[GROUP], or a bare quantity such as norm.
 METRIC_PATTERN: Final = re.compile(
     r"(?:(?P<split>train|val|test(?:\[.+\])?)/)?(?P<quantity>[^/\[\]]+)(?P<group>\[.+\])?"
 )
+
+# Kinds of figures, with the options that each needs; `charts.chart_kinds` draws them and registers further ones here.
+FIGURE_KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "curves": (),
+    "sweep": (),
+    "bars": (),
+    "budget": (),
+    "parallel": (),
+    "attention": ("text",),
+    "fourier": (),
+}
+# Statistics of a run; `stats.run_statistics` computes them and registers further ones here.
+STATISTIC_NAMES: Final[dict[str, None]] = dict.fromkeys(("best", "t_f", "last", "gap", "delta_t", "seconds", "memory"))
+_REGISTERED_NAME: Final = re.compile(r"[A-Za-z][\w-]*")
+
+
+def register_figure_kind(name: str, required_options: tuple[str, ...] = ()) -> None:
+    """Makes `kind = NAME` valid in `[[figures]]`; ValueError if the name is taken or not a word."""
+    _check_new_name("chart kind", name, FIGURE_KINDS)
+    FIGURE_KINDS[name] = required_options
+
+
+def register_statistic_name(name: str) -> None:
+    """Makes `value = NAME` valid in `[[figures]]` and `[[questions]]`; ValueError as above."""
+    _check_new_name("statistic", name, STATISTIC_NAMES)
+    STATISTIC_NAMES[name] = None
+
+
+def _check_new_name(what: str, name: str, table: Mapping[str, object]) -> None:
+    if not _REGISTERED_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} cannot name a {what}: expected letters, digits, _ and -, beginning with a letter")
+    if name in table:
+        raise ValueError(f"there is a {what} named {name!r} already")
+
 
 NonEmptyName = Annotated[str, Field(min_length=1, max_length=200)]
 OneBasedIndex = Annotated[int, Field(ge=1)]
@@ -30,17 +65,15 @@ RunFilter: TypeAlias = dict[NonEmptyName, FilterValues]  # setting → the accep
 
 
 class FigureSpec(SettingsGroup):
-    """One chart; which options matter depends on its kind."""
+    """One chart; which options matter depends on its kind, one of FIGURE_KINDS."""
 
-    kind: Literal["curves", "sweep", "bars", "budget", "parallel", "attention", "fourier"] = Field(
-        "curves", description="what is drawn"
-    )
+    kind: Annotated[str, OneOf(FIGURE_KINDS)] = Field("curves", description="what is drawn")
     title: str = Field("", description="title of the chart; generated when left out")
     report: str = Field("", description="the figure of the report it stands for, such as 'D 3'")
     metrics: tuple[NonEmptyName, ...] = Field(
         ("train/loss", "val/loss"), min_length=1, description="metrics, one panel each"
     )
-    value: Literal["best", "t_f", "last", "gap", "delta_t", "seconds", "memory"] = Field(
+    value: Annotated[str, OneOf(STATISTIC_NAMES)] = Field(
         "best", description="statistic of a run's curve (sweep, bars): its extremum, when it is first attained, …"
     )
     x: NonEmptyName = Field("step", description="step, epoch, tokens, time, parameters, alpha, or a setting")
@@ -80,9 +113,7 @@ class QuestionSpec(SettingsGroup):
     text: str = Field("", description="the question in the study's own words")
     report: str = Field("", description="the question of the report it stands for, such as 'D 3c'")
     metric: NonEmptyName = Field("val/accuracy", description="the metric M it is about")
-    value: Literal["best", "t_f", "last", "gap", "delta_t", "seconds", "memory"] = Field(
-        "best", description="as in [[figures]]"
-    )
+    value: Annotated[str, OneOf(STATISTIC_NAMES)] = Field("best", description="as in [[figures]]")
     between: NonEmptyName | None = Field(None, description="setting whose values are compared")
     over: NonEmptyName | None = Field(
         None, description="setting X in: how does M change with X, smallest X with …, scales with X"

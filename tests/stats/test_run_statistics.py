@@ -30,9 +30,9 @@ from seedbed.stats.grokking import (
 from seedbed.stats.run_statistics import (
     classify_run,
     compute_statistic,
+    find_statistic,
     metric_for_split,
     replay_at_alpha,
-    statistic_direction,
     substitute_metric,
 )
 from seedbed.stats.summary import RunCurves
@@ -117,10 +117,10 @@ def test_a_metric_of_another_split_keeps_its_group() -> None:
 
 
 def test_steps_have_no_direction_and_lower_costs_are_better() -> None:
-    assert [statistic_direction("val/accuracy", value) for value in ("best", "last", "t_f", "delta_t")] == [
+    assert [find_statistic(value).direction("val/accuracy") for value in ("best", "last", "t_f", "delta_t")] == [
         "max", "max", None, None,
     ]  # fmt: skip
-    assert {statistic_direction("val/accuracy", value) for value in ("gap", "seconds", "memory")} == {"min"}
+    assert {find_statistic(value).direction("val/accuracy") for value in ("gap", "seconds", "memory")} == {"min"}
 
 
 # ---- variants of t_f, and statistics of one curve ----

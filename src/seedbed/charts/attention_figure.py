@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from textwrap import shorten
 from typing import Final
@@ -27,6 +28,15 @@ def gather_attention_figure(figure: FigureSpec, runs: Sequence[RunCurves]) -> At
     notes = (*_missing_notes(figure, selected), *_selection_notes(shown, sum(map(bool, configs))))
     title = figure.title or f"Attention of {isolate_mixed_direction(figure.text)}"
     return build_attention_maps(title, all_maps, titles, notes)
+
+
+def attend_command(figure: FigureSpec, runs: Sequence[RunCurves]) -> str:
+    """The `seedbed attend` command that reproduces an attention figure, for its first run."""
+    run = next((run.run.id for run in filter_runs(runs, figure.only) if run.analyses), "RUN")
+    command = ["seedbed", "attend", run, figure.text]
+    for name, value in (("--layer", figure.layers), ("--head", figure.heads)):
+        command += [name, ",".join(map(str, value))] if value else []
+    return shlex.join([*command, *(["--by", figure.by] if figure.by != "token" else []), "--out", "attention.svg"])
 
 
 def _maps_of_run(figure: FigureSpec, run: RunCurves) -> TextAttention | None:

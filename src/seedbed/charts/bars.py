@@ -14,12 +14,12 @@ from seedbed.charts.labels import capitalize_first, isolate_direction, metric_qu
 from seedbed.charts.line_data import Panel, status_notes
 from seedbed.charts.panel_layout import PanelSpec, build_panel, config_label, n_panel_columns, panel_specs
 from seedbed.charts.run_selection import check_setting_names, group_by_config
-from seedbed.charts.sweep import UNIT_BY_STATISTIC, axis_title_template, truncate_at_alphas
+from seedbed.charts.sweep import truncate_at_alphas
 from seedbed.charts.theme import CATEGORY_COLOURS
 from seedbed.specs import FigureSpec
 from seedbed.stats.comparison import mean_confidence_interval
 from seedbed.stats.groups import filter_runs, setting_value
-from seedbed.stats.run_statistics import compute_statistic
+from seedbed.stats.run_statistics import Statistic, compute_statistic, find_statistic
 from seedbed.stats.summary import RunCurves
 
 if TYPE_CHECKING:
@@ -67,19 +67,18 @@ def gather_bars(figure: FigureSpec, runs: Sequence[RunCurves]) -> Bars:
     """The data of a `bars` figure; x is a setting, or `step` (its default) for one bar per config."""
     check_setting_names(runs, (figure.x, figure.colour, figure.row, figure.column))
     selected = truncate_at_alphas(figure, filter_runs(runs, figure.only))
-    specs = list(panel_specs(figure, selected))
+    statistic = find_statistic(figure.value)
+    metrics_by_panel = [(metric,) for metric in (figure.metrics if statistic.uses_metric else figure.metrics[:1])]
+    specs = list(panel_specs(figure, selected, metrics_by_panel))
     bars = [bar for index, spec in enumerate(specs) for bar in _bars_in_panel(figure, index, spec, selected)]
     return Bars(
-        title=figure.title or _default_title(figure),
-        panels=tuple(
-            build_panel(figure, spec, axis_title_template(figure, spec), UNIT_BY_STATISTIC.get(figure.value))
-            for spec in specs
-        ),
-        n_columns=n_panel_columns(figure, selected),
+        title=figure.title or _default_title(figure, statistic),
+        panels=tuple(build_panel(figure, spec, statistic) for spec in specs),
+        n_columns=n_panel_columns(figure, selected, metrics_by_panel),
         bars=tuple(bars),
         x_title="" if figure.x == "step" else setting_label(figure.x),
         colour_title=setting_label(figure.colour) if figure.colour else None,
-        notes=_chart_notes(figure, selected, bars),
+        notes=_chart_notes(statistic, selected, bars),
     )
 
 
@@ -105,15 +104,13 @@ def _category_names(figure: FigureSpec, run: RunCurves) -> tuple[str, str]:
     return x, value_label(setting_value(run, figure.colour)) if figure.colour else ""
 
 
-def _default_title(figure: FigureSpec) -> str:
+def _default_title(figure: FigureSpec, statistic: Statistic) -> str:
     quantities = " and ".join(dict.fromkeys(map(metric_quantity, figure.metrics)))
-    titles = {"seconds": "compute time", "memory": "memory while training", "t_f": f"t_f of {quantities}"}
-    titles |= {"gap": f"gap of {quantities}", "delta_t": f"Δt of {quantities}"}
     x = "config" if figure.x == "step" else setting_label(figure.x)
-    return capitalize_first(f"{titles.get(figure.value, f'{figure.value} {quantities}')} for each {x}")
+    return capitalize_first(f"{statistic.title.format(quantities)} for each {x}")
 
 
-def _chart_notes(figure: FigureSpec, runs: Sequence[RunCurves], bars: Sequence[Bar]) -> tuple[str, ...]:
+def _chart_notes(statistic: Statistic, runs: Sequence[RunCurves], bars: Sequence[Bar]) -> tuple[str, ...]:
     counts = sorted({len(bar.values) for bar in bars})
     n = f"n = {counts[0] if len(set(counts)) == 1 else f'{counts[0]} to {counts[-1]}'} runs per bar." if counts else ""
     several = any(isfinite(bar.low) for bar in bars)
@@ -122,9 +119,7 @@ def _chart_notes(figure: FigureSpec, runs: Sequence[RunCurves], bars: Sequence[B
         if several
         else "A single run has no interval."
     )
-    is_predicted = figure.value == "memory" and any(run.steady_bytes is None for run in runs)
-    predicted = "Memory that was not measured is predicted from the settings." if is_predicted else ""
-    return tuple(note for note in (n, intervals, predicted, *status_notes(runs)) if note)
+    return tuple(note for note in (n, intervals, statistic.chart_note(runs), *status_notes(runs)) if note)
 
 
 def draw_bars(bars: Bars) -> alt.ConcatChart:

@@ -1,37 +1,92 @@
-"""The registry of chart kinds: the figures of a study file. A new kind is one file and one line here."""
+"""The registry of chart kinds: the figures of a study file. A new kind is one file and one line here.
+
+The names of the package's own kinds stand in `specs.FIGURE_KINDS` too, so that study files are checked without charts.
+
+    register_chart("violin", ChartKind(gather_violins, draw_violins))   # from outside the package
+
+What other parts must know about a kind (does it need stored analyses, can it mark where to stop) stands on its record.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, Protocol
 
-from seedbed.charts.attention_figure import gather_attention_figure
+from seedbed.charts.attention_figure import attend_command, gather_attention_figure
 from seedbed.charts.attention_maps import draw_attention
 from seedbed.charts.bars import draw_bars, gather_bars
 from seedbed.charts.budget import draw_budget, gather_budget
 from seedbed.charts.fourier_plane import draw_fourier_planes, gather_fourier_planes
-from seedbed.charts.learning_curves import draw_learning_curves, gather_learning_curves
+from seedbed.charts.learning_curves import draw_learning_curves, gather_learning_curves, stoppable_metrics
 from seedbed.charts.parallel_coordinates import draw_parallel_coordinates, gather_parallel_coordinates
 from seedbed.charts.sweep import draw_sweep, gather_sweep
-from seedbed.specs import FigureSpec
+from seedbed.specs import FigureSpec, register_figure_kind
 from seedbed.stats.summary import RunCurves
+from seedbed.study.former_words import FORMER_FIGURE_KINDS
+
+
+class ChartData(Protocol):
+    """What every `gather` returns, besides the numbers that its own `draw` reads."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...  # sentences below the chart: n, spread, what is left out and why
+    @property
+    def is_empty(self) -> bool: ...
+
+
+def _no_metrics(figure: FigureSpec) -> tuple[str, ...]:
+    return ()
 
 
 @dataclass(frozen=True)
 class ChartKind:
     """A pair of functions: `gather` extracts plain numbers from runs, `draw` makes an Altair chart of them."""
 
-    gather: Callable[[FigureSpec, Sequence[RunCurves]], Any]
+    gather: Callable[[FigureSpec, Sequence[RunCurves]], ChartData]
     draw: Callable[[Any], Any]
+    preview: Callable[[Any], str] | None = None  # as text for a terminal; None: by the type of the gathered data
+    required_options: tuple[str, ...] = ()  # of [[figures]], which it cannot do without
+    is_adjustable: bool = False  # on the page, a viewer may choose its settings for colour, dash, rows and columns
+    missing: str = "a finite value of {metrics} yet"  # what no run has, where the chart is empty
+    # attention: maps of the figure's text, and head statistics; fourier: planes of number embeddings, over training
+    needs_analysis: Literal["attention", "fourier"] | None = None
+    stoppable_metrics: Callable[[FigureSpec], tuple[str, ...]] = _no_metrics  # whose stopping advice it can mark
+    command: Callable[[FigureSpec, Sequence[RunCurves]], str] | None = None  # reproduces it; None: `seedbed plot`
+
+    def empty_reason(self, figure: FigureSpec) -> str:
+        """Why a figure of this kind is empty, without a full stop."""
+        return f"Nothing to draw: no run has {self.missing.format(metrics=', '.join(figure.metrics))}"
 
 
 CHART_KINDS: Final[dict[str, ChartKind]] = {
-    "curves": ChartKind(gather_learning_curves, draw_learning_curves),
-    "sweep": ChartKind(gather_sweep, draw_sweep),
+    "curves": ChartKind(
+        gather_learning_curves, draw_learning_curves, is_adjustable=True, stoppable_metrics=stoppable_metrics
+    ),
+    "sweep": ChartKind(gather_sweep, draw_sweep, is_adjustable=True),
     "bars": ChartKind(gather_bars, draw_bars),
     "budget": ChartKind(gather_budget, draw_budget),
     "parallel": ChartKind(gather_parallel_coordinates, draw_parallel_coordinates),
-    "attention": ChartKind(gather_attention_figure, draw_attention),
-    "fourier": ChartKind(gather_fourier_planes, draw_fourier_planes),
+    "attention": ChartKind(
+        gather_attention_figure,
+        draw_attention,
+        required_options=("text",),
+        missing="attention maps of this text",
+        needs_analysis="attention",
+        command=attend_command,
+    ),
+    "fourier": ChartKind(
+        gather_fourier_planes, draw_fourier_planes, missing="Fourier planes", needs_analysis="fourier"
+    ),
 }
+
+
+def register_chart(name: str, kind: ChartKind) -> ChartKind:
+    """Adds a chart kind, so that study files, `plot`, reports and the page accept its name; returns it."""
+    if name in FORMER_FIGURE_KINDS:
+        raise ValueError(f"{name!r} was the name of the chart kind {FORMER_FIGURE_KINDS[name]!r}; choose another")
+    register_figure_kind(name, kind.required_options)
+    CHART_KINDS[name] = kind
+    return kind

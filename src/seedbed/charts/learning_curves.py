@@ -32,6 +32,7 @@ from seedbed.charts.panel_layout import (
     config_label,
     dash_title,
     dash_value,
+    group_metrics,
     n_panel_columns,
     panel_specs,
     split_and_group,
@@ -56,14 +57,15 @@ def gather_learning_curves(figure: FigureSpec, runs: Sequence[RunCurves]) -> Lin
     """The data of a `curves` figure."""
     check_setting_names(runs, (figure.colour, figure.dash, figure.row, figure.column))
     figure, selected = _with_gap_metrics(figure), filter_runs(runs, figure.only)
-    specs = list(panel_specs(figure, selected))
+    metrics_by_panel = group_metrics(figure)
+    specs = list(panel_specs(figure, selected, metrics_by_panel))
     lines = [line for index, spec in enumerate(specs) for line in _lines_in_panel(figure, index, spec, selected)]
     shown = [_downsample(line, max_points_per_line(len(lines))) for line in lines]
     marks = tuple(mark for index, spec in enumerate(specs) for mark in stopping_marks(figure, index, spec, selected))
     return LineChart(
         title=figure.title or _default_title(figure),
         panels=tuple(build_panel(figure, spec) for spec in specs),
-        n_columns=n_panel_columns(figure, selected),
+        n_columns=n_panel_columns(figure, selected, metrics_by_panel),
         lines=tuple(shown),
         x=Axis(setting_label(figure.x), figure.x_scale),
         colour=colour_axis(figure, selected),
@@ -78,6 +80,11 @@ def draw_learning_curves(chart: LineChart) -> alt.ConcatChart:
     from seedbed.charts.line_chart import draw_lines
 
     return draw_lines(chart)
+
+
+def stoppable_metrics(figure: FigureSpec) -> tuple[str, ...]:
+    """The metrics whose stopping advice can be marked: those that are drawn themselves, and not by their gap."""
+    return () if figure.value == "gap" else figure.metrics
 
 
 def _with_gap_metrics(figure: FigureSpec) -> FigureSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import Final, TypeAlias
 
 from seedbed.charts.labels import (
     label_with_unit,
@@ -25,7 +25,10 @@ from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.groups import setting_value
 from seedbed.stats.metric_registry import MetricName
+from seedbed.stats.run_statistics import Statistic
 from seedbed.stats.summary import RunCurves
+
+MetricsByPanel: TypeAlias = Sequence[tuple[str, ...]]
 
 CONTEXT_LENGTH_LABEL: Final = "context (tokens)"
 
@@ -49,39 +52,38 @@ def _has_value(run: RunCurves, name: str | None, value: Value) -> bool:
     return name is None or bool(setting_value(run, name) == value)
 
 
-def panel_specs(figure: FigureSpec, runs: Sequence[RunCurves]) -> Iterator[PanelSpec]:
+def panel_specs(figure: FigureSpec, runs: Sequence[RunCurves], metrics_by_panel: MetricsByPanel) -> Iterator[PanelSpec]:
     """Panels from left to right, top to bottom: metrics are rows if a setting has the columns, else columns."""
     rows, columns = distinct_values(runs, figure.row), distinct_values(runs, figure.column)
-    for row, metrics, column in product(rows, metrics_by_panel(figure), columns):
+    for row, metrics, column in product(rows, metrics_by_panel, columns):
         yield PanelSpec(metrics, row, column)
 
 
-def metrics_by_panel(figure: FigureSpec) -> list[tuple[str, ...]]:
-    """The metrics of each panel."""
-    if figure.value in ("seconds", "memory") and figure.kind in ("sweep", "bars"):
-        return [figure.metrics[:1]]
-    if figure.colour or figure.kind == "bars":
+def group_metrics(figure: FigureSpec) -> MetricsByPanel:
+    """The metrics of each panel: one, if a setting is coloured, else those of one quantity."""
+    if figure.colour:
         return [(metric,) for metric in figure.metrics]
     quantities = dict.fromkeys(map(metric_quantity, figure.metrics))
     return [tuple(name for name in figure.metrics if metric_quantity(name) == quantity) for quantity in quantities]
 
 
-def n_panel_columns(figure: FigureSpec, runs: Sequence[RunCurves]) -> int:
+def n_panel_columns(figure: FigureSpec, runs: Sequence[RunCurves], metrics_by_panel: MetricsByPanel) -> int:
     """The number of panels per row."""
     if figure.column:
         return max(1, len(distinct_values(runs, figure.column)))
-    n = len(metrics_by_panel(figure))
+    n = len(metrics_by_panel)
     return n if figure.row or n == 3 else min(2, n)
 
 
-def build_panel(figure: FigureSpec, spec: PanelSpec, title_template: str = "{}", unit: str | None = None) -> Panel:
-    """The panel, its y axis titled by `title_template` of the metric; a share is never on a log axis."""
+def build_panel(figure: FigureSpec, spec: PanelSpec, statistic: Statistic | None = None) -> Panel:
+    """The panel, its y axis titled by the metric or a statistic of it; a share is never on a log axis."""
     facets = ((figure.row, spec.row), (figure.column, spec.column))
     title = ", ".join(value_title(name, value) for name, value in facets if name)
     metric = spec.metrics[0] if len(spec.metrics) == 1 else metric_quantity(spec.metrics[0])
-    unit = metric_unit(metric) if unit is None else unit
+    title_template = statistic.axis_title_template(spec.metrics[0]) if statistic else "{}"
+    unit = statistic.axis_unit(metric_unit(metric)) if statistic else metric_unit(metric)
     y_title = label_with_unit(title_template.format(metric_label(metric)), unit)
-    is_difference = metric.startswith("gap/") or "gap" in title_template or figure.value == "delta_t"
+    is_difference = metric.startswith("gap/") or (statistic is not None and statistic.is_difference)
     is_fraction = unit == "share" and not is_difference
     return Panel(
         metric, title, y_title, "linear" if unit == "share" else figure.y_scale, is_fraction, not is_difference

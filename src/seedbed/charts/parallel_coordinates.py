@@ -16,13 +16,14 @@ from seedbed.charts.labels import (
     value_label,
 )
 from seedbed.charts.line_data import status_notes
-from seedbed.charts.panel_layout import PanelSpec, config_label
+from seedbed.charts.panel_layout import config_label
 from seedbed.charts.run_selection import distinct_values, group_by_config, is_number
-from seedbed.charts.sweep import UNIT_BY_STATISTIC, axis_title_template, spread_over_seeds
+from seedbed.charts.sweep import spread_over_seeds
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.comparison import SeedSummary
 from seedbed.stats.groups import filter_runs, setting_value
+from seedbed.stats.run_statistics import find_statistic
 from seedbed.stats.summary import RunCurves
 
 if TYPE_CHECKING:
@@ -84,8 +85,9 @@ def gather_parallel_coordinates(figure: FigureSpec, runs: Sequence[RunCurves]) -
     shown = [(seed_runs, spread) for seed_runs, spread in summaries if isfinite(spread.mean)]
     metric_scale = _AxisScale.fit([spread.mean for _, spread in shown])
     lines = tuple(_config_line(seed_runs, spread, setting_scales, metric_scale) for seed_runs, spread in shown)
-    label = axis_title_template(figure, PanelSpec((metric,), None, None)).format(metric_label(metric))
-    title = label_with_unit(label, UNIT_BY_STATISTIC.get(figure.value, metric_unit(metric)))
+    statistic = find_statistic(figure.value)
+    label = statistic.axis_title_template(metric).format(metric_label(metric))
+    title = label_with_unit(label, statistic.axis_unit(metric_unit(metric)))
     axes = [ParallelAxis(setting_label(name), scale.labels()) for name, scale in setting_scales.items()]
     return ParallelCoordinates(
         title=figure.title or capitalize_first(f"{title} across all settings"),

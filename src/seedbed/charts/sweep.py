@@ -22,6 +22,7 @@ from seedbed.charts.panel_layout import (
     config_label,
     dash_title,
     dash_value,
+    group_metrics,
     n_panel_columns,
     panel_specs,
     scale_for_values,
@@ -36,37 +37,33 @@ from seedbed.charts.run_selection import (
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.comparison import SeedSummary, summarise_seeds
-from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.groups import filter_runs, setting_value
-from seedbed.stats.metric_registry import STATISTICS
-from seedbed.stats.run_statistics import compute_statistic, replay_at_alpha
+from seedbed.stats.run_statistics import Statistic, compute_statistic, find_statistic, replay_at_alpha
 from seedbed.stats.summary import RunCurves
 
 if TYPE_CHECKING:
     import altair as alt
 
 DEFAULT_ALPHAS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-UNIT_BY_STATISTIC: Final = {"t_f": "steps", "delta_t": "steps", "seconds": "s", "memory": "MiB"}
 
 
 def gather_sweep(figure: FigureSpec, runs: Sequence[RunCurves]) -> LineChart:
     """The data of a `sweep` figure."""
     check_setting_names(runs, (figure.x, figure.colour, figure.dash, figure.row, figure.column))
     selected = truncate_at_alphas(figure, filter_runs(runs, figure.only))
-    specs = list(panel_specs(figure, selected))
+    statistic = find_statistic(figure.value)
+    metrics_by_panel = group_metrics(figure) if statistic.uses_metric else [figure.metrics[:1]]
+    specs = list(panel_specs(figure, selected, metrics_by_panel))
     lines = [line for index, spec in enumerate(specs) for line in _lines_in_panel(figure, index, spec, selected)]
     return LineChart(
-        title=figure.title or _default_title(figure),
-        panels=tuple(
-            build_panel(figure, spec, axis_title_template(figure, spec), UNIT_BY_STATISTIC.get(figure.value))
-            for spec in specs
-        ),
-        n_columns=n_panel_columns(figure, selected),
+        title=figure.title or _default_title(figure, statistic),
+        panels=tuple(build_panel(figure, spec, statistic) for spec in specs),
+        n_columns=n_panel_columns(figure, selected, metrics_by_panel),
         lines=tuple(lines),
         x=Axis(setting_label(figure.x), scale_for_values(distinct_values(selected, figure.x), figure.x_scale)),
         colour=colour_axis(figure, selected),
         dash_title=dash_title(figure),
-        notes=_chart_notes(figure, runs, lines),
+        notes=_chart_notes(figure, statistic, runs, lines),
         mark_type="point",
     )
 
@@ -140,34 +137,17 @@ def spread_over_seeds(seed_runs: Sequence[RunCurves], metric: str, figure: Figur
 # ---- titles and notes ----
 
 
-def axis_title_template(figure: FigureSpec, spec: PanelSpec) -> str:
-    """The y title for the figure's statistic, with `{}` for the metric: `lowest {}`."""
-    direction = metric_direction(spec.metrics[0])
-    best = {"min": "lowest {}", "max": "highest {}", None: "last {}"}[direction]
-    titles = {
-        "best": best,
-        "t_f": "t_f of the {}",
-        "last": "last {}",
-        "gap": "gap of the {}",
-        "delta_t": "Δt of the {}",
-        "seconds": "compute time",
-        "memory": "memory while training",
-    }
-    return titles[figure.value]
-
-
-def _default_title(figure: FigureSpec) -> str:
+def _default_title(figure: FigureSpec, statistic: Statistic) -> str:
     quantities = " and ".join(dict.fromkeys(map(metric_quantity, figure.metrics)))
-    titles = {"best": f"best {quantities}", "t_f": f"t_f of {quantities}", "seconds": "compute time"}
-    titles |= {"gap": f"gap between training and validation {quantities}", "memory": "memory while training"}
-    titles |= {"delta_t": f"delay of validation behind training {quantities}", "last": f"last {quantities}"}
-    return capitalize_first(f"{titles[figure.value]} against {setting_label(figure.x)}")
+    title = (statistic.long_title or statistic.title).format(quantities)
+    return capitalize_first(f"{title} against {setting_label(figure.x)}")
 
 
-def _chart_notes(figure: FigureSpec, runs: Sequence[RunCurves], lines: Sequence[Line]) -> tuple[str, ...]:
-    entry = STATISTICS.get(figure.value)
+def _chart_notes(
+    figure: FigureSpec, statistic: Statistic, runs: Sequence[RunCurves], lines: Sequence[Line]
+) -> tuple[str, ...]:
     conditions = {
-        f"{entry.symbol}: {entry.meaning}." if entry else "": entry is not None,
+        f"{statistic.legend}.": bool(statistic.legend),
         seed_count_note(lines): True,
         "Error bars are ± std over seeds (population).": any(line.n > 1 for line in lines),
         "α: each run is truncated at αT.": "alpha" in (figure.x, figure.colour),

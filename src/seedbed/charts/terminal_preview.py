@@ -7,7 +7,7 @@ lstm  ████      1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite, log
 from typing import Any, Final
 
@@ -28,11 +28,13 @@ _BRAILLE_DOT_BITS: Final = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [
 _BRAILLE_BASE: Final = 0x2800
 
 
-def preview_chart(chart: Any) -> str:
-    """The data of any chart kind as plain text."""
+def preview_chart(chart: Any, preview: Callable[[Any], str] | None = None) -> str:
+    """The data of any chart kind as plain text; `preview` is the kind's own, if it has one."""
     if chart.is_empty:
         return "\n".join([chart.title, "nothing is recorded yet", *chart.notes])
-    if isinstance(chart, LineChart):
+    if preview:
+        body = [preview(chart)]
+    elif isinstance(chart, LineChart):
         body = [_line_panel(chart, index, panel) for index, panel in enumerate(chart.panels)]
     elif isinstance(chart, Bars):
         body = [_bar_panel(chart, index, panel) for index, panel in enumerate(chart.panels)]
@@ -43,8 +45,10 @@ def preview_chart(chart: Any) -> str:
         body = [preview_fourier_planes(chart)]
     elif isinstance(chart, AttentionMaps):
         return "\n\n".join([preview_attention(chart), *chart.notes])
-    else:
+    elif isinstance(chart, BudgetChart):
         body = [_budget_summary(chart)]
+    else:
+        body = ["There is no preview of this kind of chart; `--out FILE.svg` draws it."]
     return "\n\n".join([chart.title, *body, "\n".join(chart.notes)])
 
 

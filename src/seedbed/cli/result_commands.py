@@ -20,7 +20,11 @@ from seedbed.cli.common import (
     split_commas,
 )
 from seedbed.errors import UsageError
+from seedbed.specs import FIGURE_KINDS, STATISTIC_NAMES
+from seedbed.stats.format import join_words
 
+STATISTICS = join_words(list(STATISTIC_NAMES), "or")
+PLOT_KINDS = join_words([name for name, required in FIGURE_KINDS.items() if not required], "or")
 ColourOption = Annotated[str | None, typer.Option(help="setting shown by colour, such as model.layers")]
 DashOption = Annotated[str | None, typer.Option(help="setting shown by line dash")]
 RowOption = Annotated[str | None, typer.Option(help="setting with one row of panels per value")]
@@ -58,7 +62,7 @@ def answer(
 def compare(
     names: Annotated[list[str], typer.Argument(help="studies, runs, or one study with filters or a setting")],
     metric: Annotated[str, typer.Option(help="the metric to compare")] = "val/accuracy",
-    value: Annotated[str, typer.Option(help="best, t_f, last, gap, delta_t, seconds or memory")] = "best",
+    value: Annotated[str, typer.Option(help=STATISTICS)] = "best",
     home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Compare configs, runs or studies over seeds: effect, 95 % interval and an exact test."""
@@ -97,9 +101,9 @@ def report(
 @handle_errors
 def plot(
     study: StoredStudyArgument, filters: FiltersArgument = None, home: HomeOption = DEFAULT_HOME,
-    kind: Annotated[str | None, typer.Option(help="curves, sweep, bars, budget, parallel or fourier")] = None,
+    kind: Annotated[str | None, typer.Option(help=PLOT_KINDS)] = None,
     metrics: Annotated[str | None, typer.Option(help="comma-separated metrics")] = None,
-    value: Annotated[str | None, typer.Option(help="best, t_f, last, gap, delta_t, seconds or memory")] = None,
+    value: Annotated[str | None, typer.Option(help=STATISTICS)] = None,
     x: Annotated[str | None, typer.Option(help="step, epoch, tokens, time, parameters, alpha, or a setting")] = None,
     colour: ColourOption = None, dash: DashOption = None, row: RowOption = None, column: ColumnOption = None,
     x_scale: Annotated[str | None, typer.Option(help="linear, log or log2")] = None,
@@ -113,6 +117,7 @@ def plot(
     out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; default: preview as text")] = None,
 ) -> None:  # fmt: skip
     """Draw one chart of a study to a file, or as a preview in the terminal."""
+    from seedbed.charts.chart_kinds import CHART_KINDS
     from seedbed.interp.analysis import is_analysis_metric
     from seedbed.report.figures import figures_with_stopping, preview_figure, requested_figure, write_figure
     from seedbed.report.study_runs import load_run_curves
@@ -131,7 +136,7 @@ def plot(
         spec = requested_figure(
             options, runs, figures_with_stopping(parse_declarations(store.study(study).text)), figure
         )
-    if spec.kind in ("attention", "fourier") or any(map(is_analysis_metric, spec.metrics)):
+    if CHART_KINDS[spec.kind].needs_analysis or any(map(is_analysis_metric, spec.metrics)):
         _run_missing_analyses(home, [study], filters or ())
         with open_store(home, read_only=True) as store:
             runs = load_run_curves(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.charts.panel_layout import config_label
 from seedbed.charts.run_selection import group_by_config
 from seedbed.interp.analysis import ATTENTION_METRIC_PREFIX, Analysis
@@ -26,7 +27,7 @@ ATTENTION_ON_PREFIX = "attention_on_"
 
 def attention_tables(declared: Declarations, runs: Sequence[RunCurves]) -> list[Table]:
     """Head statistics of each config, and the attention that each token of a figure's text receives, if declared."""
-    figures = [figure for figure in declared.figures if figure.kind == "attention"]
+    figures = [figure for figure in declared.figures if CHART_KINDS[figure.kind].needs_analysis == "attention"]
     if not figures and not any(
         name.startswith(ATTENTION_METRIC_PREFIX) for name in declared_analysis_metrics(declared)
     ):

@@ -22,11 +22,12 @@ from seedbed.errors import MissingData, UsageError
 from seedbed.settings import Value, all_settings, check_value
 from seedbed.specs import FigureSpec
 from seedbed.stats.curve_statistics import metric_direction
-from seedbed.stats.groups import filter_runs
+from seedbed.stats.format import join_words
 from seedbed.stats.metric_registry import MetricName, metric_sort_key
 from seedbed.stats.summary import RunCurves
-from seedbed.study.declarations import Declarations
+from seedbed.study.declarations import Declarations, option_choices
 from seedbed.study.former_words import FORMER_FIGURE_KINDS
+from seedbed.study.toml_format import did_you_mean
 
 TEXT_METRICS: Final = ("train/loss", "val/loss", "train/perplexity", "val/perplexity")
 
@@ -50,7 +51,7 @@ class RenderedFigure:
 def render_figure(figure: FigureSpec, runs: Sequence[RunCurves], study: str) -> RenderedFigure:
     """The figure of these runs; if it is empty, its notes say why."""
     kind = CHART_KINDS[figure.kind]
-    command = attend_command(figure, runs) if figure.kind == "attention" else plot_command(figure, study)
+    command = kind.command(figure, runs) if kind.command else plot_command(figure, study)
     try:
         chart = kind.gather(figure, runs)
     except UsageError as error:  # such as an unknown setting: shown in place of the figure, the report goes on
@@ -58,19 +59,10 @@ def render_figure(figure: FigureSpec, runs: Sequence[RunCurves], study: str) -> 
             figure.title or f"A figure of kind {figure.kind}", figure.report, (str(error),), command, None
         )
     if chart.is_empty:
-        return RenderedFigure(chart.title, figure.report, (f"{_empty_reason(figure)}.", *chart.notes), command, None)
-    return RenderedFigure(chart.title, figure.report, chart.notes, command, to_vega_lite(kind.draw(chart)))
-
-
-def _empty_reason(figure: FigureSpec) -> str:
-    """Why a figure is empty."""
-    if figure.kind in ("attention", "fourier"):
-        return (
-            "Nothing to draw: no run has attention maps of this text"
-            if figure.text
-            else "Nothing to draw: no run has Fourier planes"
+        return RenderedFigure(
+            chart.title, figure.report, (f"{kind.empty_reason(figure)}.", *chart.notes), command, None
         )
-    return f"Nothing to draw: no run has a finite value of {', '.join(figure.metrics)} yet"
+    return RenderedFigure(chart.title, figure.report, chart.notes, command, to_vega_lite(kind.draw(chart)))
 
 
 def figures_with_stopping(declared: Declarations) -> tuple[FigureSpec, ...]:
@@ -80,10 +72,9 @@ def figures_with_stopping(declared: Declarations) -> tuple[FigureSpec, ...]:
 
 
 def _with_stopping_metric(figure: FigureSpec, stopping_metrics: Sequence[str]) -> FigureSpec:
-    metric = next((name for name in figure.metrics if name in stopping_metrics), None)
-    if figure.kind != "curves" or figure.value == "gap" or figure.stopping or metric is None:
-        return figure
-    return figure.model_copy(update={"stopping": metric})
+    drawn = CHART_KINDS[figure.kind].stoppable_metrics(figure)
+    metric = next((name for name in drawn if name in stopping_metrics), None)
+    return figure if figure.stopping or metric is None else figure.model_copy(update={"stopping": metric})
 
 
 def plot_command(figure: FigureSpec, study: str) -> str:
@@ -98,15 +89,6 @@ def plot_command(figure: FigureSpec, study: str) -> str:
     for name, value in options.items():
         command += [f"--{name.replace('_', '-')}", _format_option(value)]
     return shlex.join(command)
-
-
-def attend_command(figure: FigureSpec, runs: Sequence[RunCurves]) -> str:
-    """The `seedbed attend` command that reproduces an attention figure, for its first run."""
-    run = next((run.run.id for run in filter_runs(runs, figure.only) if run.analyses), "RUN")
-    command = ["seedbed", "attend", run, figure.text]
-    for name, value in (("--layer", figure.layers), ("--head", figure.heads)):
-        command += [name, _format_option(value)] if value else []
-    return shlex.join([*command, *(["--by", figure.by] if figure.by != "token" else []), "--out", "attention.svg"])
 
 
 def format_filter_value(name: str, value: Value) -> str:
@@ -189,6 +171,9 @@ def requested_figure(
         option = f"--{str(first['loc'][0]).replace('_', '-')} {first['input']}"
         if first["loc"] == ("kind",) and (replacement := FORMER_FIGURE_KINDS.get(str(first["input"]))):
             raise UsageError(f"{option} is now called {replacement}") from None
+        if names := option_choices(FigureSpec.model_fields[str(first["loc"][0])]):
+            guess = did_you_mean(str(first["input"]), names)
+            raise UsageError(f"{option}: expected {join_words([repr(name) for name in names], 'or')}{guess}") from None
         raise UsageError(f"{option}: {first['msg'].lower().replace('input should be', 'expected')}") from None
 
 
@@ -200,10 +185,11 @@ def write_figure(figure: FigureSpec, runs: Sequence[RunCurves], out: Path, theme
         raise UsageError(f"--theme {theme}: expected {' or '.join(THEMES)}")
     if out.suffix not in (".svg", ".png", ".pdf", ".json"):
         raise UsageError(f"--out {out}: expected a file that ends in .svg, .png, .pdf or .json")
-    chart = CHART_KINDS[figure.kind].gather(figure, runs)
+    kind = CHART_KINDS[figure.kind]
+    chart = kind.gather(figure, runs)
     if chart.is_empty:
-        raise MissingData("; ".join([_empty_reason(figure), *chart.notes]))
-    spec = without_interaction(to_vega_lite(CHART_KINDS[figure.kind].draw(chart), THEMES[theme]))
+        raise MissingData("; ".join([kind.empty_reason(figure), *chart.notes]))
+    spec = without_interaction(to_vega_lite(kind.draw(chart), THEMES[theme]))
     file_format = out.suffix.removeprefix(".")
     content = json.dumps(spec, ensure_ascii=False).encode() if file_format == "json" else render(spec, file_format)
     try:
@@ -216,4 +202,5 @@ def preview_figure(figure: FigureSpec, runs: Sequence[RunCurves]) -> str:
     """The figure as text for a terminal."""
     from seedbed.charts.terminal_preview import preview_chart
 
-    return preview_chart(CHART_KINDS[figure.kind].gather(figure, runs))
+    kind = CHART_KINDS[figure.kind]
+    return preview_chart(kind.gather(figure, runs), kind.preview)

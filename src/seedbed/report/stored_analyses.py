@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.errors import UsageError
 from seedbed.interp.analysis import (
     ATTENTION_METRIC_PREFIX,
@@ -76,8 +77,8 @@ def analysis_request(declared: Declarations) -> AnalysisRequest:
     """The analyses that these figures and questions need."""
     analysis_metrics = declared_analysis_metrics(declared)
     plotted = [name for figure in declared.figures for name in figure.metrics]
-    maps = tuple(figure for figure in declared.figures if figure.kind == "attention")
-    has_planes = any(figure.kind == "fourier" for figure in declared.figures)
+    maps = tuple(figure for figure in declared.figures if CHART_KINDS[figure.kind].needs_analysis == "attention")
+    has_planes = any(CHART_KINDS[figure.kind].needs_analysis == "fourier" for figure in declared.figures)
     return AnalysisRequest(
         map_figures=maps,
         heads=bool(maps) or any(name.startswith(ATTENTION_METRIC_PREFIX) for name in analysis_metrics),

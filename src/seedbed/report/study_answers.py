@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, cast, get_args
+from typing import Any
 
 from seedbed.errors import MissingData, UsageError
 from seedbed.report.study_runs import load_run_curves
@@ -14,7 +14,7 @@ from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.answers.finding import Finding
 from seedbed.stats.format import format_setting
 from seedbed.stats.groups import group_by_setting
-from seedbed.stats.run_statistics import StatisticName
+from seedbed.stats.run_statistics import STATISTICS
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 from seedbed.study.declarations import parse_declarations
@@ -53,10 +53,9 @@ def comparison_as_json(groups: Mapping[str, Sequence[RunCurves]], comparison: Fi
 
 def parse_subject(metric: str, value: str) -> MetricStatistic:
     """The metric and statistic that `--metric` and `--value` name."""
-    known = get_args(StatisticName)
-    if value not in known:
-        raise UsageError(f"--value {value}: expected one of {', '.join(known)}{did_you_mean(value, known)}")
-    return MetricStatistic(metric, cast(StatisticName, value))
+    if value not in STATISTICS:
+        raise UsageError(f"--value {value}: expected one of {', '.join(STATISTICS)}{did_you_mean(value, STATISTICS)}")
+    return MetricStatistic(metric, value)
 
 
 # ---- groups of runs ----

@@ -25,7 +25,8 @@ from seedbed.records import RunStatus
 from seedbed.settings import Value
 from seedbed.stats.comparison import SeedSummary, summarise_seeds
 from seedbed.stats.curve_statistics import metric_direction
-from seedbed.stats.metric_registry import QUANTITIES, STATISTICS, Direction, MetricName, metric_label, metric_sort_key
+from seedbed.stats.metric_registry import QUANTITIES, Direction, MetricName, metric_label, metric_sort_key
+from seedbed.stats.run_statistics import STATISTICS
 from seedbed.stats.summary import ConfigSummary
 
 if TYPE_CHECKING:
@@ -357,7 +358,7 @@ def _delta_rows(summaries: _Summaries) -> list[_StatisticRow]:
 
 
 def _legend(statistic: str) -> str:
-    return f"{STATISTICS[statistic].symbol}: {STATISTICS[statistic].meaning}"
+    return STATISTICS[statistic].legend
 
 
 # ---- its headings and notes ----

@@ -1,8 +1,8 @@
 """Pure functions from metric curves to statistics with units, and to sentences; no torch, no store, no drawing.
 
-metric_registry.py    name, symbol, unit and meaning of every metric and statistic
+metric_registry.py    name, symbol, unit and meaning of every metric
 curve_statistics.py   one curve: best, t_f, thresholds, gap, mean; grokking.py, stopping_advice.py: its phases
-run_statistics.py     one statistic of one run; training_cost.py: compute, FLOPs, memory
+run_statistics.py     the registry of statistics, one number per run; training_cost.py: compute, FLOPs, memory
 summary.py            configs summarised over seeds; groups.py: which runs are compared with which
 comparison.py         mean ± std, confidence intervals, comparisons; permutation_tests.py: distribution-free tests
 scaling_laws.py       scaling laws; compute_budget.py: fitting them to runs, and the best use of a compute budget

@@ -1,4 +1,4 @@
-"""Name, symbol, unit, meaning and direction of every metric and statistic; computes nothing.
+"""Name, symbol, unit, meaning and direction of every metric; computes nothing.
 
 A metric's name is `{train,val,test[NAME]}/QUANTITY[GROUP]` or a bare quantity such as `norm`. A quantity that is not
 registered is still a metric: it has no direction and is labelled by its own name.
@@ -22,7 +22,7 @@ Direction: TypeAlias = Literal["min", "max"]
 
 @dataclass(frozen=True)
 class MetricInfo:
-    """A metric or statistic; `direction` is None if neither low nor high is better in itself."""
+    """A metric; `direction` is None if neither low nor high is better in itself."""
 
     name: str
     symbol: str
@@ -91,32 +91,6 @@ QUANTITIES: dict[str, MetricInfo] = {
             MetricInfo(f"attention_{name}", name, one.unit, one.description, None)
             for name, one in HEAD_STATISTICS.items()
         ),
-    )
-}
-
-# Steps have no direction: an early t_f is not better if the value attained is worse.
-STATISTICS: dict[str, MetricInfo] = {
-    entry.name: entry
-    for entry in (
-        MetricInfo("best", "best", "as the metric", "lowest or highest recorded value, whichever is better", None),
-        MetricInfo("last", "last", "as the metric", "value at the last recorded step", None),
-        MetricInfo("t_f", "t_f", "steps", "first recorded step with the best value", None),
-        MetricInfo("delta_t", "Δt", "steps", "t_f(val) − t_f(train) of the same run", None),
-        MetricInfo("t_reach", "t(M ≥ m)", "steps", "first recorded step at which the metric reaches a threshold", None),
-        MetricInfo("t_near", "t_ε", "steps", "first recorded step within ε of the best value", None),
-        MetricInfo(
-            "at_best", "at best", "as the metric", "value at the step where another metric is first at its best", None
-        ),
-        MetricInfo("gap", "gap", "as the metric", "how much worse val is than train at the best val step", "min"),
-        MetricInfo(
-            "area", "mean height", "as the metric", "area under the curve divided by the span of its steps", None
-        ),
-        MetricInfo("compute", "C", "parameters × samples", "P·B·T: non-embedding parameters × batch × steps", "min"),
-        MetricInfo("flops", "FLOPs", "operations", "6 × non-embedding parameters × training tokens", "min"),
-        MetricInfo(
-            "seconds", "time", "s", "compute time of the run: its share of its pack's, without evaluation", "min"
-        ),
-        MetricInfo("memory", "memory", "MiB", "memory between updates; predicted if not measured", "min"),
     )
 }
 

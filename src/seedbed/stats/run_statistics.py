@@ -1,20 +1,27 @@
-"""One statistic of one run: the meaning of `value = "best"` or `"t_f"` in a figure or a question.
+"""Statistics of a run: the meaning of `value = "best"` or `"t_f"` in a figure or a question. A new one is one record.
 
-    compute_statistic(run, "val/accuracy", "t_f")  # the first step with the best validation accuracy
-    replay_at_alpha(run, 0.3)                      # the run as if stopped at 0.3 T
+    compute_statistic(run, "val/accuracy", "t_f")   # the first step with the best validation accuracy
+    replay_at_alpha(run, 0.3)                       # the run as if stopped at 0.3 T
+
+    @register_statistic("median", better="metric")  # from outside the package: a function of a metric's curve is enough
+    def median(curve: Curve) -> float: ...
 
 `groups` and `comparison` decide which runs are compared, and over which seeds.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from math import floor, nan
-from typing import Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
+from seedbed.errors import UsageError
 from seedbed.records import Curve
+from seedbed.specs import register_statistic_name
 from seedbed.stats.curve_statistics import (
     find_extremum,
     generalisation_gap,
@@ -27,42 +34,252 @@ from seedbed.stats.metric_registry import Direction, MetricName
 from seedbed.stats.summary import RunCurves
 from seedbed.stats.training_cost import predict_memory_mib
 
-StatisticName: TypeAlias = Literal["best", "t_f", "last", "gap", "delta_t", "seconds", "memory"]
 EMPTY_CURVE = Curve(np.array([], dtype=np.int64), np.array([], dtype=np.float64))
+_EXTREMUM_NAMES: Final = {"min": "lowest", "max": "highest", None: "last"}
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+ComputeStatistic: TypeAlias = Callable[[RunCurves, str, float | None], float]
 
 
-def compute_statistic(run: RunCurves, metric: str, statistic: StatisticName, t_max: float | None = None) -> float:
+def _no_note(runs: Sequence[RunCurves]) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One number per run, how sentences and charts write it, and which values of it are better.
+
+    In the texts, `{}` stands for the metric. Texts that are left out are the title.
+    """
+
+    name: str
+    compute: ComputeStatistic  # of a run, a metric and t_max, after which values do not count; NaN if undefined
+    title: str  # in the titles of charts: "t_f of {}"
+    meaning: str = ""  # in legends, one line
+    symbol: str = ""  # in legends; empty: the name
+    phrase: str = ""  # in sentences
+    axis_title: str = ""  # on the axes of charts; {extremum} is lowest or highest, whichever is better of the metric
+    menu_label: str = ""  # among other statistics to choose from; empty: the name
+    long_title: str = ""  # in the title of a chart that shows nothing else
+    unit: str = ""  # empty: the metric's own; 1: none
+    better: Literal["metric", "min", "max"] | None = None  # metric: as of the metric; None: neither is, in itself
+    uses_metric: bool = True
+    is_step: bool = False
+    is_difference: bool = False  # 0 means no difference, so that a share is not between 0 and 1
+    needs_best: bool = False  # says little without the best value, which comparisons add
+    comparison_note: Callable[[Sequence[RunCurves]], str] = _no_note  # what a comparison of these runs warns of
+    chart_note: Callable[[Sequence[RunCurves]], str] = _no_note  # below a bar chart of these runs
+
+    def format_phrase(self, metric: str) -> str:
+        """The statistic of a metric, in a sentence: `the last val/loss`."""
+        return (self.phrase or self.title).format(metric)
+
+    def axis_title_template(self, metric: str) -> str:
+        """The title of an axis, with `{}` for the metric: `lowest {}`."""
+        return (self.axis_title or self.title).format("{}", extremum=_EXTREMUM_NAMES[metric_direction(metric)])
+
+    def axis_unit(self, metric_unit: str) -> str:
+        """The unit on an axis, given the metric's; empty if there is none."""
+        return "" if self.unit == "1" else self.unit or metric_unit
+
+    def direction(self, metric: str) -> Direction | None:
+        """Which direction is better; None for steps (earlier is not better in itself) and metrics such as the norm."""
+        return metric_direction(metric) if self.better == "metric" else self.better
+
+    @property
+    def legend(self) -> str:
+        """The symbol and its meaning; empty if the meaning is not given."""
+        return f"{self.symbol or self.name}: {self.meaning}" if self.meaning else ""
+
+
+def compute_statistic(run: RunCurves, metric: str, statistic: str, t_max: float | None = None) -> float:
     """This statistic of a run's metric; NaN if it is undefined."""
-    if statistic == "seconds":
-        return run.seconds.get("compute", nan)
-    if statistic == "memory":
-        return predict_memory_mib(run.run.settings) if run.steady_bytes is None else run.steady_bytes / 2**20
-    curve, direction = run.curves.get(metric, EMPTY_CURVE), metric_direction(metric)
-    if statistic == "last" or (statistic == "best" and direction is None):
-        return last_value(curve, t_max)
+    return find_statistic(statistic).compute(run, metric, t_max)
+
+
+def find_statistic(name: str) -> Statistic:
+    """The statistic of this name; UsageError if there is none."""
+    if name not in STATISTICS:
+        raise UsageError(f"{name} is not a statistic; expected one of {', '.join(STATISTICS)}")
+    return STATISTICS[name]
+
+
+def register_statistic(
+    name_or_record: str | Statistic, function: Function | Statistic | None = None, **options: Any
+) -> Any:
+    """Adds a statistic, so that figures, questions and commands accept its name; returns the function or record.
+
+    A function from a metric's `Curve` to a number needs only a name: it gets the values up to t_max and is not called
+    without any. `options` are fields of `Statistic`, such as `better="metric"` or `unit="steps"`. A statistic of
+    several metrics, or of the run itself, is registered as a `Statistic`. With a name alone, returns a decorator.
+    """
+    if isinstance(name_or_record, Statistic):
+        record = replace(name_or_record, **options) if options else name_or_record
+    elif isinstance(function, Statistic):
+        record = replace(function, name=name_or_record, **options)
+    elif function is None:
+        return partial(register_statistic, name_or_record, **options)
+    else:
+        record = _statistic_of_curve(name_or_record, function, options)
+    register_statistic_name(record.name)
+    STATISTICS[record.name] = record
+    return function or record
+
+
+def _statistic_of_curve(name: str, function: Callable[[Curve], float], options: dict[str, Any]) -> Statistic:
+    """The record of a plain function; its meaning is the first line of the docstring."""
+
+    def compute(run: RunCurves, metric: str, t_max: float | None) -> float:
+        curve = truncate_curve(run.curves.get(metric, EMPTY_CURVE), t_max)
+        return float(function(curve)) if curve.steps.size else nan
+
+    meaning = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+    defaults = {"title": f"{name.replace('_', ' ')} of {{}}", "meaning": meaning[:1].lower() + meaning[1:]}
+    unit = {"unit": "steps"} if options.get("is_step") else {}
+    return Statistic(**{"name": name, "compute": compute, **defaults, **unit, **options})
+
+
+# ---- the statistics of the package ----
+
+
+def _best(run: RunCurves, metric: str, t_max: float | None) -> float:
+    direction = metric_direction(metric)
+    if direction is None:
+        return _last(run, metric, t_max)
+    return find_extremum(run.curves.get(metric, EMPTY_CURVE), direction, t_max).value
+
+
+def _last(run: RunCurves, metric: str, t_max: float | None) -> float:
+    return last_value(run.curves.get(metric, EMPTY_CURVE), t_max)
+
+
+def _t_f(run: RunCurves, metric: str, t_max: float | None) -> float:
+    direction = metric_direction(metric)
     if direction is None:
         return nan  # no value is best, so there is no first step with it
-    if statistic == "best":
-        return find_extremum(curve, direction, t_max).value
-    if statistic == "t_f":
-        return find_extremum(curve, direction, t_max).step
-    return _compare_splits(run, metric, statistic, direction, t_max)
+    return find_extremum(run.curves.get(metric, EMPTY_CURVE), direction, t_max).step
 
 
-def _compare_splits(
-    run: RunCurves, metric: str, statistic: StatisticName, direction: Direction, t_max: float | None
-) -> float:
+def _gap(run: RunCurves, metric: str, t_max: float | None) -> float:
+    direction = metric_direction(metric)
     train, val = (run.curves.get(metric_for_split(metric, split), EMPTY_CURVE) for split in ("train", "val"))
-    if statistic == "gap":
-        return generalisation_gap(train, val, direction, t_max)
-    return find_extremum(val, direction, t_max).step - find_extremum(train, direction, t_max).step
+    return nan if direction is None else generalisation_gap(train, val, direction, t_max)
 
 
-def statistic_direction(metric: str, statistic: StatisticName) -> Direction | None:
-    """Which direction is better; None for steps (earlier is not better in itself) and for metrics such as the norm."""
-    if statistic in ("gap", "seconds", "memory"):
-        return "min"
-    return metric_direction(metric) if statistic in ("best", "last") else None
+def _delta_t(run: RunCurves, metric: str, t_max: float | None) -> float:
+    train, val = (_t_f(run, metric_for_split(metric, split), t_max) for split in ("train", "val"))
+    return val - train
+
+
+def _seconds(run: RunCurves, metric: str, t_max: float | None) -> float:
+    return run.seconds.get("compute", nan)
+
+
+def _memory(run: RunCurves, metric: str, t_max: float | None) -> float:
+    return predict_memory_mib(run.run.settings) if run.steady_bytes is None else run.steady_bytes / 2**20
+
+
+def _shared_time_note(runs: Sequence[RunCurves]) -> str:
+    if all(run.run.settings.train.exclusive for run in runs):
+        return ""
+    return "runs of one pack share its time equally, so their spread says little about timing noise"
+
+
+def _predicted_memory_note(runs: Sequence[RunCurves]) -> str:
+    is_predicted = any(run.steady_bytes is None for run in runs)
+    return "Memory that was not measured is predicted from the settings." if is_predicted else ""
+
+
+# In the order in which messages list them. Steps have no better direction: an early t_f is not better if the value
+# attained is worse.
+STATISTICS: Final[dict[str, Statistic]] = {
+    one.name: one
+    for one in (
+        Statistic(
+            "best",
+            _best,
+            title="best {}",
+            meaning="lowest or highest recorded value, whichever is better",
+            phrase="{}",
+            axis_title="{extremum} {}",
+            better="metric",
+        ),
+        Statistic(
+            "t_f",
+            _t_f,
+            title="t_f of {}",
+            meaning="first recorded step with the best value",
+            phrase="t_f of {} (the first step at its best value)",
+            axis_title="t_f of the {}",
+            menu_label="t_f: first step at its best",
+            unit="steps",
+            is_step=True,
+            needs_best=True,
+        ),
+        Statistic(
+            "last",
+            _last,
+            title="last {}",
+            meaning="value at the last recorded step",
+            phrase="the last {}",
+            better="metric",
+        ),
+        Statistic(
+            "gap",
+            _gap,
+            title="gap of {}",
+            meaning="how much worse val is than train at the best val step",
+            phrase="the generalisation gap of {} (validation against training)",
+            axis_title="gap of the {}",
+            menu_label="gap between training and validation",
+            long_title="gap between training and validation {}",
+            better="min",
+            is_difference=True,
+        ),
+        Statistic(
+            "delta_t",
+            _delta_t,
+            title="Δt of {}",
+            meaning="t_f(val) − t_f(train) of the same run",
+            symbol="Δt",
+            phrase="Δt of {} (t_f of validation minus t_f of training)",
+            axis_title="Δt of the {}",
+            menu_label="Δt: t_f of validation − of training",
+            long_title="delay of validation behind training {}",
+            unit="steps",
+            is_step=True,
+            is_difference=True,
+        ),
+        Statistic(
+            "seconds",
+            _seconds,
+            title="compute time",
+            meaning="compute time of the run: its share of its pack's, without evaluation",
+            symbol="time",
+            phrase="compute time in seconds",
+            menu_label="compute time (s)",
+            unit="s",
+            better="min",
+            uses_metric=False,
+            comparison_note=_shared_time_note,
+        ),
+        Statistic(
+            "memory",
+            _memory,
+            title="memory while training",
+            meaning="memory between updates; predicted if not measured",
+            phrase="memory in MiB",
+            menu_label="memory (MiB)",
+            unit="MiB",
+            better="min",
+            uses_metric=False,
+            chart_note=_predicted_memory_note,
+        ),
+    )
+}
+
+
+# ---- curves of a run ----
 
 
 def metric_for_split(metric: str, split: str, quantity: str | None = None) -> str:

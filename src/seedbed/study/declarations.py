@@ -15,8 +15,8 @@ from typing import Final, Literal, TypeAlias, TypeVar, get_args
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from seedbed.settings import Value, all_settings
-from seedbed.specs import METRIC_PATTERN, FigureSpec, QuestionSpec
+from seedbed.settings import OneOf, Value, all_settings
+from seedbed.specs import FIGURE_KINDS, METRIC_PATTERN, FigureSpec, QuestionSpec
 from seedbed.study.definition import Problems, check_setting_value, format_assignment
 from seedbed.study.former_words import FORMER_FIGURE_KINDS, translate_stored
 from seedbed.study.study_files import parse_toml
@@ -126,8 +126,10 @@ class _DeclarationParser:
         entry = model.model_validate(options)
         if isinstance(entry, QuestionSpec):
             self.check_required_options(entry, key)
-        elif entry.kind == "attention" and not entry.text:
-            self.add_problem(key, 'kind = "attention" needs text as well')
+        else:
+            for name in FIGURE_KINDS[entry.kind]:
+                if not getattr(entry, name):
+                    self.add_problem(key, f"kind = {format_toml_value(entry.kind)} needs {name} as well")
         return entry
 
     def check_options(self, model: type[Spec], options: Mapping[str, Value], key: str) -> None:
@@ -222,9 +224,18 @@ def _filter_values(name: str, wanted: Value) -> Sequence[Value]:
     return wanted if isinstance(wanted, tuple) and check_setting_value(name, list(wanted)) else (wanted,)
 
 
-def _invalid_option_message(name: str, value: Value, field: FieldInfo) -> str:
+def option_choices(field: FieldInfo) -> tuple[str, ...]:
+    """The texts that an option accepts; empty if they are not enumerable."""
+    for marker in field.metadata:
+        if isinstance(marker, OneOf):
+            return tuple(marker.table)
     choices = get_args(field.annotation)
-    if choices and all(isinstance(choice, str) for choice in choices):
+    return choices if all(isinstance(choice, str) for choice in choices) else ()
+
+
+def _invalid_option_message(name: str, value: Value, field: FieldInfo) -> str:
+    choices = option_choices(field)
+    if choices:
         if name == "kind" and isinstance(value, str) and value in FORMER_FIGURE_KINDS:
             return f"{name} = {preview_toml(value)} is now called {format_toml_value(FORMER_FIGURE_KINDS[value])}"
         guess = closest_match(value, choices) if isinstance(value, str) else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from seedbed.errors import StudyError, UsageError
 from seedbed.records import StoredRun
@@ -22,7 +22,6 @@ from seedbed.settings import Value
 from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.metric_registry import metric_sort_key
-from seedbed.stats.run_statistics import StatisticName
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 from seedbed.study.overrides import matches_overrides, parse_overrides
@@ -125,7 +124,7 @@ def _check_size(groups: Mapping[str, Sequence[RunCurves]]) -> None:
 
 
 def list_choices(store: Store, study: str) -> dict[str, Any]:
-    """A study's varying settings, its configs as filters that select them, its metrics and the statistics."""
+    """A study's varying settings, its configs as filters that select them, and its metrics."""
     runs = store.runs(study)
     configs: dict[str, tuple[dict[str, Value], list[StoredRun]]] = {}
     for run, config in zip(runs, run_configs(store, study, runs), strict=True):
@@ -140,7 +139,7 @@ def list_choices(store: Store, study: str) -> dict[str, Any]:
     sampled = [RunCurves(run, {}, curves.get(run.id, {})) for run in runs[:N_RUNS_FOR_METRIC_NAMES]]
     return {
         "study": study, "runs": len(runs), "axes": axes, "configs": listed[:MAX_LISTED_CONFIGS],
-        "n_configs": len(configs), "metrics": list_metrics(sampled), "values": get_args(StatisticName),
+        "n_configs": len(configs), "metrics": list_metrics(sampled),
     }  # fmt: skip
 
 

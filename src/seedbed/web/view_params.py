@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from starlette.datastructures import QueryParams
 
+from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.charts.run_selection import distinct_values, is_number
 from seedbed.errors import MissingData, UsageError
 from seedbed.report.figures import RenderedFigure, default_scale, render_figure
@@ -31,7 +32,6 @@ from seedbed.web.store_cache import StoreCache
 NO_SETTING: Final = "none"  # in the query: no setting for this channel, even if the figure declares one
 CHANNELS: Final = ("colour", "dash", "row", "column")
 SCALES: Final = {"x_scale": ("linear", "log", "log2"), "y_scale": ("linear", "log")}
-ADJUSTABLE_KINDS: Final = ("curves", "sweep")  # chart kinds whose channels take any setting
 MAX_FILTERS: Final = 40
 
 
@@ -85,7 +85,7 @@ def get_figure_specs(cache: StoreCache, study: str, params: ViewParams) -> tuple
 
 
 def _apply_view_params(spec: FigureSpec, params: ViewParams, runs: Sequence[RunCurves]) -> FigureSpec:
-    if spec.kind not in ADJUSTABLE_KINDS:
+    if not CHART_KINDS[spec.kind].is_adjustable:
         return spec
     changes: dict[str, Any] = {name: None if setting == NO_SETTING else setting for name, setting in params.channels}
     if colour := changes.get("colour"):

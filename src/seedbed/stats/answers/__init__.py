@@ -24,6 +24,7 @@ from seedbed.stats.answers.thresholds import answer_extreme_level
 from seedbed.stats.answers.trend import answer_how_it_changes
 from seedbed.stats.format import join_words, pluralise
 from seedbed.stats.groups import describe_excluded_runs, filter_runs
+from seedbed.stats.run_statistics import find_statistic
 from seedbed.stats.summary import RunCurves
 
 ANSWER_FUNCTIONS: Final[Mapping[str, Callable[[QuestionSpec, Sequence[RunCurves]], Finding]]] = {
@@ -76,7 +77,7 @@ def _reason_for_no_answer(question: QuestionSpec, runs: Sequence[RunCurves]) -> 
         return "There is no answer yet: no run has the settings that the question asks about."
     if not included:
         return f"There is no answer yet: none of {pluralise(len(runs), 'run')} has a usable evaluation."
-    if question.value in ("seconds", "memory"):
+    if not find_statistic(question.value).uses_metric:
         return ""
     for metric in filter(None, (question.metric, question.and_metric)):
         if not any(metric in run.curves for run in included):

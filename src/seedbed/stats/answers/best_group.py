@@ -46,11 +46,9 @@ def compare_groups(groups: Mapping[str, Sequence[RunCurves]], statistic: MetricS
     balanced = balance_groups(groups, statistic.compute)
     values = {name: by_seed for name in groups if (by_seed := balanced.mean_by_seed(name))}
     empty = [name for name in groups if name not in values]
-    notes = (
-        *balanced.notes(),
-        *([f"no value for {join_words(empty)}"] if empty else []),
-        *_shared_time_note(statistic, groups),
-    )
+    missing_note = f"no value for {join_words(empty)}" if empty else ""
+    statistic_note = statistic.record.comparison_note([run for runs in groups.values() for run in runs])
+    notes = (*balanced.notes(), *filter(None, (missing_note, statistic_note)))
     if len(values) < 2:
         return Finding(
             f"There is no answer yet: {_describe_missing(empty, statistic, len(groups))}.", {}, balanced.n_runs, notes
@@ -75,15 +73,9 @@ def _describe_missing(empty_groups: Sequence[str], statistic: MetricStatistic, n
     return f"{subject} value of {statistic} with settings and seeds in common"
 
 
-def _shared_time_note(statistic: MetricStatistic, groups: Mapping[str, Sequence[RunCurves]]) -> tuple[str, ...]:
-    note = "runs of one pack share its time equally, so their spread says little about timing noise"
-    all_exclusive = all(run.run.settings.train.exclusive for runs in groups.values() for run in runs)
-    return (note,) if statistic.statistic == "seconds" and not all_exclusive else ()
-
-
 def _best_values_note(groups: Mapping[str, Sequence[RunCurves]], statistic: MetricStatistic) -> str:
-    """For t_f: the best values, since an early step is only as good as the value attained there."""
-    if statistic.statistic != "t_f":
+    """The best values, if the statistic needs them: an early t_f is only as good as the value attained there."""
+    if not statistic.record.needs_best:
         return ""
     best = balance_groups(groups, MetricStatistic(statistic.metric, "best").compute)
     means = {name: summarise_seeds(best.mean_by_seed(name)).mean for name in groups}

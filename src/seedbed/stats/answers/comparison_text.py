@@ -11,22 +11,12 @@ from seedbed.specs import QuestionSpec
 from seedbed.stats.comparison import SIGNIFICANCE_LEVEL, Comparison, summarise_seeds
 from seedbed.stats.format import format_interval, format_number, format_p_value, join_words, pluralise
 from seedbed.stats.metric_registry import Direction
-from seedbed.stats.run_statistics import StatisticName, compute_statistic, statistic_direction
+from seedbed.stats.run_statistics import Statistic, find_statistic
 from seedbed.stats.summary import RunCurves
 
 Key = TypeVar("Key")
 ValuesBySeed = Mapping[str, Mapping[int, float]]  # group → seed → value
 PairComparisons = Mapping[tuple[str, str], Comparison]
-
-_STATISTIC_PHRASES: Mapping[StatisticName, str] = {
-    "best": "{}",
-    "last": "the last {}",
-    "t_f": "t_f of {} (the first step at its best value)",
-    "delta_t": "Δt of {} (t_f of validation minus t_f of training)",
-    "gap": "the generalisation gap of {} (validation against training)",
-    "seconds": "compute time in seconds",
-    "memory": "memory in MiB",
-}
 
 
 @dataclass(frozen=True)
@@ -34,7 +24,7 @@ class MetricStatistic:
     """A statistic of a metric, which a question compares; `name` replaces the metric's name in sentences."""
 
     metric: str
-    statistic: StatisticName
+    statistic: str
     name: str = ""
 
     @classmethod
@@ -42,20 +32,24 @@ class MetricStatistic:
         return cls(question.metric, question.value)
 
     def __str__(self) -> str:
-        return _STATISTIC_PHRASES[self.statistic].format(self.name or self.metric)
+        return self.record.format_phrase(self.name or self.metric)
+
+    @property
+    def record(self) -> Statistic:
+        return find_statistic(self.statistic)
 
     @property
     def direction(self) -> Direction | None:
-        return statistic_direction(self.metric, self.statistic)
+        return self.record.direction(self.metric)
 
     def compute(self, run: RunCurves) -> float:
-        return compute_statistic(run, self.metric, self.statistic)
+        return self.record.compute(run, self.metric, None)
 
     def comparison_verb(self, is_significant: bool) -> str:
         """The verb between the leading group and the other."""
         if self.direction is not None:
             return "beats" if is_significant else "is ahead of"
-        return "is earlier than" if self.statistic in ("t_f", "delta_t") else "is lower than"
+        return "is earlier than" if self.record.is_step else "is lower than"
 
 
 def best_key(means: Mapping[Key, float], direction: Direction | None) -> Key:

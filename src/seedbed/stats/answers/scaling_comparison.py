@@ -54,7 +54,7 @@ def answer_which_scales_better(question: QuestionSpec, runs: Sequence[RunCurves]
 def _uses_log_scale(statistic: MetricStatistic, tables: Iterable[BalancedTable]) -> bool:
     """Log scale is for losses above 0."""
     values = [value for table in tables for rows in table.rows.values() for value in rows.values()]
-    is_loss = statistic.direction == "min" and statistic.statistic in ("best", "last")
+    is_loss = statistic.direction == "min" and statistic.record.better == "metric"
     return is_loss and all(value > 0 for value in values)
 
 

@@ -5,10 +5,6 @@ import { downloads, chips, CHART, TABLE } from "/static/widgets.js";
 import { tableOf } from "/static/tables.js";
 
 const LETTERS = [..."abcdefghijkl"];
-const VALUES = {
-  best: "best", last: "last", t_f: "t_f: first step at its best", gap: "gap between training and validation",
-  delta_t: "Δt: t_f of validation − of training", seconds: "compute time (s)", memory: "predicted memory (MiB)",
-};
 const place = find("#found");
 const charts = new Map(); // name → figure
 let choices = null; // of the selected study
@@ -142,7 +138,6 @@ function figure(name) {
 }
 
 if (place) {
-  find("#value").replaceChildren(...Object.entries(VALUES).map(([name, label]) => el("option", { value: name }, label)));
   find("#value").value = view.get("value", "best");
   addEventListener("popstate", () => { showChoice(); compare(); });
   await readStudies();

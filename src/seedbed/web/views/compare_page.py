@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from seedbed.report.group_comparison import GroupComparison
+from seedbed.stats.run_statistics import STATISTICS
 from seedbed.web.compare_query import CompareQuery, compute_comparison, list_choices, list_metrics
 from seedbed.web.responses import json_response, render_page
 from seedbed.web.store_cache import StoreCacheDep
@@ -19,12 +20,12 @@ router = APIRouter()
 @router.get("/compare")
 def show_compare(request: Request, cache: StoreCacheDep) -> Response:
     """The page; its content is requested by its script."""
-    return render_page(request, "compare.html", has_store=cache.has_store())
+    return render_page(request, "compare.html", has_store=cache.has_store(), statistics=STATISTICS.values())
 
 
 @router.get("/api/compare/study")
 def send_choices(cache: StoreCacheDep, name: str) -> Response:
-    """The configs, metrics and statistics of a study that can be compared."""
+    """The configs and metrics of a study that can be compared."""
     return json_response(cache.get_or_compute(("choices", name), lambda store: list_choices(store, name)))
 
 
