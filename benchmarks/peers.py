@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seedbed.kind_settings import EncoderSettings, GPTSettings, LSTMSettings, TransformerSettings
+from seedbed.models.families import EncoderSettings, GPTSettings, LSTMSettings
+from seedbed.models.families.transformer import TransformerSettings
 from seedbed.models.positions import alibi_slopes, rotary_frequencies, sinusoidal_embedding
 from seedbed.settings import Settings
 

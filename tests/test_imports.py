@@ -13,13 +13,15 @@ import seedbed
 
 ROOT = Path(seedbed.__file__).parent
 PARTS = (
-    "errors", "settings", "kind_settings", "specs", "records", "rng", "data", "tasks", "models", "study", "sampling",
+    "errors", "settings", "specs", "records", "rng", "data", "tasks", "models", "study", "sampling",
     "interp", "training", "store", "stats", "charts", "report", "export", "engines", "estimates", "recorder",
     "pipeline", "progress", "plugins", "web", "cli", "__main__",
 )  # fmt: skip
 ON_THE_DEVICE = {f"tasks/{name}_batches.py" for name in ("equation", "text", "label")} | {"data/batch.py"}
 KNOW_TORCH = {"rng.py", *ON_THE_DEVICE, "sampling", "interp", "training", "export", "web/model_worker.py"}
-NO_TORCH_IN_MODELS = {"models/__init__.py", "models/model_size.py", "models/flops.py"}
+NO_TORCH_IN_MODELS = {"models/__init__.py", "models/model_size.py", "models/flops.py"} | {
+    f"models/families/{path.name}" for path in (ROOT / "models" / "families").glob("*.py")
+}
 
 
 def modules() -> list[Path]:
@@ -68,20 +70,20 @@ def test_sql_stays_inside_the_store(path):
 
 def test_within_models_only_layers_know_the_run_axis():
     """No other model file speaks of runs: not in names, not in shapes."""
-    for name in ("gpt.py", "lstm.py", "encoder.py", "positions.py", "hooks.py"):
+    for name in ("gpt.py", "recurrent.py", "lstm.py", "encoder.py", "positions.py", "hooks.py"):
         text = (ROOT / "models" / name).read_text(encoding="utf-8")
         assert "n_runs" not in text
         assert '"R ' not in text
 
 
 @pytest.mark.parametrize("verb", [["--help"], ["plan", "quickstart"], ["ls"], ["show", "quickstart"]])
-def test_reading_verbs_answer_without_torch(verb, tmp_path):
+def test_reading_verbs_answer_without_torch_and_altair(verb, tmp_path):
     code = (
         "import sys; sys.argv = ['seedbed', *sys.argv[1:]]\n"
         "from seedbed.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "assert 'torch' not in sys.modules"
+        "assert not {'torch', 'altair'} & sys.modules.keys()"
     )
     words = [sys.executable, "-c", code, *verb, *(["--home", str(tmp_path)] if len(verb) > 1 or verb == ["ls"] else [])]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -51,7 +51,7 @@ IRREGULAR_PARTICIPLES = {
     "drawn", "known", "read", "begun", "left", "put", "set", "grown", "broken", "spelt", "built", "sent",
     "lost", "met", "done", "gone",
 }  # fmt: skip
-NOUNS_LIKE_PARTICIPLES = {"embedding", "finding", "setting", "speed", "stopping", "string", "timing", "tuning"}
+NOUNS_LIKE_PARTICIPLES = {"embedding", "encoding", "finding", "setting", "speed", "stopping", "string", "timing", "tuning"}
 
 
 def relative(path: Path) -> str:

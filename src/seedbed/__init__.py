@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import seedbed.kind_settings
+import seedbed.models.families
 import seedbed.tasks  # noqa: F401
 
 if TYPE_CHECKING:

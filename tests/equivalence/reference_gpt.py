@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seedbed.kind_settings import GPTSettings
+from seedbed.models.families import GPTSettings
 
 SLOPES = {  # ALiBi, written out from the paper's rule
     1: [2**-8],

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seedbed.models.fused_ops import should_use_torch_lstm
+from seedbed.models.fast.fused_ops import should_use_torch_lstm
+from seedbed.models.fast.modules import FastLSTMCell
 from seedbed.models.hooks import NO_HOOKS, Hooks
-from seedbed.models.lstm import LSTMCell
 from seedbed.models.parameters import FlatParameters
 
 UNUSED_HOOK = Hooks("no.such.hook")  # an active hook selects the loop over cells
@@ -19,7 +19,7 @@ UNUSED_HOOK = Hooks("no.such.hook")  # an active hook selects the loop over cell
 @pytest.mark.parametrize("with_past", [False, True])
 def test_torch_lstm_equals_the_loop_over_cells(dtype, biases, n_runs, with_past):
     torch.manual_seed(1)
-    cell = LSTMCell(5, 7, biases)
+    cell = FastLSTMCell(5, 7, biases)
     parameters = FlatParameters(cell, n_runs, torch.device("cpu"), dtype)
     parameters.weights.normal_(std=0.5)
     x = torch.randn(n_runs, 4, 6, 5, dtype=dtype, requires_grad=True)
@@ -37,7 +37,7 @@ def test_torch_lstm_equals_the_loop_over_cells(dtype, biases, n_runs, with_past)
 
 
 def test_a_run_in_a_pack_is_bit_identical_to_the_run_alone():
-    cell, alone = LSTMCell(5, 7, 1), LSTMCell(5, 7, 1)
+    cell, alone = FastLSTMCell(5, 7, 1), FastLSTMCell(5, 7, 1)
     parameters, own = (FlatParameters(one, n, torch.device("cpu"), torch.float32) for one, n in ((cell, 3), (alone, 1)))
     parameters.weights.normal_()
     own.weights.copy_(parameters.weights[1:2])

@@ -102,7 +102,7 @@ def test_an_lstm_has_no_heads_to_ablate():
 def test_gate_statistics_are_over_units_and_non_padding_positions():
     loaded = make_loaded_run(LSTM | {"task.orders": (2, 3)})
     inputs = held_out_inputs(loaded, 30)
-    first, second = compute_gate_statistics(loaded, inputs)
+    first, second = compute_gate_statistics(loaded, inputs, loaded.run.settings.model.gate_hooks)
     forget = get_activations(loaded.model, torch.from_numpy(inputs.tokens)[None], "lstm.1.f")["lstm.1.f"][0].numpy()
     values = np.concatenate([row[: mask.sum()] for row, mask in zip(forget, inputs.non_padding, strict=True)])
     assert second.means["f"] == pytest.approx(values.mean(), rel=1e-5)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seedbed.models.batched_linear import batched_linear
 from seedbed.models.build import build_pack
+from seedbed.models.fast.batched_linear import batched_linear
 from seedbed.models.hooks import Hooks
 from seedbed.settings import DatasetInfo, Settings
 

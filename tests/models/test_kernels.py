@@ -19,12 +19,12 @@ if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 pytest.importorskip("triton", reason="needs Triton, which comes with torch for GPUs")
 
-from seedbed.models.batched_linear import batched_linear  # noqa: E402
 from seedbed.models.build import build_pack  # noqa: E402
-from seedbed.models.kernels.add_layer_norm import add_layer_norm  # noqa: E402
-from seedbed.models.kernels.bias_gelu import bias_gelu  # noqa: E402
-from seedbed.models.kernels.short_attention import short_attention  # noqa: E402
-from seedbed.models.kernels.tiny_attention import tiny_attention  # noqa: E402
+from seedbed.models.fast.batched_linear import batched_linear  # noqa: E402
+from seedbed.models.fast.kernels.add_layer_norm import add_layer_norm  # noqa: E402
+from seedbed.models.fast.kernels.bias_gelu import bias_gelu  # noqa: E402
+from seedbed.models.fast.kernels.short_attention import short_attention  # noqa: E402
+from seedbed.models.fast.kernels.tiny_attention import tiny_attention  # noqa: E402
 from seedbed.models.layers import (  # noqa: E402
     Linear,
     apply_attention_weights,
@@ -105,7 +105,7 @@ def test_short_attention_equals_attention_with_gradients(shape, precision):
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("programs", [1, 512], ids=["a large batch", "a small one"])
 def test_bias_gelu_equals_gelu_with_gradients(shape, programs, with_bias, precision, monkeypatch):
-    monkeypatch.setattr("seedbed.models.kernels.bias_gelu.MIN_PROGRAMS", programs)
+    monkeypatch.setattr("seedbed.models.fast.kernels.bias_gelu.MIN_PROGRAMS", programs)
     n_runs, _, width = shape
     x, bias = random_tensor(*shape, dtype=set_precision(precision)), strided_bias(n_runs, width) if with_bias else None
     grad = random_tensor(*shape, dtype=x.dtype).detach()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seedbed.models.lstm_recurrence import run_lstm_recurrence
+from seedbed.models.fast.lstm_recurrence import run_lstm_recurrence
 
 
 def random_tensor(*shape: int) -> Tensor:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
-from seedbed.kind_settings import GPTSettings, LSTMSettings
 from seedbed.models.build import build_model
-from seedbed.models.model_size import (
-    count_attention_parameters,
-    count_block_parameters,
-    count_lstm_body_parameters,
-    count_parameters,
-    count_transformer_body_parameters,
-    estimate_training_bytes,
-)
+from seedbed.models.families import GPTSettings, LSTMSettings
+from seedbed.models.families.base import Family, count_elements
+from seedbed.models.model_size import count_matrix_weights, count_parameters, estimate_training_bytes
+from seedbed.models.parameters import FlatParameters
 from seedbed.records import ParameterCounts
-from seedbed.settings import DatasetInfo, Settings
+from seedbed.settings import OPTIMIZERS, DatasetInfo, Settings
+
+
+def count_layers(model: Family, *prefixes: str) -> int:
+    """Parameters of the layers whose names start with one of the prefixes."""
+    shapes = model.layer_shapes(DatasetInfo(5, 6, 1))
+    return sum(count_elements(shapes, prefix) for prefix in prefixes)
+
 
 # (layers, dim): GPT body, P, total; LSTM body, P, total; P includes the output layer, not the token embedding
 TABLE = {
@@ -38,12 +41,7 @@ def test_the_report_s_eighteen_models_have_its_counts(size: tuple[int, int], cou
     layers, dim = size
     gpt = Settings.from_flat({"model.layers": layers, "model.dim": dim})
     lstm = Settings.from_flat({"model.kind": "lstm", "model.layers": layers, "model.dim": dim})
-    assert isinstance(gpt.model, GPTSettings)
-    assert isinstance(lstm.model, LSTMSettings)
-    assert (count_transformer_body_parameters(gpt.model), count_lstm_body_parameters(lstm.model)) == (
-        counts[0],
-        counts[3],
-    )
+    assert (count_layers(gpt.model, "blocks."), count_layers(lstm.model, "cells.")) == (counts[0], counts[3])
     assert count_parameters(gpt) == ParameterCounts(total=counts[2], non_embedding=counts[1])
     assert count_parameters(lstm) == ParameterCounts(total=counts[5], non_embedding=counts[4])
 
@@ -52,8 +50,11 @@ def test_the_report_s_eighteen_models_have_its_counts(size: tuple[int, int], cou
 @pytest.mark.parametrize("m", [1, 3])
 def test_the_report_s_formulas_hold_with_and_without_bias(d: int, m: int) -> None:
     biased, plain = (GPTSettings(dim=d, mlp_multiplier=m, attention_bias=bias) for bias in (True, False))
-    assert (count_attention_parameters(biased), count_attention_parameters(plain)) == (4 * (d**2 + d), 4 * d**2)
-    assert (count_block_parameters(biased), count_block_parameters(plain)) == (
+    assert (count_layers(biased, "blocks.0.attention."), count_layers(plain, "blocks.0.attention.")) == (
+        4 * (d**2 + d),
+        4 * d**2,
+    )
+    assert (count_layers(biased, "blocks.0."), count_layers(plain, "blocks.0.")) == (
         (4 + 2 * m) * d**2 + 8 * d,
         (4 + 2 * m) * d**2 + 4 * d,
     )
@@ -65,7 +66,7 @@ def test_the_report_s_lstm_formula_holds_for_any_number_of_biases(layers: int, h
     d_x, d_h = 5, hidden
     for biases in (0, 1, 2):
         model = LSTMSettings(dim=d_x, hidden=d_h, layers=layers, gate_biases=biases)
-        assert count_lstm_body_parameters(model) == 4 * d_h * (d_x + biases * layers + (2 * layers - 1) * d_h)
+        assert count_layers(model, "cells.") == 4 * d_h * (d_x + biases * layers + (2 * layers - 1) * d_h)
 
 
 @pytest.mark.parametrize(
@@ -111,13 +112,24 @@ def test_estimated_memory_grows_with_every_size(kind: str, larger: dict[str, Any
 
 
 def test_estimated_memory_includes_weights_gradients_and_moments() -> None:
-    estimates = {
-        name: estimate_training_bytes(Settings.from_flat({"train.optimizer": name}))
-        for name in ("sgd", "momentum", "adam", "adamw")
-    }
+    estimates = {name: estimate_training_bytes(Settings.from_flat({"train.optimizer": name})) for name in OPTIMIZERS}
     assert estimates["momentum"] - estimates["sgd"] == estimates["adam"] - estimates["momentum"] == 4 * 404_516
     assert estimates["adam"] == estimates["adamw"]
+    assert estimates["lion"] == estimates["momentum"]
+    assert estimates["adamw"] - estimates["muon"] == 4 * 2 * (
+        4 * 128 * 128 + 2 * 128 * 512
+    )  # second moments of matrices
     assert estimates["sgd"] > 2 * 4 * 404_516
+
+
+@pytest.mark.parametrize("kind", ["gpt", "lstm", "encoder"])
+def test_matrix_weights_are_those_of_parameters_with_that_role(kind: str) -> None:
+    own = {"lstm": {"model.projection": 6}, "encoder": {"task.kind": "labels", "model.batch_norm": True}}.get(kind, {})
+    settings = Settings.from_flat({"model.kind": kind, "model.dim": 8} | own)
+    info = DatasetInfo(vocab_size=5, context_length=6, n_train=1, n_classes=3)
+    parameters = FlatParameters(build_model(settings, info), 1, torch.device("meta"), torch.float32)
+    n_matrix = sum(param.weight.numel() for param in parameters.params() if param.role == "matrix")
+    assert count_matrix_weights(settings, info) == n_matrix > 0
 
 
 def test_estimated_memory_caps_the_batch_at_the_training_set() -> None:
@@ -196,7 +208,7 @@ def test_wikitext_models_have_their_reports_counts_frozen_or_learned(
 
 def test_attention_and_block_of_gpt_1_have_the_report_s_counts() -> None:
     gpt = GPTSettings(dim=768, heads=12, mlp_bias=True)
-    assert (count_attention_parameters(gpt), count_block_parameters(gpt)) == (2_362_368, 7_087_872)
+    assert (count_layers(gpt, "blocks.0.attention."), count_layers(gpt, "blocks.0.")) == (2_362_368, 7_087_872)
 
 
 def test_estimated_memory_grows_with_the_vocabulary_and_with_ema() -> None:

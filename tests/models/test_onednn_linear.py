@@ -6,7 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seedbed.models.onednn_linear import HAS_ONEDNN, MIN_MULTIPLICATIONS, MIN_ROWS, onednn_linear, should_use_onednn
+from seedbed.models.fast.onednn_linear import (
+    HAS_ONEDNN,
+    MIN_MULTIPLICATIONS,
+    MIN_ROWS,
+    onednn_linear,
+    should_use_onednn,
+)
 from seedbed.settings import Settings
 from seedbed.training.trainer import Trainer
 
@@ -42,7 +48,7 @@ def test_training_with_and_without_onednn_agrees_to_float32_precision(monkeypatc
     settings = Settings.from_flat({"task.p": 31, "model.layers": 1, "model.dim": 16})
     weights = []
     for available in (True, False):
-        monkeypatch.setattr("seedbed.models.onednn_linear.HAS_ONEDNN", available)
+        monkeypatch.setattr("seedbed.models.fast.onednn_linear.HAS_ONEDNN", available)
         trainer = Trainer([settings], [0], "cpu", torch.float32)
         for _ in range(3):
             trainer.train_step()

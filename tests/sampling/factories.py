@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from seedbed.models.build import build_pack
+from seedbed.models.sequence_model import SequenceModel
 from seedbed.sampling.filters import SamplingFilters
 from seedbed.sampling.sampler import _iter_uniform_numbers, sample_next_tokens, window_start
 from seedbed.settings import DatasetInfo, Settings
@@ -13,7 +14,7 @@ from seedbed.settings import DatasetInfo, Settings
 DATASET_INFO = DatasetInfo(vocab_size=11, context_length=9, n_train=1, padding_id=0)
 
 
-def make_model(n_runs: int = 1, dtype: torch.dtype = torch.float64, **model_settings: object) -> nn.Module:
+def make_model(n_runs: int = 1, dtype: torch.dtype = torch.float64, **model_settings: object) -> SequenceModel:
     """A model of several runs with different random weights."""
     shape = {"kind": "gpt", "layers": 2, "dim": 12} | model_settings
     if shape["kind"] == "gpt":
@@ -27,7 +28,7 @@ def make_model(n_runs: int = 1, dtype: torch.dtype = torch.float64, **model_sett
 
 
 def generate_uncached(
-    model: nn.Module, prompt: Tensor, n_tokens: int, seeds: list[int], n_samples: int, hop: int
+    model: SequenceModel, prompt: Tensor, n_tokens: int, seeds: list[int], n_samples: int, hop: int
 ) -> tuple[Tensor, Tensor]:
     """Reference: tokens and log-probabilities with the whole window recomputed for every token."""
     model.eval()

@@ -10,9 +10,10 @@ import torch
 from scipy.stats import chisquare
 
 from seedbed.errors import UsageError
-from seedbed.sampling.decoders import GPTDecoder, LSTMDecoder, make_decoder
+from seedbed.models.decoding import StatefulDecoder
+from seedbed.models.fast.gpt_decoder import GPTDecoder
+from seedbed.models.fast.numpy_decoder import NumpyDecoder
 from seedbed.sampling.filters import SamplingFilters, filtered_probabilities
-from seedbed.sampling.numpy_decoder import NumpyDecoder
 from seedbed.sampling.sampler import generate_tokens, stream_tokens, window_start
 from tests.sampling.factories import DATASET_INFO, generate_uncached, make_model
 
@@ -52,7 +53,10 @@ def test_a_growing_kv_cache_keeps_all_positions(positions, n_runs, n_samples):
     model = make_model(n_runs, positions=positions)
     for n in (3, 40):
         prompt = torch.randint(11, (1, 1, n), generator=torch.Generator().manual_seed(n))
-        decoder, tokens = make_decoder(model, n_runs, n_samples, 110), torch.randint(11, (n_runs, n_samples, 70))
+        decoder, tokens = (
+            model.family.make_decoder(model, n_runs, n_samples, 110),
+            torch.randint(11, (n_runs, n_samples, 70)),
+        )
         with torch.inference_mode():
             decoder.prefill(prompt.expand(n_runs, -1, -1))
             stepped = torch.stack([decoder.step(tokens[..., i]) for i in range(70)], dim=2)
@@ -63,7 +67,7 @@ def test_a_growing_kv_cache_keeps_all_positions(positions, n_runs, n_samples):
 @pytest.mark.parametrize("n_samples", [1, 3])
 def test_prefill_resets_a_decoder(n_samples):
     model = make_model()
-    fresh, reused = (make_decoder(model, 1, n_samples, 9) for _ in range(2))
+    fresh, reused = (model.family.make_decoder(model, 1, n_samples, 9) for _ in range(2))
     tokens = torch.full((1, n_samples), 5)
     with torch.inference_mode():
         reused.prefill(torch.tensor([[[7, 7, 7, 7]]]))
@@ -77,7 +81,7 @@ def test_float32_cached_logits_match_float64_up_to_rounding():
     model = make_model(dtype=torch.float32, positions="alibi", norm="pre", final_norm=True)
     exact = deepcopy(model).double()
     for n_samples in (1, 4):
-        decoder = make_decoder(model, 1, n_samples, 30)
+        decoder = model.family.make_decoder(model, 1, n_samples, 30)
         tokens = torch.randint(11, (1, 1, 30), generator=torch.Generator().manual_seed(1)).expand(1, n_samples, -1)
         with torch.inference_mode():
             decoder.prefill(tokens[:, :1, :0])
@@ -96,8 +100,8 @@ def test_another_hop_past_the_context_gives_other_probabilities():
 def test_a_single_sample_is_decoded_by_numpy_and_several_by_torch():
     """So the cases above cover all three decoders."""
     gpt, lstm = make_model(), make_model(kind="lstm")
-    kinds = [type(make_decoder(model, 1, n, 9)) for model, n in ((gpt, 1), (gpt, 2), (lstm, 1))]
-    assert kinds == [NumpyDecoder, GPTDecoder, LSTMDecoder]
+    kinds = [type(model.family.make_decoder(model, 1, n, 9)) for model, n in ((gpt, 1), (gpt, 2), (lstm, 1))]
+    assert kinds == [NumpyDecoder, GPTDecoder, StatefulDecoder]
 
 
 @pytest.mark.parametrize("kind", ["gpt", "lstm"])

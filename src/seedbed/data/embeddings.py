@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,29 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbed.errors import MissingData, UsageError
-from seedbed.kind_settings import LSTMSettings
 from seedbed.settings import DatasetInfo, Settings
 
 
-@dataclass(frozen=True)
-class PretrainedEmbeddings:
-    """Token embeddings, and position embeddings if the model learns positions."""
-
-    tokens: NDArray[Any]
-    positions: NDArray[Any] | None
-
-
-def load_embeddings(settings: Settings, info: DatasetInfo | None = None) -> PretrainedEmbeddings | None:
-    """Returns the embeddings that these settings name, with their shapes checked; None if they name none."""
+def load_embeddings(settings: Settings, info: DatasetInfo | None = None) -> dict[str, NDArray[Any]]:
+    """Returns the tables that the model takes from the file that these settings name, by name, with checked shapes."""
     model, info = settings.model, info or settings.task.dataset_info()
     if model.embeddings is None:
-        return None
+        return {}
     arrays = _load_arrays(model.embeddings)
-    tokens = _check_table(model.embeddings, arrays, "tokens", info.vocab_size, model.dim)
-    if isinstance(model, LSTMSettings) or model.positions != "learned":
-        return PretrainedEmbeddings(tokens, None)
-    positions = _check_table(model.embeddings, arrays, "positions", info.context_length, model.dim)
-    return PretrainedEmbeddings(tokens, positions)
+    return {
+        name: _check_table(model.embeddings, arrays, name, table.n_rows, table.dim)
+        for name, table in model.embedding_tables(info).items()
+    }
 
 
 @cache

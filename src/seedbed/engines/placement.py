@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 from seedbed.engines.cost_estimator import CostEstimator
 from seedbed.engines.machine import Machine
-from seedbed.kind_settings import LSTMSettings
 from seedbed.records import Pack, Placement, Run
 from seedbed.study.pack import ShapeKey, pack_runs, shape_key
 
@@ -22,7 +21,6 @@ PlacedPack: TypeAlias = tuple[Pack, Placement]
 MAX_TIME_RATIO = 0.95  # the alternative must take less than this fraction of the default's time
 MIN_SECONDS_WORTH_PROBING = 100.0  # total time of a shape that justifies probes of about 5 s
 COMPILE_SECONDS, COMPILE_SAVED_FRACTION = 45.0, 0.15  # time of the compiler; fraction of an update saved (docs/log.md)
-MAX_COMPILED_LSTM_POSITIONS = 16  # the compiler unrolls the recurrence
 
 
 def max_runs_by_shape(runs: Sequence[Run], machine: Machine, estimator: CostEstimator) -> dict[ShapeKey, int]:
@@ -55,10 +53,8 @@ def choose_placement(pack: Pack, n_packs: int, machine: Machine, estimator: Cost
 def _should_compile(pack: Pack, default: Placement, estimator: CostEstimator) -> bool:
     """Whether faster updates save more time than the compiler takes; never for a long recurrence."""
     settings = pack.runs[0].settings
-    if (
-        isinstance(settings.model, LSTMSettings)
-        and settings.task.dataset_info().context_length > MAX_COMPILED_LSTM_POSITIONS
-    ):
+    max_positions = settings.model.max_compiled_positions
+    if max_positions is not None and settings.task.dataset_info().context_length > max_positions:
         return False
     if settings.train.seconds is not None:
         return COMPILE_SAVED_FRACTION * settings.train.seconds > COMPILE_SECONDS

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -18,12 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seedbed.errors import UsageError
-from seedbed.models.encoder import Encoder
-from seedbed.models.gpt import GPT, TransformerBackbone
 from seedbed.models.hooks import NO_HOOKS, Hooks
-from seedbed.sampling.kv_cache import eval_mode
+from seedbed.models.inference import eval_mode
 from seedbed.sampling.loaded_run import LoadedRun
 from seedbed.tasks.base import AnalysisInputs
+
+if TYPE_CHECKING:
+    from seedbed.models.gpt import TransformerBackbone
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +44,7 @@ class Ablation:
 
 def ablate(loaded: LoadedRun, inputs: AnalysisInputs) -> Ablation:
     """Removes every head, sublayer and layer in turn."""
-    model = _require_transformer(loaded)
+    model = _require_blocks(loaded)
     n_layers, n_heads = len(model.blocks), loaded.run.settings.model.heads
     original = compute_loss(loaded, inputs)
 
@@ -91,20 +93,11 @@ def compute_loss(loaded: LoadedRun, inputs: AnalysisInputs, hooks: Hooks = NO_HO
 
 def logit_lens(loaded: LoadedRun, inputs: AnalysisInputs) -> Floats:
     """Loss when the final norm and the output layer are applied after each layer (nostalgebraist 2020)."""
-    model, hooks = _require_transformer(loaded), Hooks("blocks.*.out")
+    model, hooks = _require_blocks(loaded), Hooks("blocks.*.out")
     with eval_mode(model):
         model(torch.from_numpy(inputs.tokens)[None], hooks=hooks)
         residuals = [hooks.activations[f"blocks.{i}.out"] for i in range(len(model.blocks))]
-        return np.array([_mean_scored_loss(_unembed(model, residual)[0], inputs) for residual in residuals])
-
-
-def _unembed(model: TransformerBackbone, x: Tensor) -> Tensor:
-    """Logits from a residual stream."""
-    x = x if model.final_norm is None else model.final_norm(x)
-    if isinstance(model, Encoder):
-        return model.classifier(x.mean(-2, keepdim=True), None, NO_HOOKS)  # type: ignore[no-any-return]
-    assert isinstance(model, GPT)
-    return model.output(x)  # type: ignore[no-any-return]
+        return np.array([_mean_scored_loss(model.unembed(residual)[0], inputs) for residual in residuals])
 
 
 def _mean_scored_loss(logits: Tensor, inputs: AnalysisInputs) -> float:
@@ -112,7 +105,7 @@ def _mean_scored_loss(logits: Tensor, inputs: AnalysisInputs) -> float:
     return float(F.cross_entropy(logits[scored].double(), torch.from_numpy(inputs.targets)[scored]))
 
 
-def _require_transformer(loaded: LoadedRun) -> TransformerBackbone:
-    if not isinstance(loaded.model, TransformerBackbone):
+def _require_blocks(loaded: LoadedRun) -> TransformerBackbone:
+    if not loaded.run.settings.model.has_attention:
         raise UsageError(f"run {loaded.run.id} is an {loaded.run.settings.model.kind} and has no heads to ablate")
-    return loaded.model
+    return cast("TransformerBackbone", loaded.model)

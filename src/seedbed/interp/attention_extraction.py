@@ -1,4 +1,4 @@
-"""Attention of a trained run on a text; input-gradient saliency for an LSTM, which has no attention.
+"""Attention of a trained run on a text; input-gradient saliency for a model that has no attention.
 
     attention = compute_attention(seedbed.load("3f2a"), "12 + 8 = 20")
     attention.weights                     # (layers, heads, T, T), every row sums to 1
@@ -16,8 +16,6 @@ from torch import Tensor
 from seedbed.data.tokenizers import PAD_ID
 from seedbed.errors import UsageError
 from seedbed.interp.text_attention import Floats, TextAttention
-from seedbed.models.encoder import Encoder
-from seedbed.models.gpt import TransformerBackbone
 from seedbed.models.hooks import Hooks, attention_patterns
 from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
 
@@ -25,10 +23,11 @@ MAX_ATTENTION_TOKENS = 1024  # a map has the square of this many cells
 
 
 def compute_attention(loaded: LoadedRun, text: TextOrIds) -> TextAttention:
-    """Attention maps of every layer and head; for an LSTM, a single map of input gradients."""
+    """Attention maps of every layer and head; without attention, a single map of input gradients."""
     ids, n = _pad_ids(loaded, loaded.encode(text))
     tokens = torch.from_numpy(ids)[None, None]
-    if isinstance(loaded.model, TransformerBackbone):
+    has_attention = loaded.run.settings.model.has_attention
+    if has_attention:
         patterns = torch.stack([pattern[0, 0] for pattern in attention_patterns(loaded.model, tokens)])
         weights: Floats = patterns.double().numpy()
     else:
@@ -37,7 +36,7 @@ def compute_attention(loaded: LoadedRun, text: TextOrIds) -> TextAttention:
         run=loaded.run.id,
         step=loaded.step,
         text=text if isinstance(text, str) else loaded.tokenizer.decode(ids[:n]),
-        kind="attention" if isinstance(loaded.model, TransformerBackbone) else "input gradient",
+        kind="attention" if has_attention else "input gradient",
         pieces=decode_pieces(loaded, ids),
         padding=tuple(position >= n for position in range(len(ids))),
         weights=weights,
@@ -77,10 +76,10 @@ def _pad_ids(
     loaded: LoadedRun, ids: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int]:
     """Token ids as the model takes them (padded for an encoder), and their number without padding."""
-    is_limited = isinstance(loaded.model, Encoder) or getattr(loaded.model, "position_table", None) is not None
-    max_tokens = loaded.context if is_limited else MAX_ATTENTION_TOKENS
+    family = loaded.run.settings.model
+    max_tokens = family.max_context(loaded.context) or MAX_ATTENTION_TOKENS
     if not 1 <= len(ids) <= max_tokens:
         raise UsageError(f"the text has {len(ids)} tokens; attention is shown for 1 to {max_tokens}: give a part of it")
-    if isinstance(loaded.model, Encoder):
+    if family.pads_inputs:
         return np.pad(ids, (0, max_tokens - len(ids)), constant_values=PAD_ID), len(ids)
     return ids, len(ids)

@@ -1,4 +1,4 @@
-"""Attention of a run on a sample of inputs, and statistics of LSTM gates; averaging over heads is left to `stats`."""
+"""Attention of a run on a sample of inputs, and statistics of recurrent gates; averaging over heads is for `stats`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seedbed.models.families.base import GateHooks
 from seedbed.models.hooks import attention_patterns, get_activations
 from seedbed.sampling.loaded_run import LoadedRun
 from seedbed.tasks.base import AnalysisInputs
@@ -24,14 +25,15 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class GateStatistics:
-    """Gates of one LSTM layer over all inputs and positions; shares are of units × positions."""
+    """Gates of one recurrent layer over all inputs and positions; shares are of units × positions."""
 
     layer: int
-    means: dict[str, float]  # of the gates i, f, o in [0, 1], and of g in [−1, 1]
+    means: dict[str, float]  # of the gates in [0, 1], and of the candidate in [−1, 1]
     shut: dict[str, float]  # share of values below GATE_SATURATION_MARGIN
     open: dict[str, float]  # share above 1 − GATE_SATURATION_MARGIN
-    cell: float  # mean |c|
+    cell: float  # mean |c| of the cell state; of the hidden state where that is all a layer carries
     cell_saturated: float  # share of |tanh c| above 1 − GATE_SATURATION_MARGIN
+    state_symbol: str = "c"
 
 
 def iter_attention(loaded: LoadedRun, inputs: AnalysisInputs) -> Iterator[tuple[slice, Floats]]:
@@ -54,28 +56,31 @@ def map_attention(
     return {key: np.concatenate([result[key] for result in results if key in result]) for key in keys}
 
 
-def compute_gate_statistics(loaded: LoadedRun, inputs: AnalysisInputs) -> list[GateStatistics]:
+def compute_gate_statistics(loaded: LoadedRun, inputs: AnalysisInputs, hooks: GateHooks) -> list[GateStatistics]:
     """Gate statistics of each layer on these inputs, without padding."""
     non_padding = torch.from_numpy(inputs.non_padding)
-    values = get_activations(loaded.model, _with_run_axis(inputs.tokens), "lstm.*")
+    values = get_activations(loaded.model, _with_run_axis(inputs.tokens), f"{hooks.layers}.*")
     layers = sorted({int(name.split(".")[1]) for name in values})
     return [
         _layer_gate_statistics(
-            layer, {name: values[f"lstm.{layer}.{name}"][0][non_padding] for name in ("i", "f", "g", "o", "cell")}
+            layer,
+            {name: values[f"{hooks.layers}.{layer}.{name}"][0][non_padding] for name in (*hooks.units, hooks.state)},
+            hooks,
         )
         for layer in layers
     ]
 
 
-def _layer_gate_statistics(layer: int, values: dict[str, Tensor]) -> GateStatistics:
-    gates = {name: values[name] for name in ("i", "f", "o")}
+def _layer_gate_statistics(layer: int, values: dict[str, Tensor], hooks: GateHooks) -> GateStatistics:
+    gates, state = {name: values[name] for name in hooks.gates}, values[hooks.state]
     return GateStatistics(
         layer=layer,
-        means={name: float(values[name].mean()) for name in ("i", "f", "g", "o")},
+        means={name: float(values[name].mean()) for name in hooks.units},
         shut={name: float((gate < GATE_SATURATION_MARGIN).double().mean()) for name, gate in gates.items()},
         open={name: float((gate > 1 - GATE_SATURATION_MARGIN).double().mean()) for name, gate in gates.items()},
-        cell=float(values["cell"].abs().mean()),
-        cell_saturated=float((values["cell"].tanh().abs() > 1 - GATE_SATURATION_MARGIN).double().mean()),
+        cell=float(state.abs().mean()),
+        cell_saturated=float((state.tanh().abs() > 1 - GATE_SATURATION_MARGIN).double().mean()),
+        state_symbol=hooks.state_symbol,
     )
 
 

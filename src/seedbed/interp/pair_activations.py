@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seedbed.models.gpt import TransformerBackbone
 from seedbed.models.hooks import get_activations
 from seedbed.sampling.loaded_run import LoadedRun
 from seedbed.tasks.base import OperandPairs
@@ -28,7 +27,7 @@ class PairActivations:
     """Activations of all equations with two operands, indexed by a and b."""
 
     logits: Floats  # (p, p, V)
-    hidden_units: tuple[Floats, ...]  # (p, p, F) per layer: MLP hidden units, or LSTM outputs
+    hidden_units: tuple[Floats, ...]  # (p, p, F) per layer: MLP hidden units, or outputs of recurrent layers
     results: NDArray[np.int64]  # (p, p)
     in_training_set: NDArray[np.bool_]  # (p, p)
     b_sign: int  # 1: a + b, −1: a − b
@@ -40,7 +39,7 @@ def compute_pair_activations(loaded: LoadedRun) -> PairActivations | None:
     if pairs is None:
         return None
     p = len(pairs.results)
-    hidden_hooks = "blocks.*.mlp.post" if isinstance(loaded.model, TransformerBackbone) else "lstm.*.out"
+    hidden_hooks = loaded.run.settings.model.hidden_hooks
     values = get_activations(loaded.model, torch.from_numpy(pairs.prompts)[None], hidden_hooks, LOGITS_HOOK)
     by_pair = {name: value[0, :, -1].reshape(p, p, -1).double().numpy() for name, value in values.items()}
     return PairActivations(

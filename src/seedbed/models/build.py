@@ -9,25 +9,17 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from seedbed.data.embeddings import load_embeddings
-from seedbed.kind_settings import GPTSettings, LSTMSettings
-from seedbed.models.encoder import Encoder
-from seedbed.models.gpt import GPT
-from seedbed.models.init import initial_weights
+from seedbed.models.fast.modules import use_fast_modules
 from seedbed.models.layers import BatchNorm, Dropout, running_stats
-from seedbed.models.lstm import LSTM
 from seedbed.models.parameters import FlatParameters
+from seedbed.models.sequence_model import SequenceModel
 from seedbed.records import Arrays
 from seedbed.settings import DatasetInfo, Settings
 
 
-def build_model(settings: Settings, dataset_info: DatasetInfo | None = None) -> nn.Module:
+def build_model(settings: Settings, dataset_info: DatasetInfo | None = None) -> SequenceModel:
     """The model on the meta device: its parameters have shapes, but no storage."""
-    model_settings, dataset_info = settings.model, dataset_info or settings.task.dataset_info()
-    if isinstance(model_settings, GPTSettings):
-        return GPT(model_settings, dataset_info.vocab_size, dataset_info.context_length)
-    if isinstance(model_settings, LSTMSettings):
-        return LSTM(model_settings, dataset_info.vocab_size, dataset_info.padding_id)
-    return Encoder(model_settings, dataset_info.vocab_size, dataset_info.context_length, dataset_info.n_classes)
+    return use_fast_modules(settings.model.build(dataset_info or settings.task.dataset_info()))
 
 
 def build_pack(
@@ -36,13 +28,13 @@ def build_pack(
     step: Int[Tensor, "1"],
     dtype: torch.dtype,
     dataset_info: DatasetInfo | None = None,
-) -> tuple[nn.Module, FlatParameters]:
+) -> tuple[SequenceModel, FlatParameters]:
     """One model holding all runs at their initial weights; `step` is the step counter from which dropout derives masks.
 
     `dataset_info` describes the dataset that all runs of the pack share; looked up if not given.
     """
     model = build_model(settings[0], dataset_info)
-    initial = [initial_weights(model, one.model, seed) for one, seed in zip(settings, seeds, strict=True)]
+    initial = [one.model.initial_arrays(model, seed) for one, seed in zip(settings, seeds, strict=True)]
     parameters = FlatParameters(model, len(settings), step.device, dtype)
     for slot, arrays in enumerate(initial):
         parameters.load_arrays(slot, arrays)
@@ -68,8 +60,7 @@ def load_run_arrays(model: nn.Module, parameters: FlatParameters, slot: int, arr
 def _load_frozen_embeddings(
     model: nn.Module, settings: Settings, dataset_info: DatasetInfo | None, dtype: torch.dtype
 ) -> None:
-    tables = load_embeddings(settings, dataset_info)
-    if tables is not None:
-        model.get_submodule("embed").weight = torch.from_numpy(tables.tokens).to(dtype)[None]
-        if tables.positions is not None:
-            model.get_submodule("position_table").weight = torch.from_numpy(tables.positions).to(dtype)[None]
+    info = dataset_info or settings.task.dataset_info()
+    for name, array in load_embeddings(settings, info).items():
+        module = settings.model.embedding_tables(info)[name].module
+        model.get_submodule(module).weight = torch.from_numpy(array).to(dtype)[None]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from seedbed.kind_settings import EncoderSettings
+from seedbed.models.families.transformer import EncoderSettings
 from seedbed.models.gpt import TransformerBackbone
 from seedbed.models.hooks import NO_HOOKS, Hooks
 from seedbed.models.layers import ACTIVATIONS, BatchNorm, Dropout, Linear, OutputLayer, Positions
@@ -30,7 +30,7 @@ class Classifier(nn.Module):
 
 class Encoder(TransformerBackbone):
     def __init__(self, settings: EncoderSettings, vocabulary: int, context: int, classes: int) -> None:
-        super().__init__(settings, vocabulary, context, causal=False)
+        super().__init__(settings, vocabulary, context)
         self.classifier = Classifier(settings, classes)
 
     def forward(
@@ -38,8 +38,11 @@ class Encoder(TransformerBackbone):
     ) -> Tensor:
         """Label logits (R, B, 1, C); samples outside `sample_mask` do not enter BatchNorm's statistics.
 
-        `positions` exists for the decoders' signature and is ignored: all positions are pooled.
+        `positions` is part of every model's signature and is ignored: all positions are pooled.
         """
         x = self.run_blocks(hooks("embed", self.embed_tokens(tokens, hooks=hooks)), None, None, hooks)
+        return hooks("logits", self.compute_logits(x, sample_mask, hooks))
+
+    def compute_logits(self, x: Tensor, sample_mask: Tensor | None = None, hooks: Hooks = NO_HOOKS) -> Tensor:
         pooled = hooks("pooled", x.mean(-2, keepdim=True))
-        return hooks("logits", self.classifier(pooled, sample_mask, hooks))
+        return self.classifier(pooled, sample_mask, hooks)

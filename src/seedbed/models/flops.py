@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from seedbed.kind_settings import EncoderSettings, LSTMSettings
-from seedbed.models.model_size import count_lstm_body_parameters, effective_batch_size, estimate_training_bytes
+from seedbed.models.model_size import effective_batch_size, estimate_training_bytes
 from seedbed.settings import DatasetInfo, Settings
 
 
@@ -40,15 +39,5 @@ def evaluation_workload(settings: Settings, dataset_info: DatasetInfo | None = N
 
 
 def _forward_flops(settings: Settings, dataset_info: DatasetInfo) -> float:
-    """FLOPs of one sample: two per weight and position, plus attention's two matmuls."""
-    model, length = settings.model, dataset_info.context_length
-    if isinstance(model, LSTMSettings):
-        body = 2.0 * length * count_lstm_body_parameters(model)
-        return (
-            body + 2.0 * settings.task.n_scored_positions(dataset_info) * model.output_width * dataset_info.vocab_size
-        )
-    weights = 4 * model.dim**2 + 2 * model.dim * model.mlp_width
-    body = model.layers * (2.0 * length * weights + 4.0 * length**2 * model.dim)
-    if isinstance(model, EncoderSettings):
-        return body + 2.0 * model.dim * model.classifier_hidden
-    return body + 2.0 * settings.task.n_scored_positions(dataset_info) * model.dim * dataset_info.vocab_size
+    n_scored = settings.task.n_scored_positions(dataset_info)
+    return float(settings.model.forward_flops(dataset_info, n_scored))

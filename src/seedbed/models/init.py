@@ -9,23 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from seedbed.kind_settings import LSTMSettings
-from seedbed.models.layers import BatchNorm, Embedding, LayerNorm, Linear, OutputLayer, PositionEmbedding
-from seedbed.models.lstm import LSTMCell
+from seedbed.models.families.base import Family
+from seedbed.models.layers import Embedding
+from seedbed.models.sequence_model import SequenceModel
 from seedbed.rng import make_generator
-from seedbed.settings import ModelSettings
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Initializer: TypeAlias = Callable[[np.random.Generator, tuple[int, ...]], FloatArray]
 
 
-def initial_weights(model: nn.Module, settings: ModelSettings, seed: int) -> dict[str, FloatArray]:
+def initial_weights(model: SequenceModel, settings: Family, seed: int) -> dict[str, FloatArray]:
     """Initial parameters of one run by name, without the run axis."""
     initializers = _parameter_initializers(model, settings)
     weights = {}
@@ -37,42 +36,25 @@ def initial_weights(model: nn.Module, settings: ModelSettings, seed: int) -> dic
     return weights
 
 
-def _parameter_initializers(model: nn.Module, settings: ModelSettings) -> dict[str, Initializer]:
-    """Initializer of each parameter; with 'library' initialisation, LSTM cells override that of their linear layers."""
-    initializers: dict[str, Initializer] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, LSTMCell):
-            continue
-        for leaf, _ in module.named_parameters(recurse=False):
-            initializers[f"{name}.{leaf}"] = _module_initializer(module, leaf, settings)
-    if isinstance(settings, LSTMSettings) and settings.init == "library":
-        for name, module in model.named_modules():
-            if isinstance(module, LSTMCell):
-                initializers |= {
-                    f"{name}.{leaf}": _gate_initializer(module, leaf, settings) for leaf, _ in module.named_parameters()
-                }
-    return initializers
+def _parameter_initializers(model: SequenceModel, settings: Family) -> dict[str, Initializer]:
+    """Initializer of each parameter: by its layer's role, unless the family has its own."""
+    initializers = {
+        f"{name}.{leaf}": _module_initializer(module, leaf, settings)
+        for name, module in model.named_modules()
+        for leaf, _ in module.named_parameters(recurse=False)
+    }
+    return initializers | dict(settings.initializers(model))
 
 
-def _module_initializer(module: nn.Module, leaf: str, settings: ModelSettings) -> Initializer:
-    if isinstance(module, LayerNorm | BatchNorm):
-        return _constant(1.0 if leaf == "weight" else 0.0)
+def _module_initializer(module: nn.Module, leaf: str, settings: Family) -> Initializer:
+    if module.weight_role == "norm":
+        return constant(1.0 if leaf == "weight" else 0.0)
     if settings.init != "library":
-        n_parts = module.n_parts if isinstance(module, Linear) else 1
-        return _constant(0.0) if leaf == "bias" else _init_parts_separately(MATRIX_INITIALIZERS[settings.init], n_parts)
-    if isinstance(module, Embedding | PositionEmbedding):
-        return _normal(1.0)
-    assert isinstance(module, Linear | OutputLayer)
-    return _uniform(1 / sqrt(module.d_in))  # as torch.nn.Linear: Kaiming with a = √5, so ±1/√fan_in
-
-
-def _gate_initializer(cell: LSTMCell, leaf: str, settings: LSTMSettings) -> Initializer:
-    """Xavier for each gate as one matrix over [x; h] with zero biases, or ±1/√hidden as torch.nn.LSTM."""
-    if settings.gate_init == "library":
-        return _uniform(1 / sqrt(cell.hidden))
-    if leaf.endswith("bias"):
-        return _constant(0.0)
-    return _uniform(sqrt(6 / (cell.input.d_in + cell.hidden + cell.hidden)))
+        n_parts = getattr(module, "n_parts", 1)
+        return constant(0.0) if leaf == "bias" else _init_parts_separately(MATRIX_INITIALIZERS[settings.init], n_parts)
+    if module.weight_role == "embedding":
+        return normal(1.0)
+    return uniform(1 / sqrt(cast(int, module.d_in)))  # as torch.nn.Linear: Kaiming with a = √5, so ±1/√fan_in
 
 
 def _zero_padding_rows(model: nn.Module, weights: dict[str, FloatArray]) -> None:
@@ -81,15 +63,15 @@ def _zero_padding_rows(model: nn.Module, weights: dict[str, FloatArray]) -> None
             weights[f"{name}.weight"][module.padding_idx] = 0
 
 
-def _constant(value: float) -> Initializer:
+def constant(value: float) -> Initializer:
     return lambda _, shape: np.full(shape, value)
 
 
-def _normal(std: float) -> Initializer:
+def normal(std: float) -> Initializer:
     return lambda rng, shape: std * rng.standard_normal(shape)
 
 
-def _uniform(bound: float) -> Initializer:
+def uniform(bound: float) -> Initializer:
     return lambda rng, shape: rng.uniform(-bound, bound, shape)
 
 
@@ -105,12 +87,12 @@ def _init_parts_separately(initializer: Initializer, n_parts: int) -> Initialize
 
 def _xavier_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
     """Normal with standard deviation √(2 / (fan_in + fan_out)) (Glorot and Bengio 2010, eq. 12)."""
-    return _normal(sqrt(2 / sum(shape)))(rng, shape)
+    return normal(sqrt(2 / sum(shape)))(rng, shape)
 
 
 def _xavier_uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
     """Uniform with the same standard deviation (Glorot and Bengio 2010, eq. 16)."""
-    return _uniform(sqrt(6 / sum(shape)))(rng, shape)
+    return uniform(sqrt(6 / sum(shape)))(rng, shape)
 
 
 def _orthogonal(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
@@ -122,7 +104,7 @@ def _orthogonal(rng: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
 
 
 MATRIX_INITIALIZERS: dict[str, Initializer] = {
-    "normal-0.02": _normal(0.02),
+    "normal-0.02": normal(0.02),
     "xavier-normal": _xavier_normal,
     "xavier-uniform": _xavier_uniform,
     "orthogonal": _orthogonal,

@@ -1,7 +1,7 @@
 """Layers whose parameters and activations have the run as their first axis.
 
 Models are written as if for one run: layers declare parameters of one run's shape, and `FlatParameters` adds the run
-axis R. Only this file, `parameters.py`, `fused_ops.py`, `lstm_recurrence.py` and `batched_linear.py` handle that axis.
+axis R. Only this file, `parameters.py` and `fast/` handle that axis.
 Axes: R run, B batch, T time, S source, D width, H heads, K head width (in `Positions`: number of selected positions).
 """
 
@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from seedbed.models.batched_linear import batched_linear, use_bf16_copy
-from seedbed.models.cached_masks import cached_causal_mask, cached_identity, should_cache
-from seedbed.models.onednn_linear import onednn_linear, should_use_onednn
+from seedbed.models.fast.batched_linear import batched_linear, use_bf16_copy
+from seedbed.models.fast.cached_masks import cached_causal_mask, cached_identity, should_cache
+from seedbed.models.fast.onednn_linear import onednn_linear, should_use_onednn
 from seedbed.rng import device_keys, random_int16
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
@@ -37,12 +37,18 @@ def meta_parameter(*shape: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(1, *shape, device="meta"))
 
 
-def _register_table(module: nn.Module, n: int, dim: int, frozen: bool) -> None:
+def register_table(module: nn.Module, n: int, dim: int, frozen: bool) -> None:
     """Adds the embedding table as a parameter, or as a buffer if frozen."""
     if frozen:
         module.register_buffer("weight", torch.empty(1, n, dim, device="meta"), persistent=False)
     else:
         module.register_parameter("weight", meta_parameter(n, dim))
+
+
+def to_autocast_dtype(x: Tensor) -> Tensor:
+    """x in the autocast dtype if autocast is on, so that the residual stream is kept in 16 bits."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def linear(
@@ -114,7 +120,7 @@ class Embedding(nn.Module):
 
     def __init__(self, n: int, dim: int, padding_idx: int | None = None, frozen: bool = False) -> None:
         super().__init__()
-        _register_table(self, n, dim, frozen)
+        register_table(self, n, dim, frozen)
         self.padding_idx = padding_idx
 
     def forward(self, tokens: Int[Tensor, "R B T"]) -> Float[Tensor, "R B T D"]:
@@ -144,20 +150,6 @@ class OutputLayer(nn.Module):
         if self.bias is None or len(weight) == len(self.bias):
             return linear(x, weight, self.bias)
         return linear(x, weight, None) + self.bias[:, None, None]  # frozen embedding shared by all runs, own bias
-
-
-class PositionEmbedding(nn.Module):
-    """Adds an embedding per position, learned or frozen."""
-
-    weight_role: Role = "embedding"
-    weight: Tensor
-
-    def __init__(self, n: int, dim: int, frozen: bool = False) -> None:
-        super().__init__()
-        _register_table(self, n, dim, frozen)
-
-    def forward(self, x: Float[Tensor, "R B T D"], start: int = 0) -> Float[Tensor, "R B T D"]:
-        return x + self.weight[:, None, start : start + x.shape[2]]
 
 
 class LayerNorm(nn.Module):
@@ -318,7 +310,7 @@ def attention(
     """
     if key.shape[2] <= SHORT_ATTENTION_POSITIONS:
         if bias is None and _can_use_tiny_attention(query, key, value):
-            from seedbed.models.kernels.tiny_attention import tiny_attention
+            from seedbed.models.fast.kernels.tiny_attention import tiny_attention
 
             return tiny_attention(query, key, value, mask)
         return apply_elementwise_weights(elementwise_attention_weights(query, key, mask, bias), value)
@@ -334,7 +326,7 @@ def _can_use_tiny_attention(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether the Triton kernel for very short sequences supports these inputs."""
     if not (HAS_TRITON and query.is_cuda and query.dtype == key.dtype == value.dtype != torch.float64):
         return False
-    from seedbed.models.kernels.tiny_attention import is_supported_shape
+    from seedbed.models.fast.kernels.tiny_attention import is_supported_shape
 
     return is_supported_shape(key.shape[2], key.shape[4])
 

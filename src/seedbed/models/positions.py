@@ -1,10 +1,108 @@
-"""Position encodings: sinusoidal embeddings, ALiBi biases on attention scores, rotary embeddings."""
+"""Position encodings, by the name that `model.positions` gives them.
+
+A transformer can use positions in three ways: add embeddings to the tokens, rotate queries and keys, or bias attention
+scores. An encoding overrides the ones it uses; the model calls all three, so no other file asks which encoding it has.
+To add one, write a class here, enter it in `POSITION_ENCODINGS`, and add its name to `model.positions` in
+`families/transformer.py`, with the shapes of its parameters if it has any. Fast paths leave it to this code.
+"""
 
 from __future__ import annotations
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+
+from seedbed.models.families.transformer import TransformerSettings
+from seedbed.models.layers import Positions, Role, absolute_positions, register_table
+
+
+class PositionEncoding(nn.Module):
+    """No encoding: only a causal mask tells positions apart."""
+
+    def __init__(self, settings: TransformerSettings, context: int) -> None:
+        super().__init__()
+
+    def add(self, x: Tensor, n_past: int) -> Tensor:
+        """Token embeddings (…, T, D) plus those of their positions, which follow n_past cached ones."""
+        return x
+
+    def rotate(self, x: Tensor, positions: Positions, n: int, n_past: int) -> Tensor:
+        """Queries or keys (…, T, H, K) at these of n positions that follow n_past cached ones, rotated."""
+        return x
+
+    def bias(self, x: Tensor, positions: Positions, n_past: int) -> Float[Tensor, "... T S H"] | None:
+        """Bias on the scores of attention from these positions of x to all positions, cached ones first."""
+        return None
+
+
+class LearnedPositions(PositionEncoding):
+    """One learned (or frozen) embedding per position of the training context."""
+
+    weight_role: Role = "embedding"
+    weight: Tensor
+
+    def __init__(self, settings: TransformerSettings, context: int) -> None:
+        super().__init__(settings, context)
+        register_table(self, context, settings.dim, frozen=settings.embeddings is not None)
+
+    def add(self, x: Tensor, n_past: int) -> Tensor:
+        return x + self.weight[:, None, n_past : n_past + x.shape[2]]
+
+
+class SinusoidalPositions(PositionEncoding):
+    """Fixed embeddings of sines and cosines, computed on the fly beyond the training context."""
+
+    sinusoids: Tensor
+
+    def __init__(self, settings: TransformerSettings, context: int) -> None:
+        super().__init__(settings, context)
+        self.dim, self.exponent = settings.dim, settings.position_exponent
+        self.register_buffer("sinusoids", sinusoidal_embedding(context, self.dim, self.exponent), persistent=False)
+
+    def add(self, x: Tensor, n_past: int) -> Tensor:
+        n = n_past + x.shape[-2]
+        in_context = n <= len(self.sinusoids)
+        sinusoids = self.sinusoids if in_context else sinusoidal_embedding(n, self.dim, self.exponent)
+        return x + sinusoids[n_past:n].to(x)
+
+
+class ALiBi(PositionEncoding):
+    """Attention with linear biases (Press et al. 2021): each head penalises distance by its own slope."""
+
+    slopes: Tensor
+
+    def __init__(self, settings: TransformerSettings, context: int) -> None:
+        super().__init__(settings, context)
+        self.register_buffer("slopes", alibi_slopes(settings.heads), persistent=False)
+
+    def bias(self, x: Tensor, positions: Positions, n_past: int) -> Tensor:
+        n = x.shape[-2]
+        return alibi_bias(self.slopes, absolute_positions(positions, n, x.device, n_past), n_past + n).to(x.dtype)
+
+
+class RotaryPositions(PositionEncoding):
+    """Rotary position embedding (Su et al. 2021): rotates queries and keys by angles that grow with the position."""
+
+    frequencies: Tensor
+
+    def __init__(self, settings: TransformerSettings, context: int) -> None:
+        super().__init__(settings, context)
+        self.register_buffer("frequencies", rotary_frequencies(settings.dim // settings.heads), persistent=False)
+
+    def rotate(self, x: Tensor, positions: Positions, n: int, n_past: int) -> Tensor:
+        return apply_rotary(x, absolute_positions(positions, n, x.device, n_past), self.frequencies)
+
+
+POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {
+    "sinusoidal": SinusoidalPositions,
+    "learned": LearnedPositions,
+    "alibi": ALiBi,
+    "rotary": RotaryPositions,
+    "none": PositionEncoding,
+}
+
+
+# ---- formulas ----
 
 
 def sinusoidal_embedding(n: int, dim: int, exponent: str) -> Float[Tensor, "T D"]:

@@ -172,17 +172,20 @@ def _gate_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
     gates_by_run = [one.gates for one in analyses if one.gates]
     if not gates_by_run:
         return []
+    first = gates_by_run[0][0]
     columns: dict[str, Callable[[GateStatistics], float]] = {
-        f"mean {gate}": _gate_getter("means", gate) for gate in "ifgo"
+        f"mean {gate}": _gate_getter("means", gate) for gate in first.means
     }
-    columns |= {f"{gate} shut": _gate_getter("shut", gate) for gate in "ifo"}
-    columns |= {f"{gate} open": _gate_getter("open", gate) for gate in "ifo"}
-    columns |= {"mean |c|": lambda gates: gates.cell, "c saturated": lambda gates: gates.cell_saturated}
+    columns |= {f"{gate} shut": _gate_getter("shut", gate) for gate in first.shut}
+    columns |= {f"{gate} open": _gate_getter("open", gate) for gate in first.open}
+    state = first.state_symbol
+    columns |= {f"mean |{state}|": lambda gates: gates.cell, f"{state} saturated": lambda gates: gates.cell_saturated}
     rows = [
         (str(layer + 1), *(_format_share([read(one[layer]) for one in gates_by_run]) for read in columns.values()))
         for layer in range(len(gates_by_run[0]))
     ]
-    note = "Shut: below 0.1; open: above 0.9; c saturated: |tanh c| above 0.9; shares of units and positions."
+    saturated = f"{state} saturated: |tanh {state}| above 0.9"
+    note = f"Shut: below 0.1; open: above 0.9; {saturated}; shares of units and positions."
     return [Table("gates and cells", ("layer", *columns), tuple(rows), (note, _sample_note(analyses)))]
 
 
@@ -211,7 +214,7 @@ def _fourier_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
 
 
 def _fourier_notes(analyses: Sequence[RunAnalysis]) -> tuple[str, ...]:
-    p = analyses[0].run.settings.task.p  # type: ignore[union-attr]
+    p = analyses[0].run.settings.task.p
     by_seed = "; ".join(
         f"seed {one.run.seed}: {', '.join(map(str, one.fourier[-1].frequencies))}" for one in analyses[:8]
     )

@@ -100,7 +100,7 @@ def analyze_run(
 
     loaded, _ = load_checkpoint(store, run, step)
     analysis, inputs = analyze_model(loaded, n_inputs)
-    if ablation and run.settings.model.kind != "lstm":
+    if ablation and run.settings.model.has_attention:
         analysis = replace(analysis, ablation=ablate(loaded, inputs))
     return replace(analysis, fourier=_fourier_over_checkpoints(store, run))
 
@@ -121,10 +121,11 @@ def analyze_model(loaded: LoadedRun, n_inputs: int) -> tuple[RunAnalysis, Analys
     from seedbed.interp.heads import compute_gate_statistics
 
     inputs: AnalysisInputs = loaded.run.settings.task.analysis_inputs(loaded.run.seed, n_inputs)
-    is_lstm = loaded.run.settings.model.kind == "lstm"
-    statistics: dict[str, Any] = (
-        {"gates": tuple(compute_gate_statistics(loaded, inputs))} if is_lstm else _head_statistics(loaded, inputs)
-    )
+    family, statistics = loaded.run.settings.model, dict[str, Any]()
+    if family.has_attention:
+        statistics = _head_statistics(loaded, inputs)
+    elif family.gate_hooks is not None:
+        statistics = {"gates": tuple(compute_gate_statistics(loaded, inputs, family.gate_hooks))}
     return RunAnalysis(loaded.run, loaded.step, inputs.split, inputs.n_inputs, **statistics), inputs
 
 
@@ -143,9 +144,8 @@ def _head_statistics(loaded: LoadedRun, inputs: AnalysisInputs) -> dict[str, Any
             ("", "layer_distances"): layer_distances(weights, mask),
         }
 
-    causal = loaded.run.settings.model.kind == "gpt"
     computed = map_attention(loaded, inputs, compute)
-    uniform = compute(uniform_attention(inputs.non_padding, causal), slice(None))
+    uniform = compute(uniform_attention(inputs.non_padding, loaded.run.settings.model.causal), slice(None))
     return {  # the fields of RunAnalysis by name
         "numbers": _select_kind("numbers", computed), "shares": _select_kind("shares", computed),
         "uniform_numbers": _select_kind("numbers", uniform), "uniform_shares": _select_kind("shares", uniform),

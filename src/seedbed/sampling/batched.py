@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from seedbed.models.build import build_pack
+from seedbed.models.sequence_model import SequenceModel
 from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
 from seedbed.sampling.results import Samples, StreamChunk
 from seedbed.settings import setting_traits
@@ -55,7 +55,7 @@ def group_by_shape(runs: Sequence[LoadedRun]) -> list[list[int]]:
     return list(groups.values())
 
 
-def stack_runs(runs: Sequence[LoadedRun]) -> nn.Module:
+def stack_runs(runs: Sequence[LoadedRun]) -> SequenceModel:
     """One model that holds the weights of all runs along its run axis."""
     settings = [run.run.settings for run in runs]
     step, info = torch.zeros(1, dtype=torch.int64), settings[0].task.dataset_info()

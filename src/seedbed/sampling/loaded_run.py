@@ -19,19 +19,18 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from seedbed.data.suffix_array import CopiedSpan
 from seedbed.data.tokenizers import PAD_ID, UNKNOWN_TOKEN, StreamDecoder, Tokenizer, check_ids
 from seedbed.errors import MissingData, UsageError
 from seedbed.models.build import build_pack, load_run_arrays
-from seedbed.models.encoder import Encoder
-from seedbed.models.gpt import GPT
 from seedbed.models.hooks import attention_patterns, get_activations
+from seedbed.models.inference import eval_mode
+from seedbed.models.sequence_model import SequenceModel
 from seedbed.records import Arrays, StoredRun
 from seedbed.sampling.copy_detection import find_training_copies
 from seedbed.sampling.filters import SamplingFilters
-from seedbed.sampling.kv_cache import eval_mode
 from seedbed.sampling.results import (
     ActivationCache,
     AttentionTensor,
@@ -105,12 +104,12 @@ class LoadedRun:
     def _model_input(self, text: TextOrIds) -> Int[Tensor, "1 1 T"]:
         """Token ids as a (1, 1, T) tensor, checked against the context; padded for an encoder, as in training."""
         ids = self.encode(text)
-        is_encoder = isinstance(self.model, Encoder)
-        is_limited = is_encoder or (isinstance(self.model, GPT) and self.model.position_table is not None)
-        if len(ids) == 0 or (is_limited and len(ids) > self.context):
-            limit = f" to {self.context}, the context of the model" if is_limited else " or more"
+        family = self.run.settings.model
+        max_tokens = family.max_context(self.context)
+        if len(ids) == 0 or (max_tokens is not None and len(ids) > max_tokens):
+            limit = " or more" if max_tokens is None else f" to {max_tokens}, the context of the model"
             raise UsageError(f"the text has {len(ids)} tokens; expected 1{limit}")
-        ids = np.pad(ids, (0, self.context - len(ids)), constant_values=PAD_ID) if is_encoder else ids
+        ids = np.pad(ids, (0, self.context - len(ids)), constant_values=PAD_ID) if family.pads_inputs else ids
         return torch.from_numpy(ids)[None, None]
 
     def default_prompt_ids(self) -> NDArray[np.int64]:
@@ -148,7 +147,7 @@ class LoadedRun:
         return self.stream_with_model(self.model, 1, prompt, tokens, temperature, top_k, top_p, seed, n, hop)
 
     def stream_with_model(
-        self, model: nn.Module, n_runs: int, prompt: TextOrIds = "", tokens: int = 500, temperature: float = 1.0,
+        self, model: SequenceModel, n_runs: int, prompt: TextOrIds = "", tokens: int = 500, temperature: float = 1.0,
         top_k: int = 0, top_p: float = 1.0, seed: int = 0, n: int = 1, hop: int | None = None,
     ) -> Iterator[StreamChunk]:  # fmt: skip
         """Like `stream`, with a model that stacks several runs that share this run's tokenizer."""
@@ -196,7 +195,7 @@ class LoadedRun:
 
     def surprisal(self, text: TextOrIds, n_alternatives: int = 5) -> Surprisal:
         """Loss of each token of a text, with the most likely alternatives."""
-        if isinstance(self.model, Encoder):
+        if self.run.settings.model.predicts == "label":
             raise UsageError(f"run {self.run.id} predicts labels, not the next token; surprisal needs a gpt or an lstm")
         return compute_surprisal(self.model, self.tokenizer, self.encode(text), self.context, n_alternatives)
 
@@ -227,7 +226,7 @@ def _finite_log_probabilities(log_probabilities: Tensor) -> list[float]:
     return values
 
 
-def _build_model(run: StoredRun, weights: Arrays) -> nn.Module:
+def _build_model(run: StoredRun, weights: Arrays) -> SequenceModel:
     if run.settings.task.has_corpus and compute_run_id(run.settings, run.seed) != run.id:
         raise MissingData(
             f"the data of run {run.id} ({run.settings.task.corpus}) is not what it was trained on; "

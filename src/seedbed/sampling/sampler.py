@@ -10,7 +10,7 @@ many are drawn alongside it. Prompts are truncated to their last `context` token
 Past the context, a transformer's window advances in hops: with n tokens it starts at `window_start(n)`, a multiple of
 the hop, so it holds between context − hop + 1 and context tokens and the KV cache is rebuilt once per hop. Without a
 learned position table, hop 0 keeps the whole text in the window. The default hop is 0 for ALiBi and a quarter of the
-context otherwise. An LSTM carries its state and has no window.
+context otherwise. A recurrent model carries its state and has no window.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from seedbed.errors import UsageError
-from seedbed.models.gpt import GPT, Attention
+from seedbed.models.inference import choose_n_threads, inference_context
+from seedbed.models.sequence_model import SequenceModel
 from seedbed.rng import device_keys, uniform
-from seedbed.sampling.decoders import make_decoder
 from seedbed.sampling.filters import SamplingFilters, filtered_probabilities
-from seedbed.sampling.kv_cache import choose_n_threads, inference_context
 
 UNIFORM_BLOCK_TOKENS = 64  # tokens whose uniform numbers are drawn in one call
 MAX_NEW_TOKENS = 1_000_000
@@ -57,7 +56,7 @@ class GeneratedTokens:
 
 
 def stream_tokens(
-    model: nn.Module,
+    model: SequenceModel,
     context: int,
     prompt: Int[Tensor, "#R #B T"],
     n_tokens: int,
@@ -82,7 +81,7 @@ class _GenerationState:
     """All tokens so far, and a decoder whose cache holds the tokens of the window except the last."""
 
     def __init__(
-        self, model: nn.Module, context: int, hop: int, prompt: Int[Tensor, "R b T"], n_samples: int, n_tokens: int
+        self, model: SequenceModel, context: int, hop: int, prompt: Int[Tensor, "R b T"], n_samples: int, n_tokens: int
     ) -> None:
         self.context, self.hop, self.window_start = context, hop, 0
         prompt = prompt[..., -context:]
@@ -90,7 +89,7 @@ class _GenerationState:
         self.tokens = prompt.new_empty(n_runs, n_samples, self.n_tokens + n_tokens)
         self.tokens[..., : self.n_tokens] = prompt
         capacity = self.tokens.shape[-1] if hop == 0 else min(context, self.tokens.shape[-1])
-        self.decoder = make_decoder(model, n_runs, n_samples, capacity)
+        self.decoder = model.family.make_decoder(model, n_runs, n_samples, capacity)
         self.decoder.prefill(prompt[..., :-1])  # computed once if all samples share the prompt
 
     def next_logits(self) -> Float[Tensor, "R B V"]:
@@ -106,7 +105,7 @@ class _GenerationState:
 
 
 def generate_tokens(
-    model: nn.Module,
+    model: SequenceModel,
     context: int,
     prompt: Int[Tensor, "#R #B T"],
     n_tokens: int,
@@ -151,7 +150,7 @@ def _iter_uniform_numbers(seeds: Sequence[int], n_samples: int, device: torch.de
 
 
 def _validated_hop(
-    model: nn.Module, context: int, prompt: Tensor, n_tokens: int, n_samples: int, hop: int | None
+    model: SequenceModel, context: int, prompt: Tensor, n_tokens: int, n_samples: int, hop: int | None
 ) -> int:
     """Checks the arguments and returns the resolved hop."""
     if not 1 <= n_tokens <= MAX_NEW_TOKENS:
@@ -163,18 +162,15 @@ def _validated_hop(
     return resolve_hop(model, context, hop)
 
 
-def resolve_hop(model: nn.Module, context: int, hop: int | None = None) -> int:
+def resolve_hop(model: SequenceModel, context: int, hop: int | None = None) -> int:
     """Number of tokens the window advances by; 0: the window keeps growing."""
-    if not isinstance(model, GPT):
-        if hop:
-            raise UsageError(f"hop = {hop}: an LSTM carries its state and has no window; leave hop out")
-        return 0
+    family = model.family
+    if family.carries_state and hop:
+        raise UsageError(f"hop = {hop}: this model carries its state and has no window; leave hop out")
     if hop is None:
-        attention = model.blocks[0].attention
-        assert isinstance(attention, Attention)
-        return 0 if attention.slopes is not None else max(1, context // 4)
+        return family.default_hop(context)
     if not 0 <= hop <= context:
         raise UsageError(f"hop = {hop}: expected a whole number from 0 (no window) to the context, {context}")
-    if hop == 0 and model.position_table is not None:
+    if hop == 0 and family.max_context(context) is not None:
         raise UsageError(f"hop = 0: this model has learned positions for {context} tokens only; give a hop from 1 up")
     return hop

@@ -23,7 +23,7 @@ from torch import nn
 from seedbed.data.tokenizers import Counts, StreamDecoder, TokenIds
 from seedbed.data.windows import Spans, gather_windows, sliding_windows
 from seedbed.errors import UsageError
-from seedbed.sampling.kv_cache import eval_mode
+from seedbed.models.inference import eval_mode
 from seedbed.sampling.notebook_html import FULL_COLOR_BITS, colored_text_html, legend_html
 
 Floats = NDArray[np.float64]

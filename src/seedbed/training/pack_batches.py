@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import torch
 
 from seedbed.data.batch import Batches
-from seedbed.kind_settings import LSTMSettings, TransformerSettings
 from seedbed.settings import Settings
 from seedbed.tasks.base import BatchLimits
 
@@ -29,14 +28,12 @@ def make_batches(settings: Sequence[Settings], seeds: Sequence[int], device: tor
 def batch_limits(settings: Sequence[Settings], device: torch.device) -> BatchLimits:
     """What the model of a pack and its device allow."""
     model = settings[0].model
-    is_limited = isinstance(model, TransformerSettings) and model.positions == "learned"
-    # Approximate activations per token in the widest layers: LSTM gates, or QKV projections and the MLP hidden layer.
-    width = 8 * model.hidden_width if isinstance(model, LSTMSettings) else 3 * model.dim + model.mlp_width
     return BatchLimits(
-        max_context=settings[0].task.dataset_info().context_length if is_limited else None,
-        activations_per_token=width,
+        max_context=model.max_context(settings[0].task.dataset_info().context_length),
+        activations_per_token=model.widest_activations(),
         max_activations=MAX_EVAL_ACTIVATIONS[device.type],
-        can_share_prefixes=not any(map(_uses_dropout, settings)),  # samples of a prefix would share dropout masks
+        # with dropout, the samples of a prefix would share its masks
+        can_share_prefixes=model.caches_prefixes and not any(map(_uses_dropout, settings)),
     )
 
 

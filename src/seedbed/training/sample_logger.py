@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from torch import nn
 
+from seedbed.models.sequence_model import SequenceModel
 from seedbed.records import SampleEvent
 from seedbed.sampling.sampler import generate_tokens
 from seedbed.settings import TrainSettings
@@ -31,7 +31,7 @@ class SampleLogger:
         first_ids = self._prompt_ids or [int(train.ids[train.spans.starts[0]])]
         self._first_tokens = torch.from_numpy(np.array(first_ids, dtype=np.int64)).to(device)[None, None]
 
-    def sample(self, model: nn.Module, step: int, slots: Sequence[int]) -> Iterator[SampleEvent]:
+    def sample(self, model: SequenceModel, step: int, slots: Sequence[int]) -> Iterator[SampleEvent]:
         """All runs of the pack generate (one program); only the texts of these slots are yielded."""
         generated = generate_tokens(model, self._context, self._first_tokens, self._n_tokens, self._seeds)
         for slot in slots:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,10 +16,8 @@ from torch import Tensor, nn
 
 from seedbed.data.batch import Batch
 from seedbed.models.build import build_pack
-from seedbed.models.encoder import Encoder
-from seedbed.models.gpt import GPT
 from seedbed.models.layers import gather_rows, one_hot, running_stats
-from seedbed.models.lstm import LSTM
+from seedbed.models.sequence_model import SequenceModel
 from seedbed.records import Arrays
 from seedbed.settings import Settings
 from seedbed.training.cuda_graphs import CapturedGraph
@@ -81,8 +78,7 @@ class Trainer:
             self.optimizer.compile()
         elif mode == "graph" and (fused := self.optimizer.fuse()) is not None:
             self._active_and_lr_fn = fused
-        # Not for an LSTM: its weight gradients would be summed over positions in bf16.
-        if self.precision == "bf16" and torch_device.type == "cuda" and not isinstance(self.model, LSTM):
+        if self.precision == "bf16" and torch_device.type == "cuda" and self.model.family.uses_bf16_weights:
             self.parameters.add_bf16_copy(self.model, torch.bfloat16)
         self._host_step = 0  # `step`, known without asking the device
         self._graph: CapturedGraph[None] | None = None
@@ -229,10 +225,10 @@ class Trainer:
 class BatchForward(nn.Module):
     """A model's logits at the scored positions of a batch; shared prefixes are prefilled once per run."""
 
-    def __init__(self, model: nn.Module, precision: str, dtype: torch.dtype) -> None:
+    def __init__(self, model: SequenceModel, precision: str, dtype: torch.dtype) -> None:
         super().__init__()
         self.model, self.precision, self.dtype = model, precision, dtype
-        self.is_classifier = isinstance(model, Encoder)
+        self.is_classifier = model.family.predicts == "label"
 
     def forward(self, batch: Batch) -> Float[Tensor, "R B K V"]:
         with autocast_context(self.precision, batch.inputs.device):
@@ -240,10 +236,9 @@ class BatchForward(nn.Module):
                 return self.model(batch.inputs, sample_mask=batch.weights > 0).to(self.dtype)
             past = None
             if batch.shared_prefixes is not None and batch.prefix_index is not None:
-                # Each layer's pair: keys and values of a GPT, hidden and cell state of an LSTM.
-                caches = cast(GPT | LSTM, self.model).prefill(batch.shared_prefixes)
+                caches = self.model.prefill(batch.shared_prefixes)
                 rows = one_hot(batch.prefix_index, batch.shared_prefixes.shape[1], caches[0][0].dtype)
-                past = [(gather_rows(first, rows), gather_rows(second, rows)) for first, second in caches]
+                past = [tuple(gather_rows(tensor, rows) for tensor in layer) for layer in caches]
             return self.model(batch.inputs, batch.scored_positions, past=past).to(self.dtype)
 
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from seedbed.data.tokenizers import PAD_ID
 from seedbed.errors import UsageError
 from seedbed.interp.attention_extraction import compute_attention
-from seedbed.kind_settings import LSTMSettings
 from seedbed.report.analysis_tables import analysis_tables
 from seedbed.report.run_analysis import analyze_run
 from seedbed.report.tables import Table
@@ -32,8 +31,8 @@ from seedbed.web.model_cache import CheckpointStep, ModelCache
 from seedbed.web.model_client import MAX_GENERATED_TOKENS
 
 MAX_ATTENTION_WEIGHTS: Final = 4_000_000  # over all layers and heads
-MAX_LSTM_TOKENS: Final = 256  # input gradients backpropagate from each token through all tokens before it,
-MAX_LSTM_TOKENS_SQUARED_PARAMETERS: Final = 10**11  # so large LSTMs accept fewer
+MAX_GRADIENT_TOKENS: Final = 256  # input gradients backpropagate from each token through all tokens before it,
+MAX_TOKENS_SQUARED_PARAMETERS: Final = 10**11  # so large models accept fewer
 UINT16_MAX: Final = 65_535  # encodes a weight of 1: 16 bits keep four digits at half the size of float32
 N_HELD_OUT_INPUTS: Final = 64  # per head statistic, as in `seedbed heads`
 N_ALTERNATIVES: Final = 12
@@ -64,9 +63,9 @@ def _check_text_length(loaded: LoadedRun, text: str) -> None:
 
 def _max_tokens(loaded: LoadedRun) -> int:
     model = loaded.run.settings.model
-    if isinstance(model, LSTMSettings):
+    if not model.has_attention:
         return min(
-            MAX_LSTM_TOKENS, isqrt(MAX_LSTM_TOKENS_SQUARED_PARAMETERS // max(1, loaded.run.parameters.non_embedding))
+            MAX_GRADIENT_TOKENS, isqrt(MAX_TOKENS_SQUARED_PARAMETERS // max(1, loaded.run.parameters.non_embedding))
         )
     return isqrt(MAX_ATTENTION_WEIGHTS // (model.layers * model.heads))
 

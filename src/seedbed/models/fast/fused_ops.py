@@ -12,15 +12,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from seedbed.models.fast.lstm_recurrence import run_lstm_recurrence
 from seedbed.models.layers import HAS_TRITON, SHORT_ATTENTION_POSITIONS, LayerNorm, Linear
-from seedbed.models.lstm_recurrence import run_lstm_recurrence
 
 
 def can_fuse_attention(x: Float[Tensor, "R B T D"], heads: int) -> bool:
     """Whether `fused_attention` supports this input: on a GPU, of medium length."""
     if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64 and x.shape[2] > SHORT_ATTENTION_POSITIONS):
         return False
-    from seedbed.models.kernels.short_attention import is_supported_shape
+    from seedbed.models.fast.kernels.short_attention import is_supported_shape
 
     return is_supported_shape(x.shape[2], x.shape[3] // heads)
 
@@ -29,7 +29,7 @@ def fused_attention(
     qkv: Linear, x: Float[Tensor, "R B T D"], heads: int, causal: bool, slopes: Float[Tensor, "H"] | None
 ) -> Float[Tensor, "R B T D"]:
     """Self-attention by our Triton kernel, which also adds the QKV bias and the ALiBi bias."""
-    from seedbed.models.kernels.short_attention import short_attention
+    from seedbed.models.fast.kernels.short_attention import short_attention
 
     slopes = None if slopes is None else slopes.float()
     return short_attention(qkv.forward_without_bias(x), qkv.bias, slopes, heads, causal)
@@ -39,7 +39,7 @@ def linear_gelu(up: Linear, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T
     """GELU of a linear layer; on a GPU adding the bias is fused with the GELU."""
     if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64):
         return F.gelu(up(x))
-    from seedbed.models.kernels.bias_gelu import bias_gelu
+    from seedbed.models.fast.kernels.bias_gelu import bias_gelu
 
     pre_bias = up.forward_without_bias(x)
     return bias_gelu(pre_bias.flatten(1, 2), up.bias).view_as(pre_bias)
@@ -49,7 +49,7 @@ def can_fuse_add_norm(x: Float[Tensor, "R B T D"]) -> bool:
     """Whether `linear_add_norm` supports this residual stream: on a GPU, not too wide."""
     if not (HAS_TRITON and x.is_cuda and x.dtype != torch.float64):
         return False
-    from seedbed.models.kernels.add_layer_norm import is_supported_width
+    from seedbed.models.fast.kernels.add_layer_norm import is_supported_width
 
     return is_supported_width(x.shape[-1])
 
@@ -68,7 +68,7 @@ def linear_add_norm(
     if norm is None:
         total = x + out(z)
         return total, total
-    from seedbed.models.kernels.add_layer_norm import add_layer_norm
+    from seedbed.models.fast.kernels.add_layer_norm import add_layer_norm
 
     y = out.forward_without_bias(z).flatten(1, 2)
     total, normed, *_ = add_layer_norm(x.flatten(1, 2), y, out.bias, norm.weight, norm.bias, keep_stream_dtype)

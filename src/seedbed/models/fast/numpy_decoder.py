@@ -1,6 +1,6 @@
 """KV-cached decoding of one sample of one GPT on the CPU in NumPy: twice as fast as torch for matrices this small.
 
-Same arithmetic as `decoders.GPTDecoder`, without the run and sample axes. Weights share memory with the model;
+Same arithmetic as `gpt_decoder.GPTDecoder`, without the run and sample axes. Weights share memory with the model;
 linear layers and norms write into preallocated buffers that the next token overwrites.
 """
 
@@ -15,17 +15,17 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seedbed.models.gpt import GPT, Block
-from seedbed.models.layers import LayerNorm, Linear
-from seedbed.models.positions import rotate_pairs
-from seedbed.sampling.kv_cache import (
+from seedbed.models.decoding import prefill_cache
+from seedbed.models.fast.gpt_decoder import (
     RotaryAngles,
     alibi_last_query_bias,
     iter_blocks,
     position_embeddings,
-    prefill_cache,
     rotary_angles,
 )
+from seedbed.models.gpt import GPT, Block
+from seedbed.models.layers import LayerNorm, Linear
+from seedbed.models.positions import rotate_pairs
 
 Vector: TypeAlias = NDArray[Any]
 LAYER_NORM_EPS = 1e-5  # default of torch.nn.functional.layer_norm
@@ -41,7 +41,6 @@ class NumpyDecoder:
         self._position_embeddings = None if positions is None else _as_numpy(positions)
         self._token_embeddings = _as_numpy(model.embed.weight)
         self._final_norm = None if model.final_norm is None else _bind_layer_norm(model.final_norm)
-        self._frequencies = next(iter_blocks(model)).attention.frequencies
 
     def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
         self.n_cached = tokens.shape[-1]
@@ -53,7 +52,7 @@ class NumpyDecoder:
     def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
         x = self._token_embeddings[int(tokens)]
         x = x.copy() if self._position_embeddings is None else x + self._position_embeddings[self.n_cached]
-        angles = rotary_angles(self.n_cached, self._frequencies, self.model.embed.weight.dtype)
+        angles = rotary_angles(self.n_cached, self.model.position_table, self.model.embed.weight.dtype)
         for layer in self._layers:
             x = layer.step(x, self.n_cached, angles)
         self.n_cached += 1
@@ -74,7 +73,7 @@ class _NumpyBlock:
         self._norm1, self._norm2 = _bind_layer_norm(block.norm1), _bind_layer_norm(block.norm2)
         dtype = _as_numpy(attention.qkv.weight).dtype
         self.keys, self.values = np.empty((2, self.heads, capacity, self.head_dim), dtype)
-        alibi = alibi_last_query_bias(attention.slopes, capacity)
+        alibi = alibi_last_query_bias(attention.encoding, capacity)
         self._alibi_bias = None if alibi is None else alibi.numpy().astype(dtype)
 
     def step(self, x: Vector, position: int, angles: RotaryAngles | None) -> Vector:

@@ -19,12 +19,6 @@ MIN_BUSY_TILES = 64  # output tiles that keep a GPU busy
 MIN_ROWS_PER_SPLIT = 1024  # rows from which on splitting the sum over rows pays off
 
 
-def to_autocast_dtype(x: Tensor) -> Tensor:
-    """x in the autocast dtype if autocast is on, so that the residual stream is kept in 16 bits."""
-    device = x.device.type
-    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
-
-
 def use_bf16_copy(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Use the bf16 copy of the weight? Not for a single run with a bias, where F.linear fuses the bias."""
     return x.is_cuda and torch.is_autocast_enabled("cuda") and (bias is None or len(weight) > 1)

@@ -1,95 +1,58 @@
-"""Incremental decoding: one token per step with a preallocated KV cache (GPT) or a carried state (LSTM).
+"""KV-cached decoding of a GPT: one token per step, with the weights bound once into plain functions.
 
-    decoder = make_decoder(model, n_runs=1, n_samples=4, capacity=128)
-    decoder.prefill(prompt)               # (R, b, T): b is 1 if all samples share the prompt
-    logits = decoder.step(tokens)         # (R, B) → (R, B, V)
-
-A step computes the logits of `model(tokens)` at the last position, without dropout. For a single token, module calls
-and parameter lookups cost more than the arithmetic, so each decoder binds the weights once into plain functions.
-Choosing the next token is left to `sampler.py`.
+For a single token, module calls and parameter lookups cost more than the arithmetic. This spells a GPT's forward pass
+out once more, so it takes only models whose parts it all knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from seedbed.errors import UsageError
-from seedbed.models.gpt import DECODED_POSITIONS, GPT, Attention, Block
-from seedbed.models.hooks import NO_HOOKS
+from seedbed.models.decoding import Decoder, RecomputingDecoder, prefill_cache
+from seedbed.models.fast.modules import FAST_MODULES
+from seedbed.models.gpt import GPT, MLP, Attention, Block
 from seedbed.models.layers import LayerNorm, Linear
-from seedbed.models.lstm import LSTM, LSTMCell, LSTMState
-from seedbed.models.positions import rotate_pairs
-from seedbed.sampling.kv_cache import (
-    RotaryAngles,
-    alibi_last_query_bias,
-    allocate_zeros,
-    iter_blocks,
-    position_embeddings,
-    prefill_cache,
-    rotary_angles,
+from seedbed.models.positions import (
+    ALiBi,
+    LearnedPositions,
+    PositionEncoding,
+    RotaryPositions,
+    SinusoidalPositions,
+    rotate_pairs,
+    sinusoidal_embedding,
 )
-from seedbed.sampling.numpy_decoder import NumpyDecoder
 
 TensorFunction: TypeAlias = Callable[[Tensor], Tensor]
+RotaryAngles: TypeAlias = tuple[Tensor, Tensor]  # cos and sin
 CACHE_GROWTH_POSITIONS = 32  # the KV cache grows by this many positions
+DECODED_ENCODINGS = (PositionEncoding, SinusoidalPositions, LearnedPositions, ALiBi, RotaryPositions)
 
 
-class Decoder(Protocol):
-    """A model together with its cache of the tokens so far."""
+def make_gpt_decoder(model: GPT, n_runs: int, n_samples: int, capacity: int) -> Decoder:
+    """The fastest decoder that knows every part of the model; NumPy for a single sample of one run on the CPU."""
+    from seedbed.models.fast.numpy_decoder import NumpyDecoder
 
-    def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
-        """Resets the cache and fills it with these tokens (possibly none)."""
-        ...
-
-    def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
-        """Appends one token to every sample and returns the logits of the next token."""
-        ...
-
-
-def make_decoder(model: nn.Module, n_runs: int, n_samples: int, capacity: int) -> Decoder:
-    """Returns a decoder for at most `capacity` tokens per sample; NumPy for a single sample of one GPT on the CPU.
-
-    The cached decoders spell a model's forward pass out once more, so they take only models that they know in full.
-    """
-    if isinstance(model, GPT | LSTM) and not is_standard(model):
+    if not is_standard(model):
         return RecomputingDecoder(model, n_samples)
-    if isinstance(model, GPT):
-        if n_runs == n_samples == 1 and model.embed.weight.device.type == "cpu":
-            return NumpyDecoder(model, capacity)
-        return GPTDecoder(model, n_runs, n_samples, capacity)
-    if isinstance(model, LSTM):
-        return LSTMDecoder(model, n_samples)
-    raise UsageError("this model predicts labels and generates no text; sample from a gpt or an lstm")
+    if n_runs == n_samples == 1 and model.embed.weight.device.type == "cpu":
+        return NumpyDecoder(model, capacity)
+    return GPTDecoder(model, n_runs, n_samples, capacity)
 
 
-def is_standard(model: GPT | LSTM) -> bool:
+def is_standard(model: GPT) -> bool:
     """True if every part of the model is one that the cached decoders compute."""
-    if isinstance(model, LSTM):
-        return type(model) is LSTM and all(type(cell) is LSTMCell for cell in model.cells)
-    if type(model) is not GPT or not all(isinstance(block, Block) and block.is_standard for block in model.blocks):
-        return False
-    return all(block.attention.position_encoding in DECODED_POSITIONS for block in iter_blocks(model))
-
-
-class RecomputingDecoder:
-    """Runs the model's own forward over all tokens at each step: slow, and right for any model."""
-
-    def __init__(self, model: nn.Module, n_samples: int) -> None:
-        self.model, self.n_samples = model, n_samples
-        self._tokens = torch.empty(0, dtype=torch.int64)
-
-    def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
-        self._tokens = tokens.expand(-1, self.n_samples, -1)
-
-    def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
-        self._tokens = torch.cat([self._tokens, tokens[..., None]], dim=-1)
-        return self.model(self._tokens)[..., -1, :]
+    parts: list[tuple[nn.Module, type[nn.Module]]] = [(model, GPT)]
+    for block in iter_blocks(model):
+        parts += [(block, Block), (block.attention, Attention), (block.mlp, MLP)]
+    known = all(type(part) in (readable, FAST_MODULES[readable]) for part, readable in parts)
+    return known and type(model.position_table) in DECODED_ENCODINGS
 
 
 class GPTDecoder:
@@ -105,7 +68,7 @@ class GPTDecoder:
         self._layers = [_CachedBlock(block) for block in iter_blocks(model)]
         self._position_embeddings = position_embeddings(model, capacity)
         attention = next(iter_blocks(model)).attention
-        self._frequencies, self._heads = attention.frequencies, attention.heads
+        self._heads = attention.heads
         self._bias = _attention_bias(attention, capacity)
         self._kv_cache = self._allocate_cache(0)
 
@@ -137,7 +100,7 @@ class GPTDecoder:
             x = x + self._position_embeddings[:, self.n_cached, None]
         if len(x) == 1:
             x = x[0]
-        angles, bias = rotary_angles(self.n_cached, self._frequencies, x.dtype), self._current_bias()
+        angles, bias = rotary_angles(self.n_cached, self.model.position_table, x.dtype), self._current_bias()
         for layer, layer_cache in zip(self._layers, self._kv_cache, strict=True):
             x = layer.step(x, layer_cache, self.n_cached, bias, angles)
         self.n_cached += 1
@@ -211,33 +174,44 @@ def _bind_layer_norm(layer_norm: LayerNorm) -> TensorFunction:
 
 def _attention_bias(attention: Attention, capacity: int) -> Float[Tensor, "H S"]:
     """Bias by distance (ALiBi or zeros) followed by −∞ for unwritten positions; each query uses a slice of it."""
-    weight, alibi = attention.qkv.weight, alibi_last_query_bias(attention.slopes, capacity)
+    weight, alibi = attention.qkv.weight, alibi_last_query_bias(attention.encoding, capacity)
     past = weight.new_zeros(attention.heads, capacity) if alibi is None else alibi.to(weight.dtype)
     return torch.cat([past, past.new_full(past.shape, float("-inf"))], dim=1)
 
 
-class LSTMDecoder:
-    """Decodes with the hidden and cell state of every layer after the last token."""
+def iter_blocks(model: GPT) -> Iterator[Block]:
+    for block in model.blocks:
+        assert isinstance(block, Block)
+        yield block
 
-    def __init__(self, model: LSTM, n_samples: int) -> None:
-        self.model, self.n_samples = model, n_samples
-        self._states: list[LSTMState] = []
 
-    def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
-        self._states = [
-            (self._expand_to_samples(h), self._expand_to_samples(c)) for h, c in prefill_cache(self.model, tokens)
-        ]
+def position_embeddings(model: GPT, capacity: int) -> Float[Tensor, "#R S D"] | None:
+    """Additive position embeddings (learned or sinusoidal), or None if the model uses another kind."""
+    encoding = model.position_table
+    if isinstance(encoding, LearnedPositions):
+        return encoding.weight
+    if not isinstance(encoding, SinusoidalPositions):
+        return None
+    return sinusoidal_embedding(capacity, encoding.dim, encoding.exponent).to(model.embed.weight)[None]
 
-    def _expand_to_samples(self, state: Float[Tensor, "R b D"]) -> Float[Tensor, "R B D"]:
-        return state.expand(-1, self.n_samples, -1)
 
-    def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
-        x, states = self.model.embed(tokens[..., None]), []
-        for i, cell in enumerate(self.model.cells):
-            assert isinstance(cell, LSTMCell)
-            x, state = cell(x, self._states[i] if self._states else None, NO_HOOKS, "")
-            states.append(state)
-        self._states = states
-        if self.model.projection is not None:
-            x = self.model.activation(self.model.projection(x))
-        return self.model.output(x)[..., 0, :]
+def rotary_angles(position: int, encoding: PositionEncoding, dtype: torch.dtype) -> RotaryAngles | None:
+    """Rotary cos and sin for a position, or None if the model has no rotary embedding."""
+    if not isinstance(encoding, RotaryPositions):
+        return None
+    angle = position * encoding.frequencies
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def alibi_last_query_bias(encoding: PositionEncoding, capacity: int) -> Float[Tensor, "H S"] | None:
+    """ALiBi bias of a query at the last position, or None; its last n entries are the bias over n keys."""
+    if not isinstance(encoding, ALiBi):
+        return None
+    return -encoding.slopes[:, None] * torch.arange(capacity - 1, -1, -1, device=encoding.slopes.device)
+
+
+def allocate_zeros(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Zeros; on the CPU allocated by NumPy in huge pages, which batched matmuls read a third faster (docs/log.md)."""
+    if like.device.type != "cpu":
+        return like.new_zeros(tuple(shape))
+    return torch.from_numpy(np.zeros(shape, dtype=like.new_empty(0).numpy().dtype))
