@@ -339,6 +339,13 @@ OPTIMIZERS: Final[dict[str, OptimizerInfo]] = {
     "adam": OptimizerInfo("seedbed.training.optimizers.adam:Adam", 2, ("betas", "eps"), "Adam"),
     "adamw": OptimizerInfo("seedbed.training.optimizers.adam:AdamW", 2, ("betas", "eps"), "AdamW"),
     "lion": OptimizerInfo("seedbed.training.optimizers.lion:Lion", 1, ("betas",), "Lion"),
+    "muon": OptimizerInfo(
+        "seedbed.training.optimizers.muon:Muon",
+        n_moments=2,
+        settings=("betas", "eps", "muon_momentum", "muon_iterations", "muon_scale"),
+        label="Muon",
+        n_matrix_moments=1,
+    ),
 }
 OptimizerKind = Annotated[str, OneOf(OPTIMIZERS)]
 
@@ -423,6 +430,17 @@ class TrainSettings(SettingsGroup):
     )
     eps: float = setting(
         1e-8, "added to the root of the second moment", per_run=True, active_when=_when_used("eps"), gt=0.0
+    )
+    muon_momentum: Fraction = setting(
+        0.95, "momentum of matrices in muon (Nesterov)", per_run=True, active_when=_when_used("muon_momentum")
+    )
+    muon_iterations: int = setting(
+        5, "Newton–Schulz iterations of an update in muon", active_when=_when_used("muon_iterations"), ge=1, le=99
+    )
+    muon_scale: Literal["match_rms_adamw", "original"] = setting(
+        "match_rms_adamw",
+        "size of an update in muon: as large as AdamW's, or √max(1, rows / columns)",
+        active_when=_when_used("muon_scale"),
     )
     clip: float = setting(
         1.0, "largest global gradient norm of a run; 0 leaves gradients unclipped", per_run=True, ge=0.0
@@ -778,13 +796,14 @@ def all_settings() -> dict[str, tuple[FieldInfo, ...]]:
                 if not any(field is known for known in found.get(name, ())):
                     found[name] = (*found.get(name, ()), field)
     for name, choices in {"task.kind": tuple(TASK_SETTINGS), "model.kind": tuple(MODEL_SETTINGS)}.items():
-        first = found[name][0]
+        first, traits = found[name][0], [traits_of(field) for field in found[name]]
+        labels = {value: label for one in traits for value, label in one.value_labels.items()}
         found[name] = (
             FieldInfo(
                 annotation=cast(Any, Literal[choices]),
                 default=choices[0],
                 description=first.description,
-                json_schema_extra=first.json_schema_extra,
+                json_schema_extra=cast(Any, {"traits": replace(traits[0], value_labels=labels)}),
             ),
         )
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -14,6 +15,7 @@ from seedbed.models.hooks import Hooks, get_activations, list_hook_names
 from seedbed.models.parameters import FlatParameters
 from seedbed.models.sequence_model import SequenceModel
 from seedbed.settings import DatasetInfo, Settings
+from seedbed.training.trainer import Trainer
 
 V, T, C = 11, 7, 3
 INFO = DatasetInfo(vocab_size=V, context_length=T, n_train=50, n_classes=C, padding_id=0)
@@ -163,3 +165,21 @@ class FamilyContract:
                         steps = [decoder.step(tokens[..., i]).clone() for i in range(n_prefilled, T)]
                         expected = model(tokens)[:, :, n_prefilled:]
                     torch.testing.assert_close(torch.stack(steps, dim=2), expected, rtol=0, atol=1e-11)
+
+    # ---- training ----
+
+    def test_restored_training_continues_exactly(self, tmp_path: Path) -> None:
+        rows = [f"{'wet' if i % 3 else 'dry'}\tday {i % 5} had {i % 3} drops of rain\n" for i in range(20)]
+        (tmp_path / "rain.tsv").write_text("".join(rows), encoding="utf-8")
+        task = {"task.corpus": str(tmp_path / "rain.tsv"), "task.length": 5, "train.batch_size": 4}
+        settings = Settings.from_flat(self.settings | task | {"model.dropout": 0.2, "model.embedding_dropout": 0.1})
+        whole, resumed = (Trainer([settings] * 2, SEEDS[:2], "cpu", torch.float32) for _ in range(2))
+        for _ in range(3):
+            whole.train_step()
+        resumed.restore({name: tensor.clone() for name, tensor in whole.state().items()})
+        start = whole.parameters.weights.clone()
+        for _ in range(3):
+            whole.train_step()
+            resumed.train_step()
+        assert not torch.equal(whole.parameters.weights, start)
+        assert torch.equal(whole.parameters.weights, resumed.parameters.weights)

@@ -94,6 +94,7 @@ ALL_KINDS = [SMALL | kind for kind in GPT_KINDS] + [
     SMALL | {"model.kind": "lstm"},
     SMALL | {"model.kind": "lstm", "model.tied": True, "model.gate_biases": 2},
     SMALL | {"model.kind": "lstm", "model.hidden": 12, "model.projection": 5},
+    SMALL | {"model.kind": "gru", "model.hidden": 7},
 ]
 
 

@@ -30,6 +30,7 @@ FAMILIES = [
     {"model.kind": "gpt", "task.orders": (2, 3), "task.p": 5},
     {"model.kind": "lstm"},
     {"model.kind": "lstm", "model.gate_biases": 2, "model.tied": True},
+    {"model.kind": "gru"},
 ]
 
 
@@ -92,6 +93,7 @@ TEXT_MODELS = {
     "gpt-windows": {"task.sampler": "windows", "model.heads": 2, "model.tied": True, "train.label_smoothing": 0.1},
     "lstm": {"model.kind": "lstm", "task.sampler": "length", "model.projection": 5, "model.embedding_dropout": 0.2},
     "lstm-epochs": {"model.kind": "lstm", "task.sampler": "epochs", "model.gate_biases": 2, "model.layers": 2},
+    "gru": {"model.kind": "gru", "task.sampler": "length", "model.layers": 2, "model.embedding_dropout": 0.2},
     "encoder": {"task.kind": "labels", "model.kind": "encoder", "model.heads": 2, "model.batch_norm": True,
                 "model.classifier_dropout": 0.3, "model.classifier_hidden": 6,
                 "train.optimizer": "momentum"},

@@ -29,6 +29,7 @@ SHAPES = {
     "alibi": TEXT | {"model.positions": "alibi"},
     "encoder": TEXT | {"task.kind": "labels", "model.kind": "encoder", "model.classifier_hidden": 5},
     "lstm": {"task.kind": "text", "model.kind": "lstm", "model.dim": 12, "model.layers": 2},
+    "gru": {"task.kind": "text", "model.kind": "gru", "model.dim": 12, "model.layers": 2},
 }
 
 

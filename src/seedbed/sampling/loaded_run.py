@@ -196,7 +196,7 @@ class LoadedRun:
     def surprisal(self, text: TextOrIds, n_alternatives: int = 5) -> Surprisal:
         """Loss of each token of a text, with the most likely alternatives."""
         if self.run.settings.model.predicts == "label":
-            raise UsageError(f"run {self.run.id} predicts labels, not the next token; surprisal needs a gpt or an lstm")
+            raise UsageError(f"run {self.run.id} predicts labels; surprisal needs a model that predicts the next token")
         return compute_surprisal(self.model, self.tokenizer, self.encode(text), self.context, n_alternatives)
 
     def _stream_decoder(self, prompt: TextOrIds) -> StreamDecoder:

@@ -2,5 +2,6 @@
 
 from seedbed.models.families.transformer import EncoderSettings, GPTSettings  # noqa: I001  in the order of help texts
 from seedbed.models.families.lstm import LSTMSettings
+from seedbed.models.families.gru import GRUSettings
 
-__all__ = ["EncoderSettings", "GPTSettings", "LSTMSettings"]
+__all__ = ["EncoderSettings", "GPTSettings", "GRUSettings", "LSTMSettings"]

@@ -203,4 +203,4 @@ class EncoderSettings(TransformerSettings):
         return Encoder(self, info.vocab_size, info.context_length, info.n_classes)
 
     def make_decoder(self, model: SequenceModel, n_runs: int, n_samples: int, capacity: int) -> Decoder:
-        raise UsageError("this model predicts labels and generates no text; sample from a gpt or an lstm")
+        raise UsageError("this model predicts labels and generates no text; sample from one that predicts the next token")
