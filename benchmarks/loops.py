@@ -70,8 +70,8 @@ def make_optimizer(parameters: Iterable[nn.Parameter], train: TrainSettings) -> 
     if train.optimizer in ("sgd", "momentum"):
         momentum = train.momentum if train.optimizer == "momentum" else 0.0
         return torch.optim.SGD(parameters, train.lr, momentum, weight_decay=train.weight_decay)
-    kind = torch.optim.Adam if train.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, train.lr, train.betas, train.eps, train.weight_decay)
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    return kinds[train.optimizer](parameters, train.lr, train.betas, train.eps, train.weight_decay)
 
 
 def iterate_batches(settings: Settings, device: str) -> Iterator[Samples]:

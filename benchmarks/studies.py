@@ -37,7 +37,7 @@ SLOW_UPDATE_FLOPS = 1e11  # larger updates are timed in two rounds only
 MAX_MEMORY_SHARE = 0.5  # of the machine's memory, for both sides together
 BATCH_SETTING = "train.batch_size"
 INIT_SETTINGS = ("init", "init_scale", "gate_init")  # model settings that do not affect the cost of an update
-OPTIMIZERS_BY_COST = ("sgd", "momentum", "adam", "adamw")  # cheapest first
+OPTIMIZERS_BY_COST = ("sgd", "momentum", "lion", "adam", "adamw", "muon")  # cheapest first
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from torch import nn, optim
+import pytest
+import torch
+from torch import Tensor, nn, optim
 
 from seedbed.models.parameters import Param
 from seedbed.settings import OPTIMIZERS, TrainSettings
+from seedbed.training.optimizers.muon import orthogonalize
 from tests.contracts.optimizer import OptimizerContract, Reference
 
 BETAS = ({"betas": (0.9, 0.999)}, {"betas": (0.8, 0.95), "eps": 1e-3}, {"betas": (0.0, 0.9)})
@@ -62,6 +71,106 @@ class TestLion(OptimizerContract):
                 momentum[name] = beta2 * momentum[name] + (1 - beta2) * g
 
         return step
+
+
+class TestMuon(OptimizerContract):
+    """torch.optim.Muon for each part of a hidden layer's weight, and torch.optim.AdamW for the other parameters."""
+
+    kind = "muon"
+    own_settings = (
+        {"betas": (0.9, 0.999), "muon_momentum": 0.95},
+        {"betas": (0.8, 0.95), "muon_momentum": 0.0, "eps": 1e-3},
+        {"betas": (0.0, 0.9), "muon_momentum": 0.5},
+    )
+
+    @pytest.fixture(autouse=True)
+    def newton_schulz_in_float64(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """torch.optim.Muon rounds to bfloat16, which would hide any difference."""
+        monkeypatch.setattr(Tensor, "bfloat16", lambda x: x.double().clone())
+
+    def reference(self, train: TrainSettings, weights: dict[str, nn.Parameter], params: Sequence[Param]) -> Reference:
+        others = [weights[p.name] for p in params if p.role != "matrix"]
+        parts = {p.name: [nn.Parameter(x) for x in weights[p.name].detach().chunk(p.n_parts)]
+                 for p in params if p.role == "matrix"}  # fmt: skip
+        assert sorted(map(len, parts.values())) == [1, 1, 3]
+        muon = optim.Muon(
+            [part for one in parts.values() for part in one],
+            train.lr,
+            train.weight_decay,
+            train.muon_momentum,
+            ns_steps=train.muon_iterations,
+            adjust_lr_fn=train.muon_scale,
+        )
+        adamw = optim.AdamW(others, train.lr, train.betas, train.eps, train.weight_decay)
+
+        def step() -> None:
+            for name, chunks in parts.items():  # views of the weights
+                for part, gradient in zip(chunks, weights[name].grad.chunk(len(chunks)), strict=True):
+                    part.grad = gradient
+            muon.step()
+            adamw.step()
+
+        return step
+
+    @pytest.mark.parametrize("change", [{"muon_scale": "original"}, {"muon_iterations": 3}])
+    def test_scale_and_iterations_follow_torch_too(
+        self, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own = [one | change for one in self.own_settings]
+        monkeypatch.setattr(TestMuon, "own_settings", own)
+        self.test_every_run_follows_the_reference_with_its_own_settings()
+
+
+@pytest.mark.parametrize("shape", [(4, 7), (7, 4), (5, 5)])
+def test_newton_schulz_moves_singular_values_near_one_and_keeps_singular_vectors(shape: tuple[int, int]) -> None:
+    matrices = torch.randn(2, 3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    matrices[0, 1] = 0
+    found = orthogonalize(matrices, 5)
+    assert (found[0, 1] == 0).all()
+    for r, m in ((0, 0), (0, 2), (1, 0), (1, 1), (1, 2)):
+        u, _, vh = torch.linalg.svd(matrices[r, m], full_matrices=False)
+        inner = u.mT @ found[r, m] @ vh.mT
+        values = inner.diagonal()
+        torch.testing.assert_close(inner, values.diag(), rtol=0, atol=1e-10)
+        assert values.min() > 0.3
+        assert values.max() < 1.3
+
+
+TINY_STUDY = """
+question = "Do new optimizers learn?"
+seeds = 2
+[base]
+task.p = 5
+model.dim = 8
+model.heads = 2
+model.layers = 1
+train.steps = 12
+train.eval_every = 6
+[grid]
+train.optimizer = ["adamw", "lion", "muon"]
+train.muon_momentum = [0.9, 0.95]
+"""
+
+
+def test_a_study_of_optimizers_is_planned_and_trained_by_the_command_line(tmp_path: Path) -> None:
+    """Muon's setting has an effect on Muon alone; its runs with either value share a pack."""
+    study = tmp_path / "optimizers.toml"
+    study.write_text(TINY_STUDY, encoding="utf-8")
+
+    def seedbed(*arguments: str) -> str:
+        command = [sys.executable, "-m", "seedbed", *arguments, "--home", str(tmp_path / "home")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    plan = json.loads(seedbed("plan", str(study), "--json"))
+    kinds = [run["settings"]["train"]["optimizer"] for run in plan["runs"]]
+    assert Counter(kinds) == {"adamw": 2, "lion": 2, "muon": 4}
+    packs = {kind: {run["pack"] for run, own in zip(plan["runs"], kinds, strict=True) if own == kind} for kind in kinds}
+    assert {kind: len(found) for kind, found in packs.items()} == {"adamw": 1, "lion": 1, "muon": 1}
+    seedbed("run", str(study))
+    plan = json.loads(seedbed("plan", str(study), "--json"))
+    assert {run["status"] for run in plan["runs"]} == {"finished"}
 
 
 def test_every_optimizer_has_a_contract_test() -> None:

@@ -51,7 +51,7 @@ def test_all_problems_are_reported_in_one_pass_with_their_lines(write: WriteStud
         ("5", "model.head is not a setting (did you mean model.heads?)"),
         ("7", "model.heads = 4 does not divide model.dim = 90"),
         ("9", 'train.lr = "fast": expected a number above 0'),
-        ("10", 'train.optimizer = "Adam": expected one of "sgd", "momentum", "adam", "adamw", "lion"'),
+        ("10", 'train.optimizer = "Adam": expected one of "sgd", "momentum", "adam", "adamw", "lion", "muon"'),
         ("11", "train.clip = inf: expected a number from 0"),
         ("13", "train.weight_decay = []: expected a list of one value or more"),
         ("16", "train.eps = true: expected a number above 0"),

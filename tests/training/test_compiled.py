@@ -35,15 +35,24 @@ def tracing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("kind", ["gpt", "lstm"])
-@pytest.mark.parametrize("n_runs", [1, 3])
-def test_compiled_updates_equal_plain_updates(kind, n_runs, tracing):
+@pytest.mark.parametrize(
+    ("kind", "n_runs", "optimizer", "compiled_rule"),
+    [
+        ("gpt", 1, "adamw", "clipped_update"),
+        ("gpt", 3, "adamw", "clipped_update"),
+        ("lstm", 1, "adamw", "clipped_update"),
+        ("lstm", 3, "adamw", "clipped_update"),
+        ("gpt", 3, "muon", "orthogonalize"),
+    ],
+)
+def test_compiled_updates_equal_plain_updates(kind, n_runs, optimizer, compiled_rule, tracing):
     """Of three runs one has NaN weights and is frozen."""
-    settings = [Settings.from_flat(SETTINGS | {"model.kind": kind, "train.lr": 1e-3 * (i + 1)}) for i in range(n_runs)]
+    shared = SETTINGS | {"model.kind": kind, "train.optimizer": optimizer}
+    settings = [Settings.from_flat(shared | {"train.lr": 1e-3 * (i + 1)}) for i in range(n_runs)]
     plain, compiled = (Trainer(settings, range(n_runs), "cpu", torch.float64, mode) for mode in ("plain", "compiled"))
     for trainer in (plain, compiled):
         trainer.parameters.weights[2:] = torch.nan
-    assert set(tracing) == {"_batch_losses", "_score_batch", "_active_and_lr", "clipped_update"}
+    assert set(tracing) == {"_batch_losses", "_score_batch", "_active_and_lr", compiled_rule}
     for _ in range(6):
         plain.train_step()
         compiled.train_step()

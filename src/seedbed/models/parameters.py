@@ -5,7 +5,7 @@ The model's parameters are views of it, so that clipping, optimizer steps and no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -79,6 +79,18 @@ class FlatParameters:
             role = _parameter_role(owner, len(self.shapes[name]))
             n_parts = getattr(owner, "n_parts", 1) if role == "matrix" else 1
             found.append(Param(name, role, n_parts, weights[name], gradients[name]))
+        return found
+
+    def columns(self, names: Collection[str]) -> list[slice]:
+        """Columns of the flat tensors that hold these parameters; neighbours and their padding are one slice."""
+        found: list[slice] = []
+        previous_name = ""
+        for name, (start, stop) in self._spans.items():
+            if name in names and previous_name in names:
+                found[-1] = slice(found[-1].start, stop)
+            elif name in names:
+                found.append(slice(start, stop))
+            previous_name = name
         return found
 
     def _replace_with_views(self, model: nn.Module) -> list[nn.Parameter]:
