@@ -219,6 +219,7 @@ def test_without_the_plugin_its_names_are_refused_with_those_that_exist(tmp_path
     assert 'kind = "curve": expected one of "curves", "sweep", ' in str(error.value)
     assert "(did you mean curves?)" in str(error.value)
     assert 'value = "highest": expected one of "best", "t_f", ' in str(error.value)
+    assert str(error.value).count("; if a plugin defines it, give --plugin FILE") == 4
     fill(tmp_path)
     refused = CliRunner().invoke(app, ["plot", "toy", "--value", "bets", "--home", str(tmp_path)])
     assert refused.exit_code == 2

@@ -61,16 +61,16 @@ def parse_declarations(text: str) -> Declarations:
     document = translate_stored(parse_toml(text, "study"))
     lines = find_key_lines(text)
     problems = Problems()
-    declarations = read_declarations(document, lambda key: f"study:{lines.get(key, 1)}", problems)
+    declarations = read_declarations(document, lambda key: f"study:{lines.get(key, 1)}", problems, is_stored=True)
     problems.raise_if_any()
     return declarations
 
 
 def read_declarations(
-    document: Mapping[str, Value], location: Callable[[str], str], problems: Problems
+    document: Mapping[str, Value], location: Callable[[str], str], problems: Problems, is_stored: bool = False
 ) -> Declarations:
     """The declarations of a parsed file; tables with problems are reported and left out."""
-    parser = _DeclarationParser(location, problems)
+    parser = _DeclarationParser(location, problems, is_stored)
     figures = [parser.parse(FigureSpec, table, key) for table, key in parser.iter_tables(document, "figures")]
     questions = [parser.parse(QuestionSpec, table, key) for table, key in parser.iter_tables(document, "questions")]
     return Declarations(
@@ -102,6 +102,7 @@ class _DeclarationParser:
 
     location: Callable[[str], str]
     problems: Problems
+    is_stored: bool  # it was valid when it was stored, so an unknown name is probably a plugin's
 
     def iter_tables(self, document: Mapping[str, Value], kind: SpecKind) -> Iterator[tuple[dict[str, Value], str]]:
         value = document.get(kind, [])
@@ -144,7 +145,10 @@ class _DeclarationParser:
             model.model_validate({name: value for name, value in options.items() if name in fields})
         except ValidationError as error:
             for name in dict.fromkeys(str(detail["loc"][0]) for detail in error.errors()):
-                self.add_problem(f"{key}.{name}", _invalid_option_message(name, options[name], fields[name]))
+                message = _invalid_option_message(name, options[name], fields[name])
+                is_registered = any(isinstance(marker, OneOf) for marker in fields[name].metadata)
+                hint = "; if a plugin defines it, give --plugin FILE" if self.is_stored and is_registered else ""
+                self.add_problem(f"{key}.{name}", message + hint)
 
     def check_names(self, option: str, value: Value, key: str) -> None:
         """Check the settings and metrics that an option names."""
