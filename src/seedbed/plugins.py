@@ -1,4 +1,4 @@
-"""Kinds from outside the package: a user's own families, tasks, optimizers, statistics and charts.
+"""Kinds from outside the package: a user's own families, tasks, optimizers, statistics, charts, corpora and stores.
 
     seedbed --plugin mine.py run study.toml
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 import traceback
 from hashlib import blake2b
@@ -20,6 +21,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Final
 
+from seedbed.data.catalogue import CorpusEntry, register_corpus
 from seedbed.errors import MissingData, UsageError
 from seedbed.settings import Origin, SettingsGroup, current_origin, register_settings
 
@@ -32,24 +34,39 @@ loaded_plugins: dict[str, Origin] = {}  # by path, or by the name of the entry p
 def register(kind: Any, name: str | None = None) -> Any:
     """Makes a kind known and returns it, so that it can be used as a decorator.
 
-    A subclass of `TaskSettings`, `ModelSettings` or `Optimizer` carries its own name; a `ChartKind`, or a statistic (a
-    function from a metric's curve to a number), is registered under `name`.
+    A subclass of `TaskSettings`, `ModelSettings` or `Optimizer`, or a `CorpusEntry`, carries its own name. A subclass of
+    `Store` (by its scheme), a `ChartKind`, or a statistic (a function from a metric's curve to a number) is registered
+    under `name`.
     """
     if isinstance(kind, type) and issubclass(kind, SettingsGroup):
         return register_settings(kind)
+    if isinstance(kind, CorpusEntry):
+        return register_corpus(kind)
     if isinstance(kind, type):
-        from seedbed.training.optimizers import Optimizer, register_optimizer
-
-        if issubclass(kind, Optimizer):
-            return register_optimizer(kind)
+        registered = _register_class(kind) if name is None else _register_named_class(name, kind)
+        if registered is not None:
+            return registered
     elif name is not None:
         from seedbed.charts.chart_kinds import ChartKind, register_chart
         from seedbed.stats.run_statistics import register_statistic
 
         return register_chart(name, kind) if isinstance(kind, ChartKind) else register_statistic(name, kind)
     raise UsageError(
-        f"seedbed.register takes a task, a model family, an optimizer, or a named chart or statistic, not {kind!r}"
+        "seedbed.register takes a task, a model family, an optimizer or a corpus, or with a name a chart, a statistic or "
+        f"a store, not {kind!r}"
     )
+
+
+def _register_class(kind: type) -> type | None:
+    from seedbed.training.optimizers import Optimizer, register_optimizer
+
+    return register_optimizer(kind) if issubclass(kind, Optimizer) else None
+
+
+def _register_named_class(name: str, kind: type) -> type | None:
+    from seedbed.store import Store, register_store
+
+    return register_store(name, kind) if issubclass(kind, Store) else None
 
 
 def load_plugin_file(path: str | os.PathLike[str]) -> Origin:
@@ -66,7 +83,7 @@ def load_plugin_file(path: str | os.PathLike[str]) -> Origin:
         raise UsageError(f"plugin {path} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # so that its classes can be found by name, as dataclasses and pickle do
-    origin = Origin(file.stem, "", _digest(source))
+    origin = Origin(file.stem, _declared_version(source), _digest(source))
     try:
         with current_origin(origin):
             spec.loader.exec_module(module)
@@ -101,6 +118,12 @@ def _load_entry_point(entry: EntryPoint) -> Origin:
 def _tell_child_processes(path: str) -> None:
     known = os.environ.get(ENVIRONMENT_VARIABLE, "").split(os.pathsep)
     os.environ[ENVIRONMENT_VARIABLE] = os.pathsep.join(dict.fromkeys([*filter(None, known), path]))
+
+
+def _declared_version(source: bytes) -> str:
+    """The value of `__version__` in a file, which is not run yet."""
+    found = re.search(rb"""^__version__\s*=\s*["']([^"']+)["']""", source, re.MULTILINE)
+    return found[1].decode() if found else ""
 
 
 def _digest(source: bytes) -> str:
