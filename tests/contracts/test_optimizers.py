@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -14,10 +15,11 @@ import pytest
 import torch
 from torch import Tensor, nn, optim
 
-from seedbed.models.parameters import Param
+from seedbed.models.layers import meta_parameter
+from seedbed.models.parameters import FlatParameters, Param
 from seedbed.settings import OPTIMIZERS, TrainSettings
 from seedbed.training.optimizers.muon import orthogonalize
-from tests.contracts.optimizer import OptimizerContract, Reference
+from tests.contracts.optimizer import OptimizerContract, Reference, TinyModel
 
 BETAS = ({"betas": (0.9, 0.999)}, {"betas": (0.8, 0.95), "eps": 1e-3}, {"betas": (0.0, 0.9)})
 
@@ -171,6 +173,76 @@ def test_a_study_of_optimizers_is_planned_and_trained_by_the_command_line(tmp_pa
     seedbed("run", str(study))
     plan = json.loads(seedbed("plan", str(study), "--json"))
     assert {run["status"] for run in plan["runs"]} == {"finished"}
+
+
+PLUGIN = """
+import seedbed
+from seedbed.training.optimizers import ElementwiseOptimizer
+
+
+@seedbed.register
+class SignSGD(ElementwiseOptimizer):
+    kind, n_moments, settings, label = "sign-sgd", 0, ("momentum",), "signSGD"
+
+    def hyperparameters(self, lr):
+        dtype = self.parameters.weights.dtype
+        return lr.to(dtype), self.weight_decay.to(dtype)
+
+    @staticmethod
+    def update(w, moments, g, *hyperparameters):
+        lr, weight_decay = hyperparameters
+        w.sub_(lr * (g + weight_decay * w).sign())
+"""
+CHECK_PLUGIN = """
+from seedbed.settings import Settings, all_settings, describe_accepted_values, setting_traits
+settings = Settings.from_flat({"train.optimizer": "sign-sgd", "train.momentum": 0.5})
+assert settings.is_active("train.momentum") and not settings.is_active("train.betas")
+assert "train.momentum" in settings.identity()
+assert '"sign-sgd"' in describe_accepted_values("train.optimizer")
+assert setting_traits("train.optimizer").value_labels["sign-sgd"] == "signSGD"
+"""
+
+
+def test_a_plugins_optimizer_is_accepted_with_its_settings_and_trains(tmp_path: Path) -> None:
+    plugin, study = tmp_path / "mine.py", tmp_path / "own.toml"
+    plugin.write_text(PLUGIN, encoding="utf-8")
+    own = TINY_STUDY.replace('["adamw", "lion", "muon"]', '["sign-sgd"]').replace("train.muon_", "train.")
+    study.write_text(own, encoding="utf-8")
+    run = ["-m", "seedbed", "--plugin", str(plugin), "run", str(study), "--home", str(tmp_path / "home")]
+    for arguments in (["-c", CHECK_PLUGIN], run):
+        environment = os.environ | {"SEEDBED_PLUGINS": str(plugin)}
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+    assert "4 finished" in done.stderr
+
+
+def test_params_are_views_with_role_and_parts_and_their_columns_are_joined() -> None:
+    parameters = FlatParameters(TinyModel(), 2, torch.device("cpu"), torch.float64)
+    params = {param.name: param for param in parameters.params()}
+    assert {name: (param.role, param.n_parts) for name, param in params.items()} == {
+        "embed.weight": ("embedding", 1), "qkv.weight": ("matrix", 3), "qkv.bias": ("bias", 1),
+        "up.weight": ("matrix", 1), "down.weight": ("matrix", 1), "down.bias": ("bias", 1),
+        "norm.weight": ("norm", 1), "norm.bias": ("norm", 1),
+        "output.weight": ("output", 1), "output.bias": ("bias", 1),
+    }  # fmt: skip
+    parameters.weights.fill_(1.0)
+    assert all((param.weight == 1).all() for param in params.values())
+    columns = parameters.columns([name for name, param in params.items() if param.role != "matrix"])
+    assert len(columns) == 3  # the embedding, a bias, and everything from down.bias to the end
+    for one in columns:
+        parameters.weights[:, one] = 2.0
+    assert {name: float(param.weight.unique()) for name, param in params.items()} == {
+        name: 1.0 if param.role == "matrix" else 2.0 for name, param in params.items()
+    }
+
+
+def test_a_layer_whose_matrix_has_no_role_is_refused() -> None:
+    model = nn.Module()
+    model.odd = nn.Linear(3, 2)
+    model.odd.weight, model.odd.bias = meta_parameter(2, 3), meta_parameter(2)
+    with pytest.raises(TypeError, match="Linear has a matrix, but no weight_role"):
+        FlatParameters(model, 1, torch.device("cpu"), torch.float64).params()
 
 
 def test_every_optimizer_has_a_contract_test() -> None:

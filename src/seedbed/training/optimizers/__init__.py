@@ -30,6 +30,7 @@ def register_optimizer(cls: type[OptimizerT]) -> type[OptimizerT]:
     """Makes an optimizer known under its `kind`; usable as a decorator."""
     if not cls.kind:
         raise ValueError(f"{cls.__name__} needs a kind, the value of train.optimizer that names it")
-    info = OptimizerInfo(f"{cls.__module__}:{cls.__qualname__}", cls.n_moments, cls.settings, cls.label)
+    implementation = f"{cls.__module__}:{cls.__qualname__}"
+    info = OptimizerInfo(implementation, cls.n_moments, cls.settings, cls.label, cls.n_matrix_moments)
     register_optimizer_info(cls.kind, info)
     return cls

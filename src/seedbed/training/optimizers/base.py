@@ -45,6 +45,7 @@ class Optimizer(ABC):
     n_moments: ClassVar[int]
     settings: ClassVar[tuple[str, ...]] = ()
     label: ClassVar[str] = ""
+    n_matrix_moments: ClassVar[int | None] = None
 
     def __init__(self, train_settings: Sequence[TrainSettings], parameters: FlatParameters) -> None:
         self.train_settings, self.parameters = train_settings, parameters
