@@ -34,9 +34,9 @@ loaded_plugins: dict[str, Origin] = {}  # by path, or by the name of the entry p
 def register(kind: Any, name: str | None = None) -> Any:
     """Makes a kind known and returns it, so that it can be used as a decorator.
 
-    A subclass of `TaskSettings`, `ModelSettings` or `Optimizer`, or a `CorpusEntry`, carries its own name. A subclass of
-    `Store` (by its scheme), a `ChartKind`, or a statistic (a function from a metric's curve to a number) is registered
-    under `name`.
+    A subclass of `TaskSettings`, `ModelSettings` or `Optimizer`, or a `CorpusEntry`, carries its own name. A subclass
+    of `Store` (by its scheme), a `ChartKind`, or a statistic (a function from a metric's curve to a number) is
+    registered under `name`.
     """
     if isinstance(kind, type) and issubclass(kind, SettingsGroup):
         return register_settings(kind)
@@ -52,8 +52,8 @@ def register(kind: Any, name: str | None = None) -> Any:
 
         return register_chart(name, kind) if isinstance(kind, ChartKind) else register_statistic(name, kind)
     raise UsageError(
-        "seedbed.register takes a task, a model family, an optimizer or a corpus, or with a name a chart, a statistic or "
-        f"a store, not {kind!r}"
+        "seedbed.register takes a task, a model family, an optimizer or a corpus, and with a name a chart, a statistic "
+        f"or a store, not {kind!r}"
     )
 
 
@@ -72,18 +72,19 @@ def _register_named_class(name: str, kind: type) -> type | None:
 def load_plugin_file(path: str | os.PathLike[str]) -> Origin:
     """Runs a plugin's file once per process and makes its kinds known; child processes will load it too."""
     file = Path(path).absolute()
+    name = file.with_suffix("").name
     if str(file) in loaded_plugins:
         return loaded_plugins[str(file)]
     try:
         source = file.read_bytes()
     except OSError as error:
         raise MissingData(f"plugin {path} cannot be read ({error.strerror}); name a Python file") from None
-    spec = importlib.util.spec_from_file_location(f"seedbed_plugin_{file.stem}", file)
+    spec = importlib.util.spec_from_file_location(f"seedbed_plugin_{name}", file)
     if spec is None or spec.loader is None:
         raise UsageError(f"plugin {path} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # so that its classes can be found by name, as dataclasses and pickle do
-    origin = Origin(file.stem, _declared_version(source), _digest(source))
+    origin = Origin(name, _declared_version(source), _digest(source))
     try:
         with current_origin(origin):
             spec.loader.exec_module(module)

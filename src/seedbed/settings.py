@@ -627,8 +627,8 @@ class Settings(SettingsGroup):
             else:
                 current[renamed.get(name, name)] = _tuples(value)
         kinds = [current.get(kind, born) for kind, born in BORN_KINDS.items()]
+        needed = " and ".join(str(Origin(name, *origin)) for name, origin in plugins.items())
         if kinds[0] not in TASK_SETTINGS or kinds[1] not in MODEL_SETTINGS:
-            needed = " and ".join(str(Origin(name, *origin)) for name, origin in plugins.items())
             raise UnreadableSettings(
                 f"it needs {needed}; load it with --plugin" if needed
                 else f"it is a {kinds[1]} on task {kinds[0]}, which this version of seedbed does not know"
@@ -642,8 +642,9 @@ class Settings(SettingsGroup):
             return cls.from_flat({name: value for name, value in whole.flat().items() if whole.is_active(name)})
         except InvalidSettings as error:
             raise UnreadableSettings(
-                f"this version of seedbed does not accept its values of {', '.join(error.names)}"
-            ) from error
+                f"it needs {needed}; load it with --plugin" if needed
+                else f"this version of seedbed does not accept its values of {', '.join(error.names)}"
+            ) from error  # fmt: skip
 
     def flat(self) -> dict[str, Value]:
         """Every setting of this run by its dotted name."""
@@ -665,7 +666,7 @@ class Settings(SettingsGroup):
         found = {}
         for name, field in setting_fields(self.task.kind, self.model.kind).items():
             traits, value = traits_of(field), self.get(name)
-            if value != traits.born and self.is_active(name):
+            if value != BORN_KINDS.get(name, traits.born) and self.is_active(name):
                 found[traits.former_names[0] if traits.former_names else name] = value
         if origins := self.origins():
             found["plugins"] = origins

@@ -172,3 +172,11 @@ _ENTRIES = (
 )
 # fmt: on
 CATALOGUE: dict[str, CorpusEntry] = {entry.name: entry for entry in _ENTRIES}
+
+
+def register_corpus(entry: CorpusEntry) -> CorpusEntry:
+    """Makes a corpus known by its name, so that `task.corpus` and `seedbed data` accept it; returns it."""
+    if CATALOGUE.get(entry.name, entry) != entry:
+        raise ValueError(f"there is a corpus named {entry.name!r} already")
+    CATALOGUE[entry.name] = entry
+    return entry

@@ -165,10 +165,8 @@ def _require_downloadable(entry: CorpusEntry, file: StoredFile) -> None:
     """Raises MissingData, saying where to put the file, if it cannot be downloaded."""
     folder = os.environ.get("SEEDBED_DATA") or "SEEDBED_DATA"
     if file.origin_path is None:
-        raise MissingData(
-            f"{entry.name} is derived from {entry.repository} and cannot be downloaded as a file; "
-            f"put it at {folder}/{file.path}"
-        )
+        derived = f"is derived from {entry.repository} and " if entry.repository else ""
+        raise MissingData(f"{entry.name} {derived}cannot be downloaded as a file; put it at {folder}/{file.path}")
     if is_offline():
         raise MissingData(
             f"{entry.name} is not on this machine and SEEDBED_OFFLINE forbids the network; "

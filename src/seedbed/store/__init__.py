@@ -18,9 +18,17 @@ from seedbed.errors import UsageError
 from seedbed.store.base import ChangeStamp, Store
 from seedbed.store.sqlite import SQLiteStore
 
-__all__ = ["STORES", "ChangeStamp", "Store", "open_store", "store_exists", "upgrade_store"]
+__all__ = ["STORES", "ChangeStamp", "Store", "open_store", "register_store", "store_exists", "upgrade_store"]
 
 STORES: dict[str, type[Store]] = {"sqlite": SQLiteStore}  # by the scheme of an address
+
+
+def register_store(scheme: str, store: type[Store]) -> type[Store]:
+    """Makes addresses `SCHEME:LOCATION` open this kind of store; returns it."""
+    if STORES.get(scheme, store) is not store:
+        raise ValueError(f"there is a store with the scheme {scheme!r} already")
+    STORES[scheme] = store
+    return store
 
 
 def open_store(address: str | os.PathLike[str], read_only: bool = False) -> Store:
