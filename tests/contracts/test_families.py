@@ -17,6 +17,7 @@ class TestGPT(FamilyContract):
         {"model.positions": "alibi", "model.tied": True, "model.activation": "relu"},
         {"model.positions": "rotary", "model.heads": 2, "model.attention_bias": False, "model.qkv_bias": True},
         {"model.positions": "none", "model.output_bias": False, "model.qkv_bias": False},
+        {"model.positions": "t5", "model.norm": "pre"},
     ]
     larger: ClassVar[list[dict[str, Any]]] = LARGER
 
@@ -28,6 +29,7 @@ class TestEncoder(FamilyContract):
     variants: ClassVar[list[dict[str, Any]]] = [
         {"model.norm": "pre", "model.final_norm": True, "model.batch_norm": True, "model.positions": "alibi"},
         {"model.positions": "learned", "model.output_bias": False},
+        {"model.positions": "t5"},
     ]
     larger: ClassVar[list[dict[str, Any]]] = LARGER
 

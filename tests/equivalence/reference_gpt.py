@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+import itertools
 import math
 
 import torch
@@ -28,6 +29,11 @@ def apply_rotary(x: Tensor) -> Tensor:
         rotation = [cmath.exp(1j * t / 10_000 ** (2 * k / x.shape[-1])) for k in range(half)]
         complex_x[..., t, :] *= torch.tensor(rotation, dtype=complex_x.dtype)
     return torch.cat([complex_x.real, complex_x.imag], -1)
+
+
+def t5_bucket(distance: int) -> int:
+    """Raffel et al. 2020: 16 buckets of one distance each, then 16 that grow logarithmically up to 128."""
+    return distance if distance < 16 else min(31, 16 + int(16 * math.log(distance / 16) / math.log(128 / 16)))
 
 
 class PlainGPT(nn.Module):
@@ -89,6 +95,9 @@ class PlainGPT(nn.Module):
             if self.settings.positions == "alibi":
                 distance = torch.arange(n)[:, None] - torch.arange(n)
                 scores = scores - SLOPES[self.settings.heads][head] * distance.abs()
+            if self.settings.positions == "t5":
+                for t, s in itertools.product(range(n), range(n)):
+                    scores[:, t, s] += self.t5_bias[t5_bucket(max(t - s, 0)), head]
             head_outputs.append(scores.masked_fill(future, -math.inf).softmax(-1) @ v[..., part])
         return layer["o"](torch.cat(head_outputs, -1))
 
@@ -101,6 +110,7 @@ class PlainGPT(nn.Module):
         self.tokens.weight.data = ours["embed.weight"]
         if self.learned is not None:
             self.learned.weight.data = ours["position_table.weight"]
+        self.t5_bias = ours.get("position_table.weight", torch.empty(0))
         for i, layer in enumerate(self.layers):
             name = f"blocks.{i}."
             for kind, _ in layer["q"].named_parameters():

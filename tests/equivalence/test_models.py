@@ -41,6 +41,7 @@ GPT_KINDS = [
     {"model.positions": "alibi", "model.norm": "pre", "model.qkv_bias": False, "model.mlp_bias": True},
     {"model.positions": "alibi", "model.heads": 6, "model.hidden": 7},
     {"model.positions": "rotary", "model.heads": 3, "model.attention_bias": False, "model.qkv_bias": True},
+    {"model.positions": "t5", "model.norm": "pre", "model.heads": 3},
 ]
 
 
@@ -55,7 +56,7 @@ def test_gpt_equals_the_reference(overrides):
         torch.testing.assert_close(logits[slot], plain(tokens[slot]), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("positions", ["none", "alibi", "rotary", "sinusoidal"])
+@pytest.mark.parametrize("positions", ["none", "alibi", "rotary", "sinusoidal", "t5"])
 @pytest.mark.parametrize("length", [5, 16, 17, 40])
 def test_short_and_long_attention_equal_the_reference(length, positions):
     """Up to 16 positions use elementwise multiply-and-sum, longer sequences SDPA."""
@@ -148,8 +149,9 @@ def test_recording_changes_nothing_and_patterns_sum_to_one(overrides):
     hooks = Hooks("*")
     torch.testing.assert_close(model(tokens, hooks=hooks), model(tokens), rtol=1e-12, atol=1e-12)
     assert torch.equal(hooks.activations["logits"], model(tokens, hooks=Hooks("*")))
-    if "model.kind" in overrides:
-        assert hooks.activations["lstm.1.cell"].shape == (3, 4, T, 12)
+    if (gates := Settings.from_flat(overrides).model.gate_hooks) is not None:
+        width = overrides.get("model.hidden", 12)
+        assert hooks.activations[f"{gates.layers}.1.{gates.state}"].shape == (3, 4, T, width)
     else:
         heads = overrides.get("model.heads", 4)
         pattern = hooks.activations["blocks.0.attention.pattern"]

@@ -27,6 +27,7 @@ SHAPES = {
     "pre": TEXT | {"model.norm": "pre", "model.final_norm": True},
     "post": TEXT | {"model.norm": "post", "model.positions": "rotary"},
     "alibi": TEXT | {"model.positions": "alibi"},
+    "t5": TEXT | {"model.positions": "t5"},
     "encoder": TEXT | {"task.kind": "labels", "model.kind": "encoder", "model.classifier_hidden": 5},
     "lstm": {"task.kind": "text", "model.kind": "lstm", "model.dim": 12, "model.layers": 2},
     "gru": {"task.kind": "text", "model.kind": "gru", "model.dim": 12, "model.layers": 2},

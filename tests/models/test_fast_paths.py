@@ -134,7 +134,7 @@ def test_only_modules_of_known_types_become_fast() -> None:
     assert type(readable.get_submodule("blocks.1.attention")) is modules.FastAttention
 
 
-@pytest.mark.parametrize("settings", [{"positions": "alibi", "norm": "pre"}, {"kind": "lstm"}, {"activation": "relu"}])
+@pytest.mark.parametrize("settings", [{"positions": "t5", "norm": "pre"}, {"kind": "lstm"}, {"activation": "relu"}])
 def test_fast_and_readable_modules_agree(settings: dict[str, Any]) -> None:
     fast, tokens = make_model(2, **settings).eval(), torch.randint(11, (2, 3, 7))
     expected = fast(tokens)

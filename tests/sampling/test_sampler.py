@@ -46,7 +46,7 @@ def test_cached_generation_equals_uncached_within_and_past_the_context(model_set
     np.testing.assert_allclose(generated.log_probabilities, log_probabilities, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("positions", ["alibi", "rotary", "none"])
+@pytest.mark.parametrize("positions", ["alibi", "rotary", "t5", "none"])
 @pytest.mark.parametrize(("n_runs", "n_samples"), [(1, 1), (1, 3), (2, 2)])
 def test_a_growing_kv_cache_keeps_all_positions(positions, n_runs, n_samples):
     """Past 32 and 64 tokens without a window; the prompt of 40 exceeds the initial cache."""

@@ -79,6 +79,15 @@ def linear(
     return out.view(*x.shape[:-1], -1)
 
 
+def embedding(index: Int[Tensor, "R B T"], table: Float[Tensor, "R n D"]) -> Float[Tensor, "R B T D"]:
+    """F.embedding with each run's own table."""
+    n_runs, n, _ = table.shape
+    if index.is_cuda and n <= MAX_ONE_HOT_ROWS:
+        return gather_rows(table, one_hot(index.flatten(1), n, table.dtype)).view(*index.shape, -1)
+    first_row = torch.arange(n_runs, device=index.device)[:, None, None] * n
+    return F.embedding(index + first_row, table.reshape(n_runs * n, -1))
+
+
 class Linear(nn.Module):
     """A linear layer, or `n_parts` concatenated ones (queries, keys and values; LSTM gates), initialised separately."""
 
@@ -124,11 +133,7 @@ class Embedding(nn.Module):
         self.padding_idx = padding_idx
 
     def forward(self, tokens: Int[Tensor, "R B T"]) -> Float[Tensor, "R B T D"]:
-        n_runs, n, _ = self.weight.shape
-        if tokens.is_cuda and n <= MAX_ONE_HOT_ROWS:
-            return gather_rows(self.weight, one_hot(tokens.flatten(1), n, self.weight.dtype)).view(*tokens.shape, -1)
-        first_row = torch.arange(n_runs, device=tokens.device)[:, None, None] * n
-        return F.embedding(tokens + first_row, self.weight.reshape(n_runs * n, -1))
+        return embedding(tokens, self.weight)
 
 
 class OutputLayer(nn.Module):
@@ -314,6 +319,9 @@ def attention(
 
             return tiny_attention(query, key, value, mask)
         return apply_elementwise_weights(elementwise_attention_weights(query, key, mask, bias), value)
+    if bias is not None and bias.ndim == 5 and bias.shape[1] < query.shape[1]:
+        # a bias that is shared by the samples of a run, but not by all runs, has no place in SDPA's folded batch
+        return apply_attention_weights(attention_weights(query, key, mask, bias), value)
     q, k, v = (x.flatten(0, 1).transpose(1, 2) for x in (query, key, value))
     if causal is not None and bias is None:
         out = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -371,7 +379,7 @@ def attention_with_dropout(
     if half == 0:
         return apply_attention_weights(dropout(attention_weights(query, key, mask, bias)), value)
     early, late = query.split([half, query.shape[2] - half], dim=2)
-    biases = (None, None) if bias is None else (bias[:half, :half], bias[half:])
+    biases = (None, None) if bias is None else (bias[..., :half, :half, :], bias[..., half:, :, :])
     early_weights = attention_weights(early, key[:, :, :half], mask[:half, :half], biases[0])
     late_weights = attention_weights(late, key, mask[half:], biases[1])
     early_out = apply_attention_weights(dropout(early_weights), value[:, :, :half])

@@ -8,12 +8,16 @@ To add one, write a class here, enter it in `POSITION_ENCODINGS`, and add its na
 
 from __future__ import annotations
 
+from math import log
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from seedbed.models.families.transformer import TransformerSettings
-from seedbed.models.layers import Positions, Role, absolute_positions, register_table
+from seedbed.models.families.transformer import N_T5_BUCKETS, TransformerSettings
+from seedbed.models.layers import Positions, Role, absolute_positions, embedding, register_table
+
+T5_MAX_DISTANCE = 128  # from here on all distances are one bucket, as in T5
 
 
 class PositionEncoding(nn.Module):
@@ -93,11 +97,40 @@ class RotaryPositions(PositionEncoding):
         return apply_rotary(x, absolute_positions(positions, n, x.device, n_past), self.frequencies)
 
 
+class T5Bias(PositionEncoding):
+    """T5's relative position bias (Raffel et al. 2020, section 2.1): one learned number per head and distance bucket.
+
+    The table is shared by all layers, as in T5. The bias is added to the scaled scores; T5 itself does not scale them.
+    """
+
+    weight_role: Role = "embedding"
+    weight: Tensor
+    buckets: Tensor
+
+    def __init__(self, settings: TransformerSettings, context: int) -> None:
+        super().__init__(settings, context)
+        register_table(self, N_T5_BUCKETS, settings.heads, frozen=False)
+        # causal attention has all buckets for the past, bidirectional attention one half for each direction
+        self.n_future = 0 if settings.causal else N_T5_BUCKETS // 2
+        self.register_buffer("buckets", t5_buckets(N_T5_BUCKETS - self.n_future), persistent=False)
+
+    def bias(self, x: Tensor, positions: Positions, n_past: int) -> Tensor:
+        n = x.shape[-2]
+        target = absolute_positions(positions, n, x.device, n_past)
+        distance = target[..., None] - torch.arange(n_past + n, device=x.device)
+        bucket = self.buckets[distance.abs().clamp(max=len(self.buckets) - 1)]
+        bucket = torch.where(distance < 0, bucket + self.n_future, bucket)
+        if bucket.ndim == 2:  # the same positions in all samples
+            bucket = bucket.expand(len(self.weight), 1, -1, -1)
+        return embedding(bucket.flatten(2), self.weight).unflatten(2, bucket.shape[2:]).to(x.dtype)
+
+
 POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {
     "sinusoidal": SinusoidalPositions,
     "learned": LearnedPositions,
     "alibi": ALiBi,
     "rotary": RotaryPositions,
+    "t5": T5Bias,
     "none": PositionEncoding,
 }
 
@@ -154,3 +187,16 @@ def rotate_pairs(x: Float[Tensor, "... K"], cos: Float[Tensor, "... K/2"], sin: 
     """Rotates each pair of dimensions (k, k + K/2) by the given angles."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def t5_buckets(n_buckets: int) -> Int[Tensor, "n"]:
+    """Bucket of each distance from 0 to T5_MAX_DISTANCE, which stands for all larger ones.
+
+    The first half of the buckets are single distances, the other half grow logarithmically. Computed in float32, as in
+    the authors' code, which decides where a distance is exactly on a border.
+    """
+    n_exact = n_buckets // 2
+    distance = torch.arange(T5_MAX_DISTANCE + 1)
+    fraction = torch.log(distance.clamp(min=1).float() / n_exact) / log(T5_MAX_DISTANCE / n_exact)
+    larger = n_exact + (fraction * (n_buckets - n_exact)).long()
+    return torch.where(distance < n_exact, distance, larger.clamp(max=n_buckets - 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
 
 from seedbed.errors import UsageError
 from seedbed.models.families.base import (
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from seedbed.models.sequence_model import SequenceModel
 
 
+PositionKind = Literal["sinusoidal", "learned", "alibi", "rotary", "t5", "none"]  # classes: models/positions.py
+N_T5_BUCKETS: Final = 32  # as in T5; half of them for single distances
+
+
 class TransformerSettings(Family):
     """What decoder and encoder have in common."""
 
@@ -53,8 +57,9 @@ class TransformerSettings(Family):
     activation: Literal["gelu", "relu"] = setting("gelu", "nonlinearity of the MLP")
     norm: Literal["post", "pre"] = setting("post", "LayerNorm after the residual sum, or before attention and MLP")
     final_norm: bool = setting(False, "one more LayerNorm before the output")
-    positions: Literal["sinusoidal", "learned", "alibi", "rotary", "none"] = setting(
-        "sinusoidal", "position encoding; alibi, rotary and none have no table"
+    positions: PositionKind = setting(
+        "sinusoidal",
+        "position encoding; alibi, rotary and none have no table; t5 learns a bias per head and distance bucket",
     )
     position_exponent: Literal["k/d", "2k/d"] = setting(
         "k/d",
@@ -104,10 +109,11 @@ class TransformerSettings(Family):
         return tables
 
     def layer_shapes(self, info: DatasetInfo) -> Shapes:
-        """All blocks, and the final LayerNorm if there is one."""
+        """All blocks, the position bias that they share, and the final LayerNorm, if there are such."""
         block = self._block_shapes()
-        blocks = {f"blocks.{i}.{name}": shape for i in range(self.layers) for name, shape in block.items()}
-        return blocks | (norm_shapes("final_norm", self.dim) if self.final_norm else {})
+        shapes: Shapes = {"position_table.weight": (N_T5_BUCKETS, self.heads)} if self.positions == "t5" else {}
+        shapes |= {f"blocks.{i}.{name}": shape for i in range(self.layers) for name, shape in block.items()}
+        return shapes | (norm_shapes("final_norm", self.dim) if self.final_norm else {})
 
     def _block_shapes(self) -> Shapes:
         """Attention, a two-layer MLP and two LayerNorms."""
@@ -203,4 +209,6 @@ class EncoderSettings(TransformerSettings):
         return Encoder(self, info.vocab_size, info.context_length, info.n_classes)
 
     def make_decoder(self, model: SequenceModel, n_runs: int, n_samples: int, capacity: int) -> Decoder:
-        raise UsageError("this model predicts labels and generates no text; sample from one that predicts the next token")
+        raise UsageError(
+            "this model predicts labels and generates no text; sample from one that predicts the next token"
+        )

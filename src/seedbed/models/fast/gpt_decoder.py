@@ -25,6 +25,7 @@ from seedbed.models.positions import (
     PositionEncoding,
     RotaryPositions,
     SinusoidalPositions,
+    T5Bias,
     rotate_pairs,
     sinusoidal_embedding,
 )
@@ -32,7 +33,8 @@ from seedbed.models.positions import (
 TensorFunction: TypeAlias = Callable[[Tensor], Tensor]
 RotaryAngles: TypeAlias = tuple[Tensor, Tensor]  # cos and sin
 CACHE_GROWTH_POSITIONS = 32  # the KV cache grows by this many positions
-DECODED_ENCODINGS = (PositionEncoding, SinusoidalPositions, LearnedPositions, ALiBi, RotaryPositions)
+# Encodings whose bias, if any, depends only on the distance between two positions.
+DECODED_ENCODINGS = (PositionEncoding, SinusoidalPositions, LearnedPositions, ALiBi, RotaryPositions, T5Bias)
 
 
 def make_gpt_decoder(model: GPT, n_runs: int, n_samples: int, capacity: int) -> Decoder:
@@ -110,9 +112,10 @@ class GPTDecoder:
         return self.model.output(x)[..., 0, :]
 
     def _current_bias(self) -> Float[Tensor, "RBH 1 S"]:
-        """Attention bias (ALiBi and mask) of a query at the next position."""
+        """Attention bias (of positions and mask) of a query at the next position."""
         size, start = self._kv_cache.shape[-2], self.capacity - 1 - self.n_cached
-        return self._bias[:, start : start + size].repeat(self._kv_cache.shape[2], 1)[:, None]
+        bias = self._bias[:, None, :, start : start + size]
+        return bias.expand(*self.shape, -1, -1).reshape(-1, 1, size)
 
 
 class _CachedBlock:
@@ -172,11 +175,11 @@ def _bind_layer_norm(layer_norm: LayerNorm) -> TensorFunction:
     return lambda x: F.layer_norm(x, shape, gain, offset)
 
 
-def _attention_bias(attention: Attention, capacity: int) -> Float[Tensor, "H S"]:
-    """Bias by distance (ALiBi or zeros) followed by −∞ for unwritten positions; each query uses a slice of it."""
-    weight, alibi = attention.qkv.weight, alibi_last_query_bias(attention.encoding, capacity)
-    past = weight.new_zeros(attention.heads, capacity) if alibi is None else alibi.to(weight.dtype)
-    return torch.cat([past, past.new_full(past.shape, float("-inf"))], dim=1)
+def _attention_bias(attention: Attention, capacity: int) -> Float[Tensor, "#R H S"]:
+    """Bias by distance (or zeros) followed by −∞ for unwritten positions; each query uses a slice of it."""
+    past = last_query_bias(attention, capacity)
+    past = attention.qkv.weight.new_zeros(1, attention.heads, capacity) if past is None else past
+    return torch.cat([past, past.new_full(past.shape, float("-inf"))], dim=-1)
 
 
 def iter_blocks(model: GPT) -> Iterator[Block]:
@@ -203,11 +206,11 @@ def rotary_angles(position: int, encoding: PositionEncoding, dtype: torch.dtype)
     return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
-def alibi_last_query_bias(encoding: PositionEncoding, capacity: int) -> Float[Tensor, "H S"] | None:
-    """ALiBi bias of a query at the last position, or None; its last n entries are the bias over n keys."""
-    if not isinstance(encoding, ALiBi):
-        return None
-    return -encoding.slopes[:, None] * torch.arange(capacity - 1, -1, -1, device=encoding.slopes.device)
+def last_query_bias(attention: Attention, capacity: int) -> Float[Tensor, "#R H S"] | None:
+    """Position bias of a query at the last position, or None; its last n entries are the bias over n keys."""
+    like = attention.qkv.weight.new_empty(capacity, 0)  # only its length, device and dtype matter
+    bias = attention.encoding.bias(like, slice(-1, None), 0)
+    return None if bias is None else bias.detach().reshape(-1, capacity, attention.heads).mT
 
 
 def allocate_zeros(shape: Sequence[int], like: Tensor) -> Tensor:

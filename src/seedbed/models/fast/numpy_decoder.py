@@ -18,8 +18,8 @@ from torch import Tensor
 from seedbed.models.decoding import prefill_cache
 from seedbed.models.fast.gpt_decoder import (
     RotaryAngles,
-    alibi_last_query_bias,
     iter_blocks,
+    last_query_bias,
     position_embeddings,
     rotary_angles,
 )
@@ -73,8 +73,8 @@ class _NumpyBlock:
         self._norm1, self._norm2 = _bind_layer_norm(block.norm1), _bind_layer_norm(block.norm2)
         dtype = _as_numpy(attention.qkv.weight).dtype
         self.keys, self.values = np.empty((2, self.heads, capacity, self.head_dim), dtype)
-        alibi = alibi_last_query_bias(attention.encoding, capacity)
-        self._alibi_bias = None if alibi is None else alibi.numpy().astype(dtype)
+        bias = last_query_bias(attention, capacity)
+        self._position_bias = None if bias is None else bias[0].numpy()
 
     def step(self, x: Vector, position: int, angles: RotaryAngles | None) -> Vector:
         """The residual stream after this block, updated in place for the token at `position`."""
@@ -95,8 +95,8 @@ class _NumpyBlock:
         self.keys[:, position], self.values[:, position] = qkv[1], qkv[2]
         query = np.multiply(qkv[0], self.head_dim**-0.5, qkv[0])
         scores = (self.keys[:, : position + 1] @ query[..., None])[..., 0]
-        if self._alibi_bias is not None:
-            scores += self._alibi_bias[:, -position - 1 :]
+        if self._position_bias is not None:
+            scores += self._position_bias[:, -position - 1 :]
         weights = torch.softmax(torch.from_numpy(scores), -1).numpy()  # one pass; NumPy would need five
         return self._out((weights[:, None] @ self.values[:, : position + 1]).reshape(-1))
 
