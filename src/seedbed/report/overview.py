@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from seedbed.errors import SeedbedError
 from seedbed.records import Curve, EstimateBasis, Pack, Plan, Run, StoredRun, StoredStudy, StudyEstimate
-from seedbed.report.study_runs import run_configs
+from seedbed.report.study_runs import planned_steps, run_configs
 from seedbed.report.tables import Table
 from seedbed.settings import Settings, Value
 from seedbed.stats.curve_statistics import find_extremum, metric_direction
@@ -127,17 +126,6 @@ def studies_table(studies: Sequence[StoredStudy]) -> Table:
         for one in studies
     )
     return Table("studies", ("study", "runs", "status", "varies"), rows)
-
-
-def planned_steps(run: StoredRun) -> int | None:
-    """The number of steps that a run is planned for, or None if unknown: a time limit has no number of steps, and
-    epochs or tokens need the data, which may be missing."""
-    train = run.settings.train
-    try:
-        info = None if train.epochs is train.max_tokens is None else run.settings.task.dataset_info()
-    except SeedbedError:
-        return None
-    return None if train.seconds else run.settings.n_steps(info)
 
 
 def _format_progress(run: StoredRun) -> str:

@@ -15,6 +15,7 @@ from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 from seedbed.study.declarations import parse_declarations
 from seedbed.study.overrides import matches_overrides, parse_overrides
+from seedbed.tasks.base import stored_dataset_info
 
 
 def matching_runs(
@@ -103,8 +104,19 @@ def check_t_max(t_max: str | None, option: str = "--t-max") -> None:
         )
 
 
+def planned_steps(run: StoredRun) -> int | None:
+    """The number of steps that a run is planned for; None if unknown.
+
+    A time limit has no number of steps, and the data that epochs are counted by may be missing.
+    """
+    train, info = run.settings.train, stored_dataset_info(run)
+    if train.seconds is not None or (train.epochs is not None and info is None):
+        return None
+    return run.settings.n_steps(info)
+
+
 def t_max_step(run: StoredRun, t_max: str | None) -> int | None:
     """`t_max` as a step of this run: an integer is a step, a decimal such as `0.3` a share of the run's T."""
     if t_max is None:
         return None
-    return floor(float(t_max) * run.settings.train.steps) if "." in t_max else int(t_max)
+    return floor(float(t_max) * (planned_steps(run) or run.step)) if "." in t_max else int(t_max)

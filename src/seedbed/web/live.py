@@ -22,7 +22,7 @@ from fastapi.responses import StreamingResponse
 
 from seedbed.errors import SeedbedError
 from seedbed.records import RunProgress, to_jsonable
-from seedbed.report.overview import planned_steps
+from seedbed.report.study_runs import planned_steps
 from seedbed.store import ChangeStamp, Store
 from seedbed.web.live_figures import LiveFigures, parse_figure_numbers
 from seedbed.web.store_cache import StoreCache

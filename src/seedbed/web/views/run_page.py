@@ -15,7 +15,8 @@ from seedbed.errors import MissingData, UsageError
 from seedbed.records import StoredPack, StoredRun, StoredSample
 from seedbed.report.figures import default_figures, render_figure
 from seedbed.report.memorization_curves import copying_curves
-from seedbed.report.overview import planned_steps, run_tables
+from seedbed.report.overview import run_tables
+from seedbed.report.study_runs import planned_steps
 from seedbed.sampling.copy_detection import find_training_copies
 from seedbed.settings import Settings
 from seedbed.stats.summary import RunCurves
