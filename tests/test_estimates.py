@@ -11,6 +11,7 @@ import pytest
 
 from seedbed import estimates
 from seedbed.engines import machine as machines
+from seedbed.engines.local import LocalEngine
 from seedbed.engines.rates import read_rates
 from seedbed.estimates import PackTiming, estimate_study, load_estimator, place_packs, probe_packs, save_rates
 from seedbed.pipeline import Machine, pack_plans, run_studies
@@ -47,10 +48,10 @@ def train(study_plan: Plan, home: Path, n_updates: int | None = None, machine: M
     run_studies([study_plan], home, machine or Machine("cpu", 1, "plain"), SilentObserver(), should_stop)
 
 
-def run_in_this_process(jobs: Any, run_job: Any, on_event: Any, *_: Any, **__: Any) -> None:
+def run_in_this_process(_: LocalEngine, jobs: Any, run_job: Any, on_event: Any, __: Any) -> None:
     """Runs all jobs in this process, in order."""
     for index, queued in enumerate(jobs):
-        for event in run_job(queued.prepare(), lambda: False):
+        for event in run_job(queued.prepare(None), lambda: False):
             on_event(index, event)
 
 
@@ -97,7 +98,7 @@ def test_a_probe_makes_the_estimate_a_measured_one(tmp_path: Path, monkeypatch: 
         yield CostEvent(0, Cost(dict.fromkeys(counts, float(len(probed))), counts, 5, 6))
 
     monkeypatch.setattr(estimates, "_run_probe", measure)
-    monkeypatch.setattr(estimates, "run_jobs", run_in_this_process)
+    monkeypatch.setattr(LocalEngine, "run", run_in_this_process)
     machine = Machine("cpu", 2)
     study_plan = plan("seeds=6", "model.layers=1,2", "train.lr=0.1,0.2")
     packs = pack_plans([study_plan], machine)
@@ -129,7 +130,7 @@ def test_on_a_gpu_packs_are_probed_alone_and_rescaled_for_contention(monkeypatch
         yield CostEvent(0, Cost(dict.fromkeys(counts, 1.0), counts, 5, 6))
 
     monkeypatch.setattr(estimates, "_run_probe", measure)
-    monkeypatch.setattr(estimates, "run_jobs", run_in_this_process)
+    monkeypatch.setattr(LocalEngine, "run", run_in_this_process)
     probe_packs(place_packs(packs, machine), machine)
     assert len(probed) == 4
     for rate in read_rates():
@@ -186,13 +187,13 @@ def test_a_placement_is_stored_with_the_pack_and_reused(tmp_path: Path, monkeypa
         [before] = store.study_packs("quickstart")
     assert (before.placement.workers, before.placement.threads, before.placement.mode) == (1, 1, "plain")
     used_workers: list[int] = []
-    original = run_studies.__globals__["run_jobs"]
+    original = LocalEngine.run
 
-    def recorded(jobs: Any, run_job: Any, on_event: Any, n_workers: int, *rest: Any) -> None:
-        used_workers.append(n_workers)
-        original(jobs, run_job, on_event, n_workers, *rest)
+    def recorded(engine: LocalEngine, *args: Any) -> None:
+        used_workers.append(engine.resources.n_workers)
+        original(engine, *args)
 
-    monkeypatch.setitem(run_studies.__globals__, "run_jobs", recorded)
+    monkeypatch.setattr(LocalEngine, "run", recorded)
     train(study_plan, home, machine=Machine("cpu", 3, workers_requested=False))
     with open_store(home, read_only=True) as store:
         [after] = store.study_packs("quickstart")

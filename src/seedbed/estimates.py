@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from seedbed.engines import ENGINES
+from seedbed.engines.base import JobFailure, QueuedJob, ShouldStop
 from seedbed.engines.cost_estimator import CostEstimator, estimate_packs, make_rate, shape_digest, wall_seconds
 from seedbed.engines.cost_model import concurrency_slowdown, scale_device_seconds
-from seedbed.engines.local import JobFailure, QueuedJob, ShouldStop, run_jobs
 from seedbed.engines.machine import Machine, machine_name
 from seedbed.engines.placement import PlacedPack, choose_placement, untimed_candidates
 from seedbed.engines.rates import MeasuredRate, add_rates, read_rates
-from seedbed.records import Cost, CostEvent, Event, Pack, Placement, Run, StoredRun, StudyEstimate
+from seedbed.records import Cost, CostEvent, Event, Pack, Placement, Run, StoredPack, StoredRun, StudyEstimate
 from seedbed.settings import Settings
 
 PROBE_SECONDS = 1.0  # of updates, and of an evaluation
@@ -43,6 +44,14 @@ def place_packs(packs: Sequence[Pack], machine: Machine) -> list[PlacedPack]:
     estimator, machine = load_estimator(machine.device), machine.fit_slots(packs)
     placed = [(pack, choose_placement(pack, len(packs), machine, estimator)) for pack in packs]
     return sorted(placed, key=lambda pack: -estimator.estimate_pack(*pack).seconds)
+
+
+def remaining_seconds(stored: StoredPack, runs: Sequence[StoredRun], estimator: CostEstimator) -> float:
+    """The time that a stored pack still takes."""
+    pack = Pack(stored.id, tuple(_to_run(run) for run in runs), stored.predicted_bytes or 0)
+    return estimator.estimate_pack(pack, stored.placement).seconds * _remaining_fraction(
+        pack, {run.id: run for run in runs}
+    )
 
 
 def _remaining_fraction(pack: Pack, stored_runs: Mapping[str, StoredRun]) -> float:
@@ -91,7 +100,8 @@ def probe_packs(
     jobs = [
         QueuedJob(partial(_make_probe_job, pack.runs, placement), placement.exclusive) for pack, placement in probed
     ]
-    run_jobs(jobs, _run_probe, on_event, machine.n_workers, should_stop, force_workers=True)
+    one_slot_each = replace(machine.resources(), n_slots=1, needs_processes=True)
+    ENGINES["local"](one_slot_each).run(jobs, _run_probe, on_event, should_stop)
     rates = [
         make_rate(_adjust_to_training(cost, pack, placement), pack.runs, placement, _name_of_machine(machine))
         for (pack, placement), cost in ((probed[index], costs[index]) for index in sorted(costs))
@@ -110,7 +120,7 @@ def _distinct_packs(packs: Sequence[PlacedPack], machine: Machine) -> list[Place
     return [(pack, key[2]) for key, pack in distinct.items() for _ in range(n_copies[key])]
 
 
-def _make_probe_job(runs: Sequence[Run], placement: Placement) -> _ProbeJob:
+def _make_probe_job(runs: Sequence[Run], placement: Placement, _: str | None) -> _ProbeJob:
     return _ProbeJob([run.settings for run in runs], [run.seed for run in runs], placement)
 
 

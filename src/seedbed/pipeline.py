@@ -20,12 +20,21 @@ from pathlib import Path
 from typing import Protocol
 
 from seedbed import __version__
-from seedbed.engines.local import JobFailure, QueuedJob, ShouldStop, run_jobs
+from seedbed.engines import ENGINES
+from seedbed.engines.base import JobFailure, QueuedJob, ShouldStop
+from seedbed.engines.cost_estimator import CostEstimator
 from seedbed.engines.machine import Machine as Machine
 from seedbed.engines.machine import processor_name
 from seedbed.engines.placement import choose_placement, max_runs_by_shape
 from seedbed.errors import Busy
-from seedbed.estimates import PackTiming, load_estimator, place_packs, probe_candidates, save_rates
+from seedbed.estimates import (
+    PackTiming,
+    load_estimator,
+    place_packs,
+    probe_candidates,
+    remaining_seconds,
+    save_rates,
+)
 from seedbed.recorder import Recorder as Recorder
 from seedbed.records import Arrays, Cost, Event, Pack, Placement, Plan, StepEvent, StopEvent, StoredPack, StoredRun
 from seedbed.settings import Settings
@@ -131,7 +140,7 @@ def run_studies(
         machine = machine.fit_slots(packs)
         ordered = [pack for pack, _ in place_packs(packs, machine)]
         estimator, n_packs = load_estimator(machine.device), len(packs)
-        runner = _StudyRunner(store, locks, machine, observer)
+        runner = _StudyRunner(store, locks, machine, estimator, observer)
         # Runs that were begun stay in their stored pack and placement, so what is claimed may differ from `ordered`.
         runner.enqueue_packs(store.claim(ordered, lambda pack: choose_placement(pack, n_packs, machine, estimator)))
         runner.run(should_stop)
@@ -144,8 +153,11 @@ def run_studies(
 class _StudyRunner:
     """The packs that a command trains, each with its lock, recorder and queued job."""
 
-    def __init__(self, store: Store, locks: ExitStack, machine: Machine, observer: ProgressObserver) -> None:
+    def __init__(
+        self, store: Store, locks: ExitStack, machine: Machine, estimator: CostEstimator, observer: ProgressObserver
+    ) -> None:
         self._store, self._locks, self._machine, self._observer = store, locks, machine, observer
+        self._estimator = estimator
         self._packs: list[ActivePack] = []  # by job index
         self._jobs: list[QueuedJob] = []
         self._recorders: dict[str, Recorder] = {}
@@ -168,12 +180,19 @@ class _StudyRunner:
     def _enqueue(self, pack: ActivePack, exclusive: bool) -> None:
         self._recorders[pack.stored.id] = Recorder(self._store, pack.stored.id)
         self._packs.append(pack)
-        self._jobs.append(
-            QueuedJob(lambda: self._prepare_job(pack), exclusive, _precompile_function(pack), pack.n_remaining_steps)
+        job = QueuedJob(
+            prepare=lambda device: self._prepare_job(pack, device),
+            exclusive=exclusive,
+            precompile=_precompile_function(pack),
+            n_time_slices=pack.n_remaining_steps,
         )
+        if self._machine.gpus:
+            seconds = remaining_seconds(pack.stored, pack.runs, self._estimator)
+            job = replace(job, seconds=seconds, device=last_device(pack.stored))
+        self._jobs.append(job)
 
-    def _prepare_job(self, pack: ActivePack) -> PackJob:
-        resumed = self._store.resume(pack.stored.id, describe_environment(pack.stored.placement))
+    def _prepare_job(self, pack: ActivePack, device: str | None) -> PackJob:
+        resumed = self._store.resume(pack.stored.id, describe_environment(pack.stored.placement, device))
         if resumed is None:
             return _make_job(pack, None, Cost())
         _, state = resumed
@@ -181,7 +200,8 @@ class _StudyRunner:
 
     def run(self, should_stop: ShouldStop) -> None:
         """Trains all packs and closes their recorders."""
-        run_jobs(self._jobs, run_pack_job, self._on_event, self._n_workers(), should_stop, self._machine.n_slots)
+        engine = ENGINES["local"](self._machine.resources(self._n_workers()))
+        engine.run(self._jobs, run_pack_job, self._on_event, should_stop)
         self.outcome.stopped |= should_stop()
         for recorder in self._recorders.values():
             recorder.close()
@@ -228,13 +248,20 @@ class _StudyRunner:
 
 def _make_job(pack: ActivePack, state: Arrays | None, previous_cost: Cost) -> PackJob:
     settings, seeds = [run.settings for run in pack.runs], [run.seed for run in pack.runs]
-    return PackJob(settings, seeds, pack.stored.placement, state, previous_cost)
+    # A process sees only its own GPU, as `cuda`: a pack of a GPU that is gone continues on any other.
+    placement = replace(pack.stored.placement, device=pack.stored.placement.device.partition(":")[0])
+    return PackJob(settings, seeds, placement, state, previous_cost)
+
+
+def last_device(pack: StoredPack) -> str | None:
+    """The device on which a pack was trained up to its saved state; None for a pack that starts anew."""
+    return str(pack.environment[-1]["device"]) if pack.step is not None and pack.environment else None
 
 
 def _precompile_function(pack: ActivePack) -> Callable[[], None] | None:
     """Compiles a pack for a GPU in another process, since compiling here would block all slots; None if not needed."""
     placement = pack.stored.placement
-    compiles = placement.device == "cuda" and placement.mode == "compiled"
+    compiles = placement.device != "cpu" and placement.mode == "compiled"
     return partial(precompile_pack, _make_job(pack, None, Cost())) if compiles else None
 
 
@@ -247,8 +274,8 @@ def _out_of_memory_message(pack: ActivePack, cause: str) -> str:
     )
 
 
-def describe_environment(placement: Placement) -> dict[str, str]:
-    """Versions and hardware that the last bits of a result may depend on."""
+def describe_environment(placement: Placement, device: str | None = None) -> dict[str, str]:
+    """Versions and hardware that the last bits of a result may depend on; `device`: which GPU, if there are several."""
     packages = {"seedbed": __version__} | {name: version(name) for name in ("torch", "numpy")}
     machine = {"python": platform.python_version(), "system": platform.platform(), "processor": processor_name()}
-    return packages | machine | {"device": placement.device, "threads": str(placement.threads)}
+    return packages | machine | {"device": device or placement.device, "threads": str(placement.threads)}

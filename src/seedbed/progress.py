@@ -21,7 +21,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from seedbed.engines.local import JobFailure
+from seedbed.engines.base import JobFailure
 from seedbed.pipeline import ActivePack
 from seedbed.records import CheckpointEvent, DivergenceEvent, EvaluationEvent, Event, FinishEvent, StepEvent, StopEvent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from seedbed.engines.local import JobFailure
+from seedbed.engines.base import JobFailure
 from seedbed.records import (
     CheckpointEvent,
     Cost,

@@ -13,15 +13,8 @@ from typing import Any
 import pytest
 
 from seedbed.engines import local
-from seedbed.engines.local import (
-    JobFailure,
-    QueuedJob,
-    ShouldStop,
-    _precompile_jobs,
-    make_failure,
-    process_age_seconds,
-    run_jobs,
-)
+from seedbed.engines.base import EngineResources, JobFailure, QueuedJob, ShouldStop, make_failure
+from seedbed.engines.local import LocalEngine, _precompile_jobs, process_age_seconds
 from seedbed.records import Event, StepEvent
 
 
@@ -48,8 +41,19 @@ def write_times(job: tuple[Path, float], should_stop: ShouldStop) -> Iterator[Ev
     path.write_text(f"{start} {time.monotonic()}")
 
 
-def identity(job: Any) -> Any:
+def identity(job: Any, device: str | None) -> Any:
     return job
+
+
+def run_jobs(
+    jobs: list[QueuedJob],
+    run_job: Callable[[Any, ShouldStop], Iterator[Event]],
+    on_event: Callable[[int, Any], None],
+    n_workers: int,
+    should_stop: ShouldStop,
+    n_slots: int = 1,
+) -> None:
+    LocalEngine(EngineResources(n_workers, n_slots)).run(jobs, run_job, on_event, should_stop)
 
 
 def queue(*jobs: Any, exclusive: tuple[int, ...] = ()) -> list[QueuedJob]:
@@ -199,11 +203,15 @@ def test_a_job_starts_after_its_precompile_while_others_run(tmp_path: Path) -> N
 
 def test_precompiled_jobs_may_start_beyond_the_slots_up_to_a_limit() -> None:
     plain, precompiled = QueuedJob(partial(identity, 1)), QueuedJob(partial(identity, 1), precompile=do_nothing)
-    job_queue = local._JobQueue([plain, plain, precompiled, precompiled, precompiled])
-    assert job_queue.pop_ready((), free_slots=1) == 0
-    assert [job_queue.pop_ready((0,), free_slots) for free_slots in (0, -1, -local.EXTRA_SLOTS)] == [2, 3, None]
-    assert [job_queue.pop_ready((0,), free_slots=0) for _ in range(2)] == [4, None]
-    assert job_queue.pop_ready((0,), free_slots=1) == 1
+    job_queue, slots = local._JobQueue([plain, plain, precompiled, precompiled, precompiled]), local._Slots(12)
+
+    def pop(n_running: int) -> int | None:
+        return job_queue.pop_ready(range(n_running and 1), lambda job: slots.has_slot(job, n_running))
+
+    assert pop(0) == 0
+    assert [pop(n_running) for n_running in (12, 13, 12 + local.EXTRA_SLOTS)] == [2, 3, None]
+    assert [pop(12) for _ in range(2)] == [4, None]
+    assert pop(11) == 1
 
 
 def test_a_single_slot_has_no_extra_slots() -> None:

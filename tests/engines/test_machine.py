@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from seedbed.engines import machine as machine_module
+from seedbed.engines.base import EngineResources
 from seedbed.engines.machine import MAX_GPU_PACK_BYTES, MAX_GPU_SLOTS, Machine
+from seedbed.errors import UsageError
 from seedbed.records import Pack, ParameterCounts, Run
 from seedbed.settings import Settings
 
@@ -33,6 +38,37 @@ def test_the_default_mode_on_a_gpu_is_graph() -> None:
     assert GPU.default_placement(make_pack(), 1).mode == "graph"
     assert Machine("cuda", 1, "plain").default_placement(make_pack(), 1).mode == "plain"
     assert Machine("cpu", 1).default_placement(make_pack(), 1).mode == "plain"
+
+
+def test_cuda_stands_for_all_gpus_and_cuda_1_for_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_module, "gpu_count", lambda: 3)
+    monkeypatch.setattr(machine_module, "gpu_memory_bytes", lambda gpu: [80, 40, 60][gpu] * GIB)
+    everything = Machine.detect("cuda")
+    assert (everything.device, everything.gpus, everything.n_workers) == ("cuda", ("cuda:0", "cuda:1", "cuda:2"), 3)
+    assert everything.memory_bytes == 32 * GIB  # 80 % of the smallest
+    one = Machine.detect("cuda:2")
+    assert (one.device, one.gpus, one.n_workers, one.memory_bytes) == ("cuda", ("cuda:2",), 1, 48 * GIB)
+    with pytest.raises(UsageError, match=r"there is no GPU cuda:3 .* expected cuda or one of cuda:0, cuda:1, cuda:2"):
+        Machine.detect("cuda:3")
+
+
+@pytest.mark.parametrize("n_gpus", [0, 1])
+def test_the_only_gpu_is_used_without_a_process_of_its_own(n_gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0: a driver that this program cannot count the GPUs of."""
+    monkeypatch.setattr(machine_module, "gpu_count", lambda: n_gpus)
+    monkeypatch.setattr(machine_module, "gpu_memory_bytes", lambda gpu: None)
+    assert Machine.detect("cuda") == Machine.detect("cuda:0") == Machine("cuda", 1, workers_requested=False)
+    assert Machine.detect("cuda").resources() == EngineResources(n_workers=1, n_slots=MAX_GPU_SLOTS)
+
+
+def test_several_gpus_share_the_packs() -> None:
+    gpus = Machine("cuda", 3, gpus=("cuda:0", "cuda:1", "cuda:2"))
+    workers = [gpus.default_placement(make_pack(), n_packs).workers for n_packs in (1, 4, 31, 90)]
+    assert workers == [1, 2, 11, 12]  # on the GPU with the most
+    assert gpus.default_placement(make_pack(train__exclusive=True), 31).workers == 1
+    assert gpus.default_placement(make_pack(), 4).device == "cuda"
+    assert (gpus.n_concurrent_packs, gpus.capacity().min_packs) == (36, 3)
+    assert gpus.resources() == EngineResources(n_workers=3, n_slots=MAX_GPU_SLOTS, devices=gpus.gpus)
 
 
 GIB = 2**30

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seedbed.engines.nvml import NVML_LIBRARY, gpu_memory_bytes
+from seedbed.engines.nvml import NVML_LIBRARY, gpu_count, gpu_memory_bytes
 
 GIB = 2**30
 
@@ -46,6 +46,25 @@ def test_memory_is_that_of_the_first_visible_gpu(visible, gib, monkeypatch):
     library = FakeLibrary()
     assert gpu_memory_bytes({NVML_LIBRARY: library}.__getitem__) == gib * GIB
     assert not library.open
+
+
+@pytest.mark.parametrize(("visible", "gib"), [(None, 24), ("1,0", 8), ("GPU-5f2a,GPU-6c3b", 24)])
+def test_memory_of_another_visible_gpu(visible, gib, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpu_memory_bytes(lambda _: FakeLibrary(), gpu=1) == gib * GIB
+
+
+@pytest.mark.parametrize(("visible", "n_gpus"), [(None, 3), ("", 3), ("2", 1), ("0,2", 2), ("GPU-5f2a,GPU-6c3b", 2)])
+def test_gpus_are_counted_by_their_device_files_or_the_visible_ones(visible, n_gpus, monkeypatch, tmp_path):
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpu_count(tmp_path) == n_gpus
+    assert gpu_count(tmp_path / "none") == (n_gpus if visible else 0)
 
 
 @pytest.mark.parametrize("broken", ["init", "handle", "memory"])

@@ -36,7 +36,7 @@ FiltersArgument = Annotated[list[str] | None, typer.Argument(help="key=value: on
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of a table")]
 PrintConfigOption = Annotated[bool, typer.Option("--print-config", help="print the resolved study and do nothing else")]
 DeviceOption = Annotated[
-    str | None, typer.Option(envvar="SEEDBED_DEVICE", help="cpu or cuda; default: cuda if available")
+    str | None, typer.Option(envvar="SEEDBED_DEVICE", help="cpu, cuda (all GPUs) or cuda:N; default: cuda if available")
 ]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="worker processes on the CPU; default: one per core")]
 ModeOption = Annotated[str | None, typer.Option(help="plain, graph or compiled; default: the fastest for each pack")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -251,11 +252,10 @@ def _print_config(plans: Sequence[Plan]) -> None:
 def _make_machine(device: str | None, workers: int | None, mode: str | None = None) -> Machine:
     from seedbed.pipeline import Machine
 
-    for option, value, accepted in (
-        ("--device", device, ("cpu", "cuda")), ("--mode", mode, ("plain", "graph", "compiled")),
-    ):  # fmt: skip
-        if value is not None and value not in accepted:
-            raise UsageError(f"{option} {value}: expected {', '.join(accepted[:-1])} or {accepted[-1]}")
+    if device is not None and device != "cpu" and not re.fullmatch(r"cuda(:\d+)?", device):
+        raise UsageError(f"--device {device}: expected cpu, cuda (all GPUs) or one GPU, such as cuda:1")
+    if mode is not None and mode not in ("plain", "graph", "compiled"):
+        raise UsageError(f"--mode {mode}: expected plain, graph or compiled")
     return Machine.detect(device, workers, mode)
 
 

@@ -1,11 +1,10 @@
-"""The local engine: jobs in worker processes on the CPU, or time-sliced in this process on a GPU.
+"""The local engine: processes on a CPU, time slices in this process on a GPU, a process for each of several GPUs.
 
-    run_jobs([QueuedJob(prepare), …], run_job, on_event, n_workers=2, should_stop=lambda: interrupted)
+    LocalEngine(EngineResources(n_workers=2)).run(jobs, run_job, on_event, should_stop)
+    LocalEngine(EngineResources(n_slots=12, devices=("cuda:0", "cuda:1"))).run(jobs, run_job, on_event, should_stop)
 
-`run_job(job, should_stop)` yields events; each is passed to `on_event(job_index, event)` in the caller's process, the
-only one that writes. A job that raises, or whose process dies, is reported as `JobFailure` and the others continue;
-`on_event` may append jobs to the list, to retry the work in another way. Where jobs share this process, compiling would
-block all of them, so it is done beforehand in another process.
+Where jobs share a process, compiling would block all of them, so it is done beforehand in another process. A job that
+runs out of memory beside others leaves its device with fewer slots; what becomes of the job is up to `on_event`.
 """
 
 from __future__ import annotations
@@ -15,57 +14,36 @@ import multiprocessing as mp
 import os
 import signal
 import sys
+import threading
 import time
-import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event as SharedFlag
 from pathlib import Path
-from typing import Any, TypeAlias
+from queue import SimpleQueue
+from typing import Any
 
+from seedbed.engines.base import (
+    Engine,
+    EventHandler,
+    Job,
+    JobFailure,
+    JobFunction,
+    PrecompileJob,
+    QueuedJob,
+    ShouldStop,
+    make_failure,
+)
 from seedbed.engines.malloc import keep_freed_heap
-from seedbed.engines.precompile import POLL_INTERVAL_SECONDS, PrecompileJob, PrecompilePool
+from seedbed.engines.precompile import POLL_INTERVAL_SECONDS, PrecompilePool
 from seedbed.records import Event, StepEvent
 
-PROGRESS_INTERVAL_SECONDS = 0.5  # between step events that a worker process sends
-OUT_OF_MEMORY_MESSAGES = (
-    "can't allocate memory",
-    "CUDA error: out of memory",
-    "[CUDA]: out of memory",
-    "STATUS_ALLOC_FAILED",
-)
+PROGRESS_INTERVAL_SECONDS = 0.5  # between step events of a job that a worker process sends
 EXTRA_SLOTS = 3  # beyond the limit, for precompiled jobs: the longest are among them
 MAX_TIME_SLICES = 8  # of a long job in a round in which the shortest gets one
-
-
-@dataclass(frozen=True)
-class JobFailure:
-    """A job that ended with an error; `out_of_memory` if it did not fit, as far as that can be detected."""
-
-    cause: str
-    trace: str = ""
-    out_of_memory: bool = False
-
-
-ShouldStop: TypeAlias = Callable[[], bool]  # polled between updates
-Job: TypeAlias = Any  # what `prepare` returns and `run_job` takes; must be picklable
-JobFunction: TypeAlias = Callable[[Job, ShouldStop], Iterator[Event]]
-EventHandler: TypeAlias = Callable[[int, Event | JobFailure], None]
-
-
-@dataclass(frozen=True)
-class QueuedJob:
-    """A job, prepared just before it starts; an `exclusive` one runs while no other job does.
-
-    `precompile` (picklable) shortens its start if it has run before in any process. `n_time_slices` is the number of
-    slices it needs, if known, so that long and short jobs end together.
-    """
-
-    prepare: Callable[[], Job]
-    exclusive: bool = False
-    precompile: PrecompileJob | None = None
-    n_time_slices: int | None = None
 
 
 def n_cores() -> int:
@@ -82,25 +60,18 @@ def process_age_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
-def find_device() -> str:
-    """`cuda` if an NVIDIA driver is loaded, else `cpu`; without importing torch."""
-    return "cuda" if Path("/dev/nvidia0").exists() else "cpu"
+class LocalEngine(Engine):
+    """Runs jobs on this machine, in as few processes as its devices allow."""
 
-
-def run_jobs(
-    jobs: list[QueuedJob],
-    run_job: JobFunction,
-    on_event: EventHandler,
-    n_workers: int,
-    should_stop: ShouldStop,
-    n_slots: int = 1,
-    force_workers: bool = False,
-) -> None:
-    """Runs all jobs: in worker processes, or (one worker or one job) in this process, `n_slots` of them time-sliced."""
-    if force_workers or (n_workers > 1 and len(jobs) > 1):
-        _run_in_workers(jobs, run_job, on_event, n_workers, should_stop)
-    else:
-        _run_in_process(jobs, run_job, on_event, n_slots, should_stop)
+    def run(self, jobs: list[QueuedJob], run_job: JobFunction, on_event: EventHandler, should_stop: ShouldStop) -> None:
+        n_workers, n_slots = self.resources.n_workers, self.resources.n_slots
+        if self.resources.devices:
+            workers = [(device, n_slots) for device in self.resources.devices]
+            _run_in_workers(jobs, run_job, on_event, workers, should_stop)
+        elif self.resources.needs_processes or (n_workers > 1 and len(jobs) > 1):
+            _run_in_workers(jobs, run_job, on_event, [(None, 1)] * n_workers, should_stop)
+        else:
+            _run_in_process(jobs, run_job, on_event, n_slots, should_stop)
 
 
 class _JobQueue:
@@ -109,73 +80,105 @@ class _JobQueue:
     def __init__(self, jobs: list[QueuedJob], is_ready: Callable[[int], bool] = lambda _: True) -> None:
         self._jobs, self._is_ready = jobs, is_ready
         self._started: set[int] = set()
-        self.extra_slots = EXTRA_SLOTS
 
     def pending(self) -> list[int]:
         """Indices of the jobs that have not been started."""
         return [index for index in range(len(self._jobs)) if index not in self._started]
 
-    def pop_ready(self, running: Collection[int], free_slots: int = 1) -> int | None:
-        """Index of a job to start beside the running ones; None if there is none now.
-
-        Precompiled jobs may start up to `extra_slots` beyond the limit: they have waited for their compile.
-        """
-        if free_slots <= -self.extra_slots or any(self._jobs[index].exclusive for index in running):
+    def pop_ready(self, running: Collection[int], has_slot: Callable[[QueuedJob], bool]) -> int | None:
+        """Index of a job to start beside the running ones; None if there is none now."""
+        if any(self._jobs[index].exclusive for index in running):
             return None
         pending = self.pending()
         shared = [index for index in pending if not self._jobs[index].exclusive]
         startable = [index for index in shared if self._is_ready(index)]
         if not shared and not running:
             startable = pending  # only exclusive jobs are left
-        if free_slots <= 0:
-            startable = [index for index in startable if self._jobs[index].precompile is not None]
-        if not startable:
-            return None
-        self._started.add(startable[0])
-        return startable[0]
+        for index in startable:
+            if has_slot(self._jobs[index]):
+                self._started.add(index)
+                return index
+        return None
+
+
+class _Slots:
+    """How many jobs run concurrently in one process.
+
+    Precompiled jobs may start up to EXTRA_SLOTS beyond the limit: they have waited for their compile.
+    """
+
+    def __init__(self, n_slots: int) -> None:
+        self._n_slots = n_slots
+        self._n_extra = EXTRA_SLOTS if n_slots > 1 else 0  # one slot means that two packs do not fit into memory
+
+    def has_slot(self, job: QueuedJob, n_running: int) -> bool:
+        return n_running < self._n_slots + (0 if job.precompile is None else self._n_extra)
+
+    def is_full(self, n_running: int) -> bool:
+        """Whether no job at all has a slot; cheap, since it is asked before every round of updates."""
+        return n_running >= self._n_slots + self._n_extra
+
+    def reduce(self, n_running: int) -> None:
+        """After a job ran out of memory beside this many others, no more than those run concurrently."""
+        if n_running:
+            self._n_slots, self._n_extra = min(self._n_slots, n_running), 0
 
 
 def _run_in_process(
     jobs: list[QueuedJob], run_job: JobFunction, on_event: EventHandler, n_slots: int, should_stop: ShouldStop
 ) -> None:
-    """Time-slices the running jobs: a slice queues one update, so jobs on separate CUDA streams overlap on the device.
-
-    When a job runs out of memory beside others, the number of slots drops to the number of those others.
-    """
+    """Time-slices the running jobs: a slice queues one update, so jobs on separate CUDA streams overlap."""
     running: dict[int, Iterator[Event]] = {}
+    slots = _Slots(n_slots)
     with PrecompilePool(_precompile_jobs(jobs), max_processes=max(1, n_cores() // 4)) as pool:
         queue = _JobQueue(jobs, pool.is_ready)
-        if n_slots == 1:
-            queue.extra_slots = 0  # one slot means that two packs do not fit into memory
+
+        def pop_ready() -> int | None:
+            if slots.is_full(len(running)):
+                return None
+            return queue.pop_ready(running, lambda job: slots.has_slot(job, len(running)))
+
         while True:
             pool.poll()
-            while not should_stop() and (index := queue.pop_ready(running, n_slots - len(running))) is not None:
-                running[index] = run_job(jobs[index].prepare(), should_stop)
+            while not should_stop() and (index := pop_ready()) is not None:
+                running[index] = run_job(jobs[index].prepare(None), should_stop)
             if not running:
                 if not queue.pending() or should_stop():
                     return
                 time.sleep(POLL_INTERVAL_SECONDS)  # all pending jobs are being precompiled
-            for index in _next_time_slices(jobs, running):
+            for index in _next_time_slices(running, lambda index: jobs[index].n_time_slices):
                 # An earlier slice of the same round may have ended the job.
-                if index in running and _failed_for_memory(_run_time_slice(running, index, on_event)) and running:
-                    n_slots, queue.extra_slots = min(n_slots, len(running)), 0
+                if index in running and _failed_for_memory(_run_time_slice(running, index, on_event)):
+                    slots.reduce(len(running))
 
 
-def _next_time_slices(jobs: Sequence[QueuedJob], running: Collection[int]) -> list[int]:
+def _next_time_slices(running: Collection[int], length_of: Callable[[int], int | None]) -> list[int]:
     """One round of slices: one per job, or in proportion to its length relative to the shortest job."""
-    lengths = {index: length for index in running if (length := jobs[index].n_time_slices) is not None}
+    if len(running) == 1:
+        return list(running)
+    lengths = {index: length for index in running if (length := length_of(index)) is not None}
     shortest = max(1, min(lengths.values(), default=1))
     counts = {index: min(MAX_TIME_SLICES, round(lengths.get(index, shortest) / shortest)) for index in running}
     return [index for index, count in counts.items() for _ in range(max(1, count))]
 
 
-def _precompile_jobs(jobs: Sequence[QueuedJob]) -> dict[int, PrecompileJob]:
-    """Precompile functions by job index, of jobs that share this process."""
+def _precompile_jobs(jobs: Sequence[QueuedJob], devices: Sequence[str | None] = (None,)) -> dict[int, PrecompileJob]:
+    """Precompile functions by job index, of jobs that share a process; several devices take turns."""
     shared = [index for index, job in enumerate(jobs) if not job.exclusive]
     functions = {index: function for index in shared if (function := jobs[index].precompile) is not None}
     if len(functions) == len(shared):
-        functions.pop(next(iter(functions), -1), None)  # nothing else could run meanwhile: the first compiles itself
-    return functions
+        for index in shared[: len(devices)]:  # a device has nothing else to do meanwhile: its first compiles itself
+            del functions[index]
+    return {
+        index: function if device is None else partial(_precompile_on_device, device, function)
+        for position, (index, function) in enumerate(functions.items())
+        for device in [devices[position % len(devices)]]
+    }
+
+
+def _precompile_on_device(device: str, function: PrecompileJob) -> None:
+    restrict_to_device(device)
+    function()
 
 
 def _run_time_slice(
@@ -206,140 +209,198 @@ def _failed_for_memory(event: Event | JobFailure | None) -> bool:
     return isinstance(event, JobFailure) and event.out_of_memory
 
 
+# ---- worker processes ----
+
+
 def _run_in_workers(
-    jobs: list[QueuedJob], run_job: JobFunction, on_event: EventHandler, n_workers: int, should_stop: ShouldStop
+    jobs: list[QueuedJob],
+    run_job: JobFunction,
+    on_event: EventHandler,
+    workers_wanted: Sequence[tuple[str | None, int]],
+    should_stop: ShouldStop,
 ) -> None:
+    """Runs jobs in processes with these devices and numbers of slots, each started when it first has a job."""
     context = mp.get_context("spawn")  # fresh interpreters: a fork would copy threads and open stores
     flag = context.Event()
-    queue, workers = _JobQueue(jobs), list[_Worker]()
-    try:
+    workers = [_Worker(context, run_job, flag, device, n_slots) for device, n_slots in workers_wanted]
+    devices = [device for device, _ in workers_wanted if device is not None]
+    precompile = _precompile_jobs(jobs, devices) if devices else {}
+    with ExitStack() as stack:
+        for worker in workers:
+            stack.callback(worker.terminate)
+        pool = stack.enter_context(PrecompilePool(precompile, max_processes=max(1, n_cores() // 4)))
+        queue = _JobQueue(jobs, pool.is_ready)
         while True:
-            while not should_stop() and _start_next_job(
-                queue, jobs, workers, n_workers, lambda: _Worker(context, run_job, flag)
-            ):
+            pool.poll()
+            while not should_stop() and _start_next_job(queue, jobs, workers):
                 pass
-            busy = [worker for worker in workers if worker.job_index is not None]
+            busy = {worker.pipe: worker for worker in workers if worker.running}
             if not busy:
-                return
-            ready = wait([worker.pipe for worker in busy], timeout=PROGRESS_INTERVAL_SECONDS)
+                if not queue.pending() or should_stop():
+                    return
+                time.sleep(POLL_INTERVAL_SECONDS)  # all pending jobs are being precompiled
+                continue
+            ready = wait(list(busy), timeout=PROGRESS_INTERVAL_SECONDS)
             if should_stop():
                 flag.set()
-            for worker in busy:
-                if worker.pipe in ready:
+            for pipe, worker in busy.items():
+                if pipe in ready:
                     worker.forward_message(on_event)
-    finally:
-        for worker in workers:
-            worker.terminate()
 
 
-def _start_next_job(
-    queue: _JobQueue, jobs: list[QueuedJob], workers: list[_Worker], n_workers: int, make_worker: Callable[[], _Worker]
-) -> bool:
-    """Starts one more job on an idle or new worker; returns whether there was one to start."""
-    idle = [worker for worker in workers if worker.job_index is None]
-    busy = [worker.job_index for worker in workers if worker.job_index is not None]
-    index = queue.pop_ready(busy) if idle or len(workers) < n_workers else None
+def _start_next_job(queue: _JobQueue, jobs: list[QueuedJob], workers: Sequence[_Worker]) -> bool:
+    """Starts one more job on the least loaded worker that has a slot for it; returns whether there was one to start."""
+    running = [index for worker in workers for index in worker.running]
+    index = queue.pop_ready(running, lambda job: bool(_workers_with_slot(job, workers)))
     if index is None:
         return False
-    if not idle:
-        workers.append(make_worker())
-    (idle or workers)[-1].start(index, jobs[index].prepare)
+    free = _workers_with_slot(jobs[index], workers)
+    # A worker that is already running comes first where loads are equal, so that few processes are started.
+    worker = min(free, key=lambda worker: (worker.load_seconds, len(worker.running), not worker.is_started))
+    worker.start(index, jobs[index])
     return True
 
 
+def _workers_with_slot(job: QueuedJob, workers: Sequence[_Worker]) -> list[_Worker]:
+    """The workers that could start a job now: all of them, or only that of its device, if there is one."""
+    wanted = [worker for worker in workers if worker.device == job.device is not None] or workers
+    return [worker for worker in wanted if worker.has_slot(job)]
+
+
 class _Worker:
-    """A worker process and the job it is running."""
+    """A worker process, started with its first job, and the jobs that it is running."""
 
-    def __init__(self, context: Any, run_job: JobFunction, stop_flag: SharedFlag) -> None:
-        self.job_index: int | None = None
-        self._context, self._run_job, self._stop_flag = context, run_job, stop_flag
-        self._spawn_process()
+    def __init__(
+        self, context: Any, run_job: JobFunction, stop_flag: SharedFlag, device: str | None, n_slots: int
+    ) -> None:
+        self.device, self.running = device, dict[int, QueuedJob]()
+        self._slots = _Slots(n_slots)
+        self._context, self._args = context, (run_job, stop_flag, device)
+        self._process: BaseProcess | None = None
 
-    def _spawn_process(self) -> None:
-        self.pipe, child_pipe = self._context.Pipe()
-        self._process = self._context.Process(
-            target=_worker_main, args=(child_pipe, self._run_job, self._stop_flag), daemon=True
-        )
-        self._process.start()
-        child_pipe.close()
+    @property
+    def is_started(self) -> bool:
+        return self._process is not None
 
-    def start(self, job_index: int, prepare: Callable[[], Job]) -> None:
-        self.pipe.send(prepare())
-        self.job_index = job_index
+    @property
+    def load_seconds(self) -> float:
+        """Estimated seconds of the running jobs."""
+        return sum(job.seconds for job in self.running.values())
+
+    def has_slot(self, job: QueuedJob) -> bool:
+        return self._slots.has_slot(job, len(self.running))
+
+    def start(self, job_index: int, job: QueuedJob) -> None:
+        prepared = job.prepare(self.device)
+        if self._process is None:
+            self.pipe, child_pipe = self._context.Pipe()
+            process = self._context.Process(target=_worker_main, args=(child_pipe, *self._args), daemon=True)
+            process.start()
+            child_pipe.close()
+            self._process = process
+        self.running[job_index] = job
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has just died: the next read reports that
+            self.pipe.send((job_index, job.n_time_slices, prepared))
 
     def forward_message(self, on_event: EventHandler) -> None:
-        """Passes one message to `on_event`; after the last one of its job the worker is idle again."""
-        job_index = self.job_index
-        assert job_index is not None
+        """Passes one message to `on_event`; if the process has died, the failures of all its jobs."""
         try:
-            message = self.pipe.recv()
+            job_index, event = self.pipe.recv()
         except (EOFError, OSError):
-            self._process.join()
-            was_killed = self._process.exitcode == -signal.SIGKILL  # as the kernel's OOM killer does
-            message = JobFailure(
-                f"its worker process died ({_format_exit_code(self._process.exitcode)})", out_of_memory=was_killed
-            )
-            self._spawn_process()
-        if message is None or isinstance(message, JobFailure):
-            self.job_index = None
-        if message is not None:
-            on_event(job_index, message)
+            failure, failed = self._reap(), list(self.running)
+            self.running.clear()
+            if failure.out_of_memory:
+                self._slots.reduce(len(failed) - 1)
+            for job_index in failed:
+                on_event(job_index, failure)
+            return
+        if event is None or isinstance(event, JobFailure):
+            del self.running[job_index]
+        if _failed_for_memory(event):
+            self._slots.reduce(len(self.running))
+        if event is not None:
+            on_event(job_index, event)
+
+    def _reap(self) -> JobFailure:
+        process, self._process = self._process, None
+        assert process is not None
+        process.join()
+        self.pipe.close()
+        was_killed = process.exitcode == -signal.SIGKILL  # as the kernel's OOM killer does
+        return JobFailure(f"its worker process died ({_format_exit_code(process.exitcode)})", out_of_memory=was_killed)
 
     def terminate(self) -> None:
-        self.pipe.close()
-        self._process.terminate()
-        self._process.join()
+        if self._process is not None:
+            self.pipe.close()
+            self._process.terminate()
+            self._process.join()
 
 
-def _worker_main(pipe: Connection, run_job: JobFunction, stop_flag: SharedFlag) -> None:
-    """Main loop of a worker: receive a job, send its events, send None; until the pipe is closed."""
+def _worker_main(pipe: Connection, run_job: JobFunction, stop_flag: SharedFlag, device: str | None) -> None:
+    """Main loop of a worker: time-slices the jobs that it receives; sends their events, and None when one has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     keep_freed_heap()
-    while True:
-        try:
-            job = pipe.recv()
-            _send_events(pipe, run_job(job, stop_flag.is_set))
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            return
-
-
-def _send_events(pipe: Connection, events: Iterator[Event]) -> None:
-    last_sent = 0.0
+    if device is not None:
+        restrict_to_device(device)
+    received: SimpleQueue[tuple[int, int | None, Job] | None] = SimpleQueue()
+    threading.Thread(target=_receive_jobs, args=(pipe, received), daemon=True).start()
+    running: dict[int, Iterator[Event]] = {}
+    lengths: dict[int, int | None] = {}
+    sender = _EventSender(pipe)
     try:
-        for event in events:
-            if isinstance(event, StepEvent):
-                if time.monotonic() - last_sent < PROGRESS_INTERVAL_SECONDS:
-                    continue
-                last_sent = time.monotonic()
-            pipe.send(event)
+        while True:
+            while not running or not received.empty():
+                message = received.get()
+                if message is None:
+                    return
+                job_index, lengths[job_index], job = message
+                running[job_index] = _start_events(run_job, job, stop_flag.is_set)
+                del message, job  # with the state to resume from, which is copied to the device
+            for job_index in _next_time_slices(running, lengths.__getitem__):
+                if job_index in running and _run_time_slice(running, job_index, sender.send) is None:
+                    pipe.send((job_index, None))
     except (BrokenPipeError, ConnectionResetError):
-        raise
-    except Exception as error:
-        pipe.send(make_failure(error))
         return
-    pipe.send(None)
 
 
-def make_failure(error: Exception) -> JobFailure:
-    """An exception as an event; call it inside the `except` block."""
-    return JobFailure(_format_error(error), traceback.format_exc(), _is_memory_error(error))
+def _receive_jobs(pipe: Connection, received: SimpleQueue[Any]) -> None:
+    """Receives jobs in a thread: the parent may send one while this process waits for it to read an event."""
+    try:
+        while True:
+            received.put(pipe.recv())
+    except (EOFError, OSError):
+        received.put(None)
 
 
-def _is_memory_error(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, means that memory ran out."""
-    if error is None:
-        return False
-    # By name, since torch is not imported here; libraries such as cuBLAS and Triton have messages of their own.
-    class_names = {cls.__name__ for cls in type(error).__mro__}
-    is_memory_error = bool(class_names & {"MemoryError", "OutOfMemoryError"}) or any(
-        message in str(error) for message in OUT_OF_MEMORY_MESSAGES
-    )
-    return is_memory_error or _is_memory_error(error.__cause__ or error.__context__)
+def _start_events(run_job: JobFunction, job: Job, should_stop: ShouldStop) -> Iterator[Event]:
+    """The events of a job; what fails while it starts is a failure of the job, not of its worker."""
+    events = run_job(job, should_stop)
+    del job
+    yield from events
 
 
-def _format_error(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+class _EventSender:
+    """Sends events, but the step events of a job only from time to time."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._last_step_sent: dict[int, float] = {}
+
+    def send(self, job_index: int, event: Event | JobFailure) -> None:
+        if isinstance(event, StepEvent):
+            if time.monotonic() - self._last_step_sent.get(job_index, 0.0) < PROGRESS_INTERVAL_SECONDS:
+                return
+            self._last_step_sent[job_index] = time.monotonic()
+        self._pipe.send((job_index, event))
+
+
+def restrict_to_device(device: str) -> None:
+    """Makes a GPU such as cuda:1 the only one that this process sees, as `cuda`; call it before CUDA is initialized."""
+    index = int(device.partition(":")[2])
+    # The index counts the GPUs that are visible to the parent.
+    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible[index] if index < len(visible) else str(index)
 
 
 def _format_exit_code(code: int | None) -> str:

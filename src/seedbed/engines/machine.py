@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seedbed.engines.local import EXTRA_SLOTS, find_device, n_cores
-from seedbed.engines.nvml import gpu_memory_bytes, gpu_name
+from seedbed.engines.base import EngineResources
+from seedbed.engines.local import EXTRA_SLOTS, n_cores
+from seedbed.engines.nvml import gpu_count, gpu_memory_bytes, gpu_name
+from seedbed.errors import UsageError
 from seedbed.records import Pack, Placement
 from seedbed.study.pack import Capacity, ShapeKey
 
@@ -24,24 +26,31 @@ USABLE_GPU_MEMORY_FRACTION = 0.8  # the rest is for the driver, libraries, and t
 
 @dataclass(frozen=True)
 class Machine:
-    """A device, and how many packs train on it concurrently."""
+    """The devices to train on, and how many packs train on them concurrently."""
 
-    device: str
-    n_workers: int
+    device: str  # cpu or cuda
+    n_workers: int  # processes that train
     mode: str | None = None  # None: chosen for each pack
     workers_requested: bool = True  # otherwise resumed packs keep the number they started with
-    memory_bytes: int | None = None  # GPU memory for all packs together; None: unknown, assumed ample
-    max_slots: int = MAX_GPU_SLOTS
+    memory_bytes: int | None = None  # of one GPU, for all its packs together; None: unknown, assumed ample
+    max_slots: int = MAX_GPU_SLOTS  # of one GPU
+    gpus: tuple[str, ...] = ()  # such as cuda:1, where each has a process of its own; none: the only GPU, or a CPU
 
     @classmethod
     def detect(cls, device: str | None = None, n_workers: int | None = None, mode: str | None = None) -> Machine:
-        """This machine, as detected where not given; a GPU has one worker process, a CPU one per core."""
-        device = device or find_device()
-        default_workers = n_cores() if device == "cpu" else 1
-        memory = None if device == "cpu" else gpu_memory_bytes()
-        usable = None if memory is None else int(USABLE_GPU_MEMORY_FRACTION * memory)
-        requested = n_workers is not None
-        return cls(device, n_workers or default_workers, mode, workers_requested=requested, memory_bytes=usable)
+        """This machine, as detected where not given; a GPU has one worker process, a CPU one per core.
+
+        `cuda` stands for all GPUs, `cuda:1` for one of them.
+        """
+        device, requested = device or find_device(), n_workers is not None
+        if device == "cpu":
+            return cls(device, n_workers or n_cores(), mode, workers_requested=requested)
+        numbers = _gpu_numbers(device)
+        memories = [memory for gpu in numbers if (memory := gpu_memory_bytes(gpu=gpu)) is not None]
+        usable = int(USABLE_GPU_MEMORY_FRACTION * min(memories)) if memories else None
+        gpus = tuple(f"cuda:{gpu}" for gpu in numbers) if numbers != [0] or gpu_count() > 1 else ()
+        n_processes = len(gpus) or n_workers or 1
+        return cls("cuda", n_processes, mode, workers_requested=requested, memory_bytes=usable, gpus=gpus)
 
     def fit_slots(self, packs: Iterable[Pack]) -> Machine:
         """This machine with as many slots as fit into memory when the largest of these packs train concurrently."""
@@ -61,6 +70,10 @@ class Machine:
         """Packs that train concurrently in all processes together."""
         return self.n_workers * self.n_slots
 
+    def resources(self, n_workers: int | None = None) -> EngineResources:
+        """What an engine may use of this machine; `n_workers` instead of its own number of processes."""
+        return EngineResources(n_workers or self.n_workers, self.n_slots, self.gpus)
+
     def capacity(self, max_runs_by_shape: Mapping[ShapeKey, int] | None = None) -> Capacity:
         """Limits of packs; `max_runs_by_shape` are those of shapes where measurements gave a smaller one."""
         if self.device == "cpu":
@@ -71,7 +84,7 @@ class Machine:
                 measured_max_runs=max_runs_by_shape or {},
             )
         largest = MAX_GPU_PACK_BYTES if self.memory_bytes is None else min(MAX_GPU_PACK_BYTES, self.memory_bytes // 2)
-        return Capacity(max_bytes=largest, max_runs=512, min_packs=1)
+        return Capacity(max_bytes=largest, max_runs=512, min_packs=max(1, len(self.gpus)))
 
     def default_placement(self, pack: Pack, n_packs: int) -> Placement:
         """On a CPU one thread per pack, or more if there are fewer packs than cores; on a GPU one CUDA graph.
@@ -79,10 +92,32 @@ class Machine:
         `choose_placement` refines this where compiling or fewer threads are faster.
         """
         exclusive = pack.runs[0].settings.train.exclusive
-        n_concurrent = 1 if exclusive else min(self.n_concurrent_packs, max(1, n_packs))
+        n_concurrent = 1 if exclusive else self._n_packs_sharing_a_device(n_packs)
         threads = max(1, n_cores() // n_concurrent) if self.device == "cpu" else 1
         mode = self.mode or ("plain" if self.device == "cpu" else "graph")
         return Placement(self.device, threads, mode, workers=n_concurrent, exclusive=exclusive)
+
+    def _n_packs_sharing_a_device(self, n_packs: int) -> int:
+        """Packs that train concurrently on one GPU, or on all cores of a CPU."""
+        if self.gpus:
+            return max(1, min(self.n_slots, -(-n_packs // len(self.gpus))))
+        return min(self.n_concurrent_packs, max(1, n_packs))
+
+
+def find_device() -> str:
+    """`cuda` if an NVIDIA driver is loaded, else `cpu`; without importing torch."""
+    return "cuda" if Path("/dev/nvidia0").exists() else "cpu"
+
+
+def _gpu_numbers(device: str) -> list[int]:
+    """The numbers of the GPUs that `cuda` or `cuda:1` stands for; [0] for the only one."""
+    n_gpus, number = max(1, gpu_count()), device.partition(":")[2]
+    if not number:
+        return list(range(n_gpus))
+    if not number.isdecimal() or int(number) >= n_gpus:
+        known = ", ".join(f"cuda:{gpu}" for gpu in range(n_gpus))
+        raise UsageError(f"there is no GPU {device} on this machine; expected cuda or one of {known}")
+    return [int(number)]
 
 
 def machine_name(device: str) -> str:

@@ -1,4 +1,4 @@
-"""Name and memory of this machine's GPU, as its driver reports them; no torch."""
+"""Number, name and memory of this machine's GPUs, as the driver reports them; no torch."""
 
 from __future__ import annotations
 
@@ -24,8 +24,16 @@ def gpu_name() -> str:
     return "GPU"
 
 
-def gpu_memory_bytes(load_library: Callable[[str], Any] = ctypes.CDLL) -> int | None:
-    """Total memory of the GPU, used or free; None if the driver does not report it."""
+def gpu_count(devices_folder: Path = Path("/dev")) -> int:
+    """Number of GPUs that CUDA programs started by this process see; 0 without a driver."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if visible.strip():
+        return len(visible.split(","))
+    return sum(path.name.removeprefix("nvidia").isdecimal() for path in devices_folder.glob("nvidia*"))
+
+
+def gpu_memory_bytes(load_library: Callable[[str], Any] = ctypes.CDLL, gpu: int = 0) -> int | None:
+    """Total memory of a GPU, used or free, by its number among the visible; None if the driver does not report it."""
     try:
         library = load_library(NVML_LIBRARY)
     except OSError:
@@ -34,14 +42,14 @@ def gpu_memory_bytes(load_library: Callable[[str], Any] = ctypes.CDLL) -> int | 
         return None
     handle, memory = ctypes.c_void_p(), _NvmlMemory()
     try:
-        succeeded = library.nvmlDeviceGetHandleByIndex_v2(_first_visible_gpu(), ctypes.byref(handle)) == 0
+        succeeded = library.nvmlDeviceGetHandleByIndex_v2(_driver_index(gpu), ctypes.byref(handle)) == 0
         succeeded = succeeded and library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
     finally:
         library.nvmlShutdown()
     return memory.total if succeeded and memory.total else None
 
 
-def _first_visible_gpu() -> int:
-    """Index of the GPU that torch sees as the first; 0 if CUDA_VISIBLE_DEVICES has a UUID instead of an index."""
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    return int(first) if first.isdecimal() else 0
+def _driver_index(gpu: int) -> int:
+    """The driver's index of a visible GPU; its number if CUDA_VISIBLE_DEVICES has no index for it, but a UUID, say."""
+    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    return int(visible[gpu]) if gpu < len(visible) and visible[gpu].isdecimal() else gpu

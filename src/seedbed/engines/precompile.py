@@ -15,12 +15,13 @@ import multiprocessing as mp
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Self
 
-PrecompileJob: TypeAlias = Callable[[], None]  # must be picklable
+from seedbed.engines.base import PrecompileJob
+
 POLL_INTERVAL_SECONDS = 0.1  # polling the processes takes system calls
 NICENESS = 5  # of 19; the process that feeds the device goes first
 

@@ -1,0 +1,105 @@
+"""The Engine contract: where jobs run, and how their events come back; it knows neither models nor stores.
+
+    engine.run([QueuedJob(prepare), …], run_job, on_event, should_stop=lambda: interrupted)
+
+`run_job(job, should_stop)` yields events, somewhere: in this process, another one, or on another machine. Each event is
+passed to `on_event(job_index, event)` in the caller's process, the only one that writes:
+
+- the events of a job arrive in order, each once, except that step events may be thinned out;
+- a job that raises, or whose process dies, ends with a `JobFailure`; the others continue;
+- `on_event` may append jobs to the list, to retry the work in another way;
+- `prepare` is called once per job, in the caller's process, when the job starts;
+- an exclusive job starts after all others, and no other job runs anywhere until it ends;
+- once `should_stop` returns True no job starts, and running jobs see it as their own `should_stop`.
+
+A new engine is a subclass, a line in `ENGINES`, and a test class that inherits the contract in tests/contracts/.
+"""
+
+from __future__ import annotations
+
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from seedbed.records import Event
+
+OUT_OF_MEMORY_MESSAGES = (
+    "can't allocate memory",
+    "CUDA error: out of memory",
+    "[CUDA]: out of memory",
+    "STATUS_ALLOC_FAILED",
+)
+
+
+@dataclass(frozen=True)
+class JobFailure:
+    """A job that ended with an error; `out_of_memory` if it did not fit, as far as that can be detected."""
+
+    cause: str
+    trace: str = ""
+    out_of_memory: bool = False
+
+
+ShouldStop: TypeAlias = Callable[[], bool]  # polled between updates
+Job: TypeAlias = Any  # what `prepare` returns and `run_job` takes; must be picklable
+JobFunction: TypeAlias = Callable[[Job, ShouldStop], Iterator[Event]]
+EventHandler: TypeAlias = Callable[[int, Event | JobFailure], None]
+PrecompileJob: TypeAlias = Callable[[], None]  # must be picklable
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job, prepared just before it starts; an `exclusive` one runs while no other job does.
+
+    `precompile` (picklable) shortens its start if it has run before in any process. `n_time_slices` is the number of
+    slices it needs, if known, so that long and short jobs end together. `device` is the device it should run on, if the
+    engine has it; otherwise it runs on the device with the fewest estimated `seconds` of running jobs.
+    """
+
+    prepare: Callable[[str | None], Job]  # takes the device, None if the engine does not distinguish any
+    exclusive: bool = False
+    precompile: PrecompileJob | None = None
+    n_time_slices: int | None = None
+    seconds: float = 0.0
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class EngineResources:
+    """What an engine may use."""
+
+    n_workers: int = 1  # processes, if there are no `devices`
+    n_slots: int = 1  # jobs that run concurrently on one device, time-sliced
+    devices: tuple[str, ...] = ()  # GPUs with a process of their own, such as cuda:1
+    needs_processes: bool = False  # even for a single job
+
+
+class Engine(ABC):
+    """Runs jobs and gives back their events."""
+
+    def __init__(self, resources: EngineResources) -> None:
+        self.resources = resources
+
+    @abstractmethod
+    def run(self, jobs: list[QueuedJob], run_job: JobFunction, on_event: EventHandler, should_stop: ShouldStop) -> None:
+        """Run all jobs, including those appended meanwhile; returns when they have ended or were stopped."""
+
+
+def make_failure(error: Exception) -> JobFailure:
+    """An exception as an event; call it inside the `except` block."""
+    cause = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return JobFailure(cause, traceback.format_exc(), _is_memory_error(error))
+
+
+def _is_memory_error(error: BaseException | None) -> bool:
+    """Whether an error, or one that led to it, means that memory ran out."""
+    if error is None:
+        return False
+    # By name, since torch is not imported here; libraries such as cuBLAS and Triton have messages of their own.
+    class_names = {cls.__name__ for cls in type(error).__mro__}
+    is_memory_error = bool(class_names & {"MemoryError", "OutOfMemoryError"}) or any(
+        message in str(error) for message in OUT_OF_MEMORY_MESSAGES
+    )
+    return is_memory_error or _is_memory_error(error.__cause__ or error.__context__)
