@@ -377,7 +377,7 @@ class TrainSettings(SettingsGroup):
 
     steps: PositiveInt = setting(
         10_001,
-        "updates T; for arithmetic, rounded up to whole epochs",
+        "updates T; for equations, rounded up to whole epochs",
         label="steps T",
         affects_step_time=False,
         active_when=tuple(map(when_unset, TRAINING_BUDGETS[1:])),

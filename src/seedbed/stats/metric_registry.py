@@ -43,6 +43,7 @@ QUANTITIES: dict[str, MetricInfo] = {
             "share of samples with all scored tokens correct; for text, share of tokens",
             "max",
         ),
+        MetricInfo("token_accuracy", "A_token", "share", "share of scored tokens that are correct", "max"),
         MetricInfo(
             "perplexity", "PPL", "tokens", "exponential of the loss: effective number of choices per token", "min"
         ),

@@ -4,5 +4,6 @@
 from seedbed.tasks.arithmetic import ArithmeticSettings
 from seedbed.tasks.text import TextSettings
 from seedbed.tasks.labels import LabelsSettings
+from seedbed.tasks.addition import AdditionSettings
 
-__all__ = ["ArithmeticSettings", "LabelsSettings", "TextSettings"]
+__all__ = ["AdditionSettings", "ArithmeticSettings", "LabelsSettings", "TextSettings"]

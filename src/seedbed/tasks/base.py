@@ -1,7 +1,7 @@
 """The Task contract: what a kind of task has to say about its data, and the records it says it with.
 
 A kind of task is a frozen group of settings with methods, in one file of its own. It becomes usable in study files with
-`@register_settings` and one line in `tasks/__init__.py`; `tests/contracts/test_tasks.py` holds what each must fulfil.
+`@register_settings` and one line in `tasks/__init__.py`; `tests/contracts/task.py` holds each to this contract.
 
     info = settings.task.dataset_info()
     batches = settings.task.make_batches([settings], [seed], "cpu", BatchLimits())

@@ -95,7 +95,7 @@ def describe_model(cache: StoreCacheDep, run: RunId) -> Response:
         {
             "id": stored.id, "seed": stored.seed, "status": stored.status, "task": task.kind, "model": model.kind,
             "layers": model.layers, "heads": getattr(model, "heads", 1), "steps": steps, "best": stored.best_step,
-            "prompt": stored.settings.train.prompt,
+            "prompt": stored.settings.train.prompt, "predicts": task.predicts, "completes": task.completes_prompts,
         }
     )  # fmt: skip
 

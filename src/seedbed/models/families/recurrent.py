@@ -16,7 +16,7 @@ from seedbed.models.families.base import (
     output_shapes,
     positive_init_scale,
 )
-from seedbed.settings import Conflict, DatasetInfo, Fraction, PositiveInt, ShortText, setting, when, when_set
+from seedbed.settings import Conflict, DatasetInfo, Fraction, PositiveInt, ShortText, setting, when, when_set, when_task
 
 if TYPE_CHECKING:
     from seedbed.models.decoding import Decoder
@@ -54,7 +54,7 @@ class RecurrentSettings(Family):
     embeddings: ShortText | None = setting(
         None,
         "an .npz file with a frozen table: tokens",
-        active_when=when("task.kind", "text", "labels"),
+        active_when=when_task("has_corpus"),
         names_local_file=True,
     )
     dropout: Fraction = dropout_rate("share of outputs dropped between layers while training")

@@ -26,6 +26,7 @@ from seedbed.settings import (
     register_settings,
     setting,
     when,
+    when_task,
     when_unset,
 )
 
@@ -73,7 +74,7 @@ class TransformerSettings(Family):
     embeddings: ShortText | None = setting(
         None,
         "an .npz file with frozen tables: tokens, and positions where learned",
-        active_when=when("task.kind", "text", "labels"),
+        active_when=when_task("has_corpus"),
         names_local_file=True,
     )
     dropout: Fraction = dropout_rate("share of MLP outputs dropped while training")

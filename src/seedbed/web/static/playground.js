@@ -45,8 +45,8 @@ class Side {
     this.cancel();
     this.clear();
     const { about } = this.model;
-    if (!prompt.value && !view.get("prompt")) prompt.value = about.prompt || (about.task === "arithmetic" ? "1 + 2 =" : "");
-    this.note.textContent = about.task === "labels" ? "classifies a text" : "";
+    if (!prompt.value && !view.get("prompt")) prompt.value = about.prompt || (about.completes ? "1 + 2 =" : "");
+    this.note.textContent = about.predicts === "label" ? "classifies a text" : "";
   }
 
   clear() {
@@ -119,7 +119,7 @@ class Side {
     const text = this.tokens.slice(-this.context).map((one) => one.text).join("");
     this.inside.href = `/inside?${new URLSearchParams({ run: about.id, step, text: short(text) })}`;
     this.inside.hidden = false;
-    if (about.task === "arithmetic" && this.tokens.length > this.nPrompt) this.choose(this.nPrompt);
+    if (about.completes && this.tokens.length > this.nPrompt) this.choose(this.nPrompt);
   }
 
   showError(message) {
