@@ -190,7 +190,7 @@ def test_models_are_the_same_with_fused_add_norm(overrides, norm, monkeypatch):
     set_precision("fp32")
     results = []
     for fused_path in (False, True):
-        monkeypatch.setattr("seedbed.models.gpt.can_fuse_add_norm", lambda x, fused_path=fused_path: fused_path)
+        monkeypatch.setattr("seedbed.models.fast.modules.can_fuse_add_norm", lambda x, fuses=fused_path: fuses)
         logits = model(tokens)
         results.append((logits, parameters.compute_gradients(logits.logsumexp(-1).sum()).clone()))
     (plain, plain_gradients), (fused, gradients) = results

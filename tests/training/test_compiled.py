@@ -42,12 +42,15 @@ def tracing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         ("gpt", 3, "adamw", "clipped_update"),
         ("lstm", 1, "adamw", "clipped_update"),
         ("lstm", 3, "adamw", "clipped_update"),
+        ("gru", 3, "adamw", "clipped_update"),
+        ("t5", 3, "adamw", "clipped_update"),
         ("gpt", 3, "muon", "orthogonalize"),
     ],
 )
 def test_compiled_updates_equal_plain_updates(kind, n_runs, optimizer, compiled_rule, tracing):
     """Of three runs one has NaN weights and is frozen."""
-    shared = SETTINGS | {"model.kind": kind, "train.optimizer": optimizer}
+    model = {"model.positions": "t5"} if kind == "t5" else {"model.kind": kind}
+    shared = SETTINGS | model | {"train.optimizer": optimizer}
     settings = [Settings.from_flat(shared | {"train.lr": 1e-3 * (i + 1)}) for i in range(n_runs)]
     plain, compiled = (Trainer(settings, range(n_runs), "cpu", torch.float64, mode) for mode in ("plain", "compiled"))
     for trainer in (plain, compiled):

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from seedbed.errors import UsageError
+
+if TYPE_CHECKING:
+    from seedbed.models.sequence_model import SequenceModel
 
 Replacement: TypeAlias = Tensor | Callable[[Any], Any]
 
@@ -146,8 +149,8 @@ def get_activations(
     return activations
 
 
-def attention_patterns(model: nn.Module, tokens: Tensor) -> list[Tensor]:
-    """Attention weights of each block, (R, B, H, T, T) each; an empty list for models without blocks."""
-    if not hasattr(model, "blocks"):
+def attention_patterns(model: SequenceModel, tokens: Tensor) -> list[Tensor]:
+    """Attention weights of each block, (R, B, H, T, T) each; an empty list for models without attention."""
+    if not model.family.has_attention:
         return []
     return list(get_activations(model, tokens, "blocks.*.attention.pattern").values())
