@@ -10,6 +10,7 @@ itself. Random layers such as nn.Dropout draw from torch's own generator, so run
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -18,8 +19,10 @@ from torch.func import functional_call, vmap
 
 from seedbed.errors import UsageError
 from seedbed.models.hooks import NO_HOOKS, Hooks
+from seedbed.models.init import FloatArray
 from seedbed.models.layers import Positions, select_positions
 from seedbed.models.sequence_model import SequenceModel
+from seedbed.rng import make_generator
 from seedbed.settings import DatasetInfo
 
 if TYPE_CHECKING:
@@ -85,6 +88,19 @@ class OwnModule(SequenceModel):
         return super().train(mode)
 
 
+def make_seeded(make_module: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A module whose initial weights torch's generator draws from this seed; the generator itself is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make_module()
+
+
+def make_initial_arrays(make_module: Callable[[], nn.Module], seed: int) -> dict[str, FloatArray]:
+    """The weights that a module gives itself, for a run with this seed, by their names in an `OwnModule`."""
+    module = make_seeded(make_module, int(make_generator(seed, "init/module").integers(2**63)))
+    return {f"held.{name}": one.detach().double().numpy() for name, one in module.named_parameters()}
+
+
 def check_module(module: nn.Module, kind: str, vocab_size: int, context_length: int) -> None:
     """Raises UsageError unless the output has the right shape, is causal, and every parameter gets a gradient."""
     n = min(CHECKED_POSITIONS, context_length)
@@ -114,9 +130,8 @@ def check_module(module: nn.Module, kind: str, vocab_size: int, context_length: 
         raise UsageError(f"model.kind = {kind}: no gradient reaches {', '.join(dead[:3])}; use it, or freeze it")
 
 
-def stacks_exactly(make_module: object, vocab_size: int, context_length: int) -> bool:
+def stacks_exactly(make_module: Callable[[], nn.Module], vocab_size: int, context_length: int) -> bool:
     """Whether two runs through `vmap` give what each gives alone, in float64."""
-    assert callable(make_module)
     modules = [make_module().double().eval() for _ in range(2)]
     n = min(CHECKED_POSITIONS, context_length)
     tokens = (torch.arange(4 * n).reshape(2, 2, n) * 7) % vocab_size

@@ -12,7 +12,7 @@ It needs torch even to plan, since only the module itself knows its parameters.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from seedbed.models.families.base import EmbeddingTable, Family, Shapes, count_elements
 from seedbed.settings import DatasetInfo
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from seedbed.models.decoding import Decoder
     from seedbed.models.init import FloatArray
-    from seedbed.models.own_module import OwnModule
     from seedbed.models.sequence_model import SequenceModel
 
 
@@ -77,14 +76,10 @@ class OwnModuleFamily(Family):
 
     def initial_arrays(self, model: SequenceModel, seed: int) -> dict[str, FloatArray]:
         """The weights that the module gives itself, from torch's generator seeded for this run."""
-        import torch
+        from seedbed.models.own_module import OwnModule, make_initial_arrays
 
-        from seedbed.rng import make_generator
-
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(make_generator(seed, "init/module").integers(2**63)))
-            module = self.make_module(cast("OwnModule", model).info)
-        return {f"held.{name}": one.detach().double().numpy() for name, one in module.named_parameters()}
+        assert isinstance(model, OwnModule)
+        return make_initial_arrays(lambda: self.make_module(model.info), seed)
 
     def make_decoder(self, model: SequenceModel, n_runs: int, n_samples: int, capacity: int) -> Decoder:
         from seedbed.models.decoding import RecomputingDecoder
@@ -95,13 +90,9 @@ class OwnModuleFamily(Family):
 @lru_cache(maxsize=64)
 def _checked_module(family: OwnModuleFamily, info: DatasetInfo) -> Any:
     """A module of this family that has passed the checks."""
-    import torch
+    from seedbed.models.own_module import check_module, make_seeded
 
-    from seedbed.models.own_module import check_module
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        module = family.make_module(info)
+    module = make_seeded(lambda: family.make_module(info), 0)
     check_module(module, family.kind, info.vocab_size, info.context_length)
     return module
 
