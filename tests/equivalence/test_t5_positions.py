@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 import torch
 
 from seedbed.models.build import build_pack
-from seedbed.models.families.transformer import PositionKind
 from seedbed.models.hooks import get_activations
 from seedbed.models.positions import POSITION_ENCODINGS, T5Bias
-from seedbed.settings import DatasetInfo, Settings
+from seedbed.settings import DatasetInfo, Settings, describe_accepted_values
 
 modeling_t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
 INFO = DatasetInfo(vocab_size=11, context_length=9, n_train=5, n_classes=3)
@@ -36,7 +33,8 @@ def hf_attention(kind: str, weight: torch.Tensor):
 
 
 def test_every_accepted_name_has_an_encoding():
-    assert set(POSITION_ENCODINGS) == set(get_args(PositionKind))
+    names = ", ".join(f'"{name}"' for name in POSITION_ENCODINGS)
+    assert describe_accepted_values("model.positions") == f"one of {names}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
