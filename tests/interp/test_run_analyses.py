@@ -112,6 +112,18 @@ def test_gate_statistics_are_over_units_and_non_padding_positions():
     assert 0 < first.cell < 5
 
 
+def test_a_gru_has_statistics_of_its_own_gates_and_hidden_state():
+    loaded = make_loaded_run(LSTM | {"model.kind": "gru"})
+    inputs = held_out_inputs(loaded, 30)
+    _, second = compute_gate_statistics(loaded, inputs, loaded.run.settings.model.gate_hooks)
+    values = get_activations(loaded.model, torch.from_numpy(inputs.tokens)[None], "gru.1.*")
+    kept = torch.from_numpy(inputs.non_padding)
+    assert list(second.means) == ["r", "z", "n"]
+    assert list(second.open) == ["r", "z"]
+    assert second.means["n"] == pytest.approx(float(values["gru.1.n"][0][kept].mean()), rel=1e-5)
+    assert (second.cell, second.state_symbol) == (pytest.approx(float(values["gru.1.out"][0][kept].abs().mean())), "h")
+
+
 def test_attention_in_chunks_equals_attention_at_once(monkeypatch):
     loaded = make_loaded_run(ARITHMETIC)
     inputs = held_out_inputs(loaded, 7)
