@@ -17,7 +17,7 @@ __all__ = ["__version__", "load", "load_all", "register"]
 
 
 def register(kind: Any, name: str | None = None) -> Any:
-    """Adds a kind of your own (family, task, optimizer, chart or statistic) and returns it; see docs/extending.md."""
+    """Adds a kind of your own (an optimizer, a task, a chart and so on) and returns it; see docs/extending.md."""
     from seedbed.plugins import register as register_kind
 
     return register_kind(kind, name)

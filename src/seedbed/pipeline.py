@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from seedbed import __version__
-from seedbed.engines import ENGINES
+from seedbed.engines import find_engine
 from seedbed.engines.base import JobFailure, QueuedJob, ShouldStop
 from seedbed.engines.cost_estimator import CostEstimator
 from seedbed.engines.machine import Machine as Machine
@@ -200,7 +200,7 @@ class _StudyRunner:
 
     def run(self, should_stop: ShouldStop) -> None:
         """Trains all packs and closes their recorders."""
-        engine = ENGINES["local"](self._machine.resources(self._n_workers()))
+        engine = find_engine()(self._machine.resources(self._n_workers()))
         engine.run(self._jobs, run_pack_job, self._on_event, should_stop)
         self.outcome.stopped |= should_stop()
         for recorder in self._recorders.values():

@@ -1,4 +1,4 @@
-"""Kinds from outside the package: a user's own families, tasks, optimizers, statistics, charts, corpora and stores.
+"""Kinds from outside the package: a user's own optimizers, statistics, charts, families, tasks and so on.
 
     seedbed --plugin mine.py run study.toml
 
@@ -35,8 +35,8 @@ def register(kind: Any, name: str | None = None) -> Any:
     """Makes a kind known and returns it, so that it can be used as a decorator.
 
     A subclass of `TaskSettings`, `ModelSettings` or `Optimizer`, or a `CorpusEntry`, carries its own name. A subclass
-    of `Store` (by its scheme), a `ChartKind`, or a statistic (a function from a metric's curve to a number) is
-    registered under `name`.
+    of `PositionEncoding`, `Store` (by its scheme) or `Engine`, a `ChartKind`, or a statistic (a function from the curve
+    of a metric to a number) is registered under `name`.
     """
     if isinstance(kind, type) and issubclass(kind, SettingsGroup):
         return register_settings(kind)
@@ -52,8 +52,8 @@ def register(kind: Any, name: str | None = None) -> Any:
 
         return register_chart(name, kind) if isinstance(kind, ChartKind) else register_statistic(name, kind)
     raise UsageError(
-        "seedbed.register takes a task, a model family, an optimizer or a corpus, and with a name a chart, a statistic "
-        f"or a store, not {kind!r}"
+        "seedbed.register takes a task, a model family, an optimizer or a corpus, and with a name a chart, a "
+        f"statistic, a position encoding, a store or an engine, not {kind!r}"
     )
 
 
@@ -64,9 +64,15 @@ def _register_class(kind: type) -> type | None:
 
 
 def _register_named_class(name: str, kind: type) -> type | None:
+    from seedbed.engines import Engine, register_engine
+    from seedbed.models.positions import PositionEncoding, register_positions
     from seedbed.store import Store, register_store
 
-    return register_store(name, kind) if issubclass(kind, Store) else None
+    if issubclass(kind, Store):
+        return register_store(name, kind)
+    if issubclass(kind, Engine):
+        return register_engine(name, kind)
+    return register_positions(name, kind) if issubclass(kind, PositionEncoding) else None
 
 
 def load_plugin_file(path: str | os.PathLike[str]) -> Origin:

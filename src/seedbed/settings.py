@@ -310,6 +310,15 @@ def register_settings(group: type[Group]) -> type[Group]:
     return group
 
 
+def register_choice(part: str, table: dict[str, None], name: str) -> None:
+    """Enters a name into the table of a `OneOf` setting, such as `model.positions`, and remembers its plugin."""
+    if name in table:
+        raise ValueError(f"there is a choice {name!r} of {part} already")
+    table[name] = None
+    note_origin(part, name)
+    _forget_cached_settings()
+
+
 def _forget_cached_settings() -> None:
     for cached in (setting_fields, all_settings, former_setting_names, _type_adapter, describe_accepted_values):
         cached.cache_clear()
@@ -675,6 +684,7 @@ class Settings(SettingsGroup):
     def origins(self) -> dict[str, list[str]]:
         """Version and source digest of each plugin that a kind of this run comes from, by the plugin's name."""
         kinds = {"task": self.task.kind, "model": self.model.kind, "optimizer": self.train.optimizer}
+        kinds["positions"] = self.get("model.positions")
         used = [KIND_ORIGINS[part, kind] for part, kind in kinds.items() if (part, kind) in KIND_ORIGINS]
         return {origin.name: [origin.version, origin.digest] for origin in used}
 

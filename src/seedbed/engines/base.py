@@ -12,7 +12,8 @@ passed to `on_event(job_index, event)` in the caller's process, the only one tha
 - an exclusive job starts after all others, and no other job runs anywhere until it ends;
 - once `should_stop` returns True no job starts, and running jobs see it as their own `should_stop`.
 
-A new engine is a subclass, a line in `ENGINES`, and a test class that inherits the contract in tests/contracts/.
+A new engine is a subclass, a line in `ENGINES`, and a test class that inherits the contract in tests/contracts/; the
+variable SEEDBED_ENGINE chooses one by name.
 """
 
 from __future__ import annotations

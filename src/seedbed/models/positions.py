@@ -2,7 +2,7 @@
 
 A transformer can use positions in three ways: add embeddings to the tokens, rotate queries and keys, or bias attention
 scores. An encoding overrides the ones it uses; the model calls all three, so no other file asks which encoding it has.
-To add one, write a class here, enter it in `POSITION_ENCODINGS`, and add its name to `model.positions` in
+To add one, write a class here, enter it in `POSITION_ENCODINGS`, and add its name to `POSITION_KINDS` in
 `families/transformer.py`, with the shapes of its parameters if it has any. Fast paths leave it to this code.
 """
 
@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from seedbed.models.families.transformer import N_T5_BUCKETS, TransformerSettings
+from seedbed.models.families.transformer import N_T5_BUCKETS, POSITION_KINDS, TransformerSettings
 from seedbed.models.layers import Positions, Role, absolute_positions, embedding, register_table
+from seedbed.settings import register_choice
 
 T5_MAX_DISTANCE = 128  # from here on all distances are one bucket, as in T5
 
@@ -133,6 +134,13 @@ POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {
     "t5": T5Bias,
     "none": PositionEncoding,
 }
+
+
+def register_positions(name: str, encoding: type[PositionEncoding]) -> type[PositionEncoding]:
+    """Makes `model.positions` accept an encoding without parameters; returns it."""
+    register_choice("positions", POSITION_KINDS, name)
+    POSITION_ENCODINGS[name] = encoding
+    return encoding
 
 
 # ---- formulas ----

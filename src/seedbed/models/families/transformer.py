@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, cast
 
 from seedbed.errors import UsageError
 from seedbed.models.families.base import (
@@ -21,6 +21,7 @@ from seedbed.settings import (
     Conflict,
     DatasetInfo,
     Fraction,
+    OneOf,
     PositiveInt,
     ShortText,
     register_settings,
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from seedbed.models.sequence_model import SequenceModel
 
 
-PositionKind = Literal["sinusoidal", "learned", "alibi", "rotary", "t5", "none"]  # classes: models/positions.py
+# Position encodings by name; `models.positions` has the class of each, and registers further ones here.
+POSITION_KINDS: Final[dict[str, None]] = dict.fromkeys(("sinusoidal", "learned", "alibi", "rotary", "t5", "none"))
+PositionKind = Annotated[str, OneOf(POSITION_KINDS)]
 N_T5_BUCKETS: Final = 32  # as in T5; half of them for single distances
 
 
