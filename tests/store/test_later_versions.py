@@ -120,7 +120,7 @@ def test_a_renamed_setting_is_read_under_its_new_name_with_the_same_ids(tmp_path
     meaning = '"factor on all initial matrices and tables",'
     edits: dict[str, Edit] = {
         "**/*.py": lambda text: re.sub(r"\binit_scale\b", "init_gain", text),
-        "settings.py": replaced(meaning, f'{meaning} former_names=("model.init_scale",),'),
+        "models/families/base.py": replaced(meaning, f'{meaning} former_names=("model.init_scale",),'),
     }
     later, folder = later_version(tmp_path, lab, edits)
     assert set(ids_and_configs(later)) == before

@@ -100,7 +100,7 @@ def insert_runs(connection: Connection, plan: Plan) -> None:
 
 def _settings_columns(run: Run) -> dict[str, Any]:
     return {
-        "settings": run.settings.flat(),
+        "settings": run.settings.to_stored(),
         "parameters": asdict(run.parameters),
         "dataset": None if run.dataset_info is None else asdict(run.dataset_info),
         "identity": run.settings.identity(),
