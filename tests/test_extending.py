@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ REGISTRIES: tuple[dict[Any, Any], ...] = (
     specs.STATISTIC_NAMES, CHART_KINDS, STATISTICS, CATALOGUE, STORES, ENGINES,
     POSITION_KINDS, POSITION_ENCODINGS, plugins.loaded_plugins,
 )  # fmt: skip
+
+BUILT_IN_POSITIONS = tuple(POSITION_KINDS)
 
 
 @pytest.fixture(autouse=True)
@@ -235,6 +238,8 @@ def test_position_encoding_keeps_the_contract_of_its_family() -> None:
     bias = module.LogarithmicBias(Settings.from_flat(shape).model, 7).bias(torch.zeros(1, 1, 3, 12), None, 0)
     assert float(bias[2, 0, 1]) == pytest.approx(-np.log(3) * 2**-4)
     run_commands("Position encoding")
+    kinds = settings.MODEL_SETTINGS["gpt"].model_json_schema()["properties"]["positions"]["enum"]
+    assert kinds == [*BUILT_IN_POSITIONS, "logarithmic"]  # what the page offers
     [run, _] = [run for run, _ in curves() if run.model.positions == "logarithmic"]
     assert run.identity()["plugins"].keys() == {"logarithmic"}
 
@@ -280,3 +285,40 @@ def test_engine_keeps_the_contract_and_trains(folder: Path, monkeypatch: pytest.
     run_commands("Engine")
     assert len(prepared) == 1  # two seeds are one pack
     assert len(curves()) == 2
+
+
+def test_an_installed_package_is_loaded_by_its_entry_point(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [code] = blocks(section("Optimizer"), "python")
+    [declared] = [code for code in blocks(PAGE.split("\n## ")[0], "toml") if "entry-points" in code]
+    entry_points = tomllib.loads(declared)["project"]["entry-points"]
+    [(group, [(name, module)])] = [(group, list(entries.items())) for group, entries in entry_points.items()]
+    package = folder / "installed" / module.partition(".")[0]
+    information = folder / "installed" / "mine-3.1.dist-info"
+    for directory in (package, information):
+        directory.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / f"{module.partition('.')[2]}.py").write_text(code, encoding="utf-8")
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 3.1\n", encoding="utf-8")
+    (information / "entry_points.txt").write_text(f"[{group}]\n{name} = {module}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(folder / "installed")
+    plugins.load_plugins()
+    assert settings.OPTIMIZERS["signsgd"].implementation == f"{module}:SignSGD"
+    origin = settings.KIND_ORIGINS["optimizer", "signsgd"]
+    assert (origin.name, origin.version) == (name, "3.1")
+
+
+def test_every_recipe_has_code_commands_and_a_test() -> None:
+    recipes = [one for one in re.findall(r"^## (.+)$", PAGE, re.MULTILINE) if one != "Changing a setting"]
+    assert len(recipes) == 10
+    source = Path(__file__).read_text(encoding="utf-8")
+    for recipe in recipes:
+        assert [len(blocks(section(recipe), language)) for language in ("python", "")] == [1, 1], recipe
+        assert f'load("{recipe}")' in source
+        assert f'run_commands("{recipe}")' in source
+
+
+def test_every_file_that_the_page_names_exists() -> None:
+    root = Path(__file__).parent.parent
+    named = set(re.findall(r"`((?:src|tests|docs)/[^`]+)`", PAGE))
+    assert len(named) > 15
+    assert [path for path in sorted(named) if not (root / path).exists()] == []
