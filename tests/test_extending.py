@@ -144,11 +144,13 @@ def test_a_run_of_a_plugin_stores_its_name_version_and_digest_and_is_listed_with
     origin = settings.KIND_ORIGINS["optimizer", "signsgd"]
     assert (origin.name, origin.version) == ("signsgd", "1.0")
     assert first.settings.identity()["plugins"] == {"signsgd": ["1.0", origin.digest]}
-    command = [sys.executable, "-m", "seedbed", "ls", "tiny"]
     environment = os.environ | {plugins.ENVIRONMENT_VARIABLE: ""}
-    without = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert without.returncode == 0
-    assert without.stderr.count(f"it needs plugin signsgd 1.0 ({origin.digest}); load it with --plugin") == 2
+    for verb, exit_code, n_sentences in (("ls", 0, 2), ("show", 4, 1)):  # `ls` lists both runs; `show` averages none
+        command = [sys.executable, "-m", "seedbed", verb, "tiny"]
+        without = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert without.returncode == exit_code
+        sentence = f"it needs plugin signsgd 1.0 ({origin.digest}); load it with --plugin"
+        assert without.stderr.count(sentence) == n_sentences
 
 
 def test_statistic_is_compared_and_drawn() -> None:
