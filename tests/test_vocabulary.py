@@ -51,7 +51,9 @@ IRREGULAR_PARTICIPLES = {
     "drawn", "known", "read", "begun", "left", "put", "set", "grown", "broken", "spelt", "built", "sent",
     "lost", "met", "done", "gone",
 }  # fmt: skip
-NOUNS_LIKE_PARTICIPLES = {"embedding", "encoding", "finding", "setting", "speed", "stopping", "string", "timing", "tuning"}
+NOUNS_LIKE_PARTICIPLES = {
+    "embedding", "encoding", "finding", "setting", "speed", "stopping", "string", "timing", "tuning",
+}  # fmt: skip
 
 
 def relative(path: Path) -> str:

@@ -47,9 +47,13 @@ def expand_study_pattern(name: str) -> list[str]:
 
 @cache
 def shipped_studies() -> dict[str, Path]:
-    """Paths of all studies in the package, by name."""
+    """Paths of all studies in the package, by name; the quickstart first, then those outside a folder."""
     library = Path(str(resources.files("seedbed.study") / "library"))
-    files = sorted(library.rglob("*.toml"), key=lambda file: (len(file.relative_to(library).parts), file))
+
+    def order(file: Path) -> tuple[bool, int, Path]:
+        return file.name != "quickstart.toml", len(file.relative_to(library).parts), file
+
+    files = sorted(library.rglob("*.toml"), key=order)
     return {file.relative_to(library).with_suffix("").as_posix(): file for file in files}
 
 
