@@ -168,7 +168,7 @@ def test_a_side_that_cannot_start_is_reported_with_its_reason(benchmarks):
     from sides import Side, SideError, SideSpec, stop_sides
 
     side = Side(SideSpec("seedbed", "ours", {"model.dim": -1}))
-    with pytest.raises(SideError, match=r"seedbed: (.|\n)*model\.gpt\.dim"):
+    with pytest.raises(SideError, match=r"seedbed: (.|\n)*model\.dim"):
         side.wait_until_ready()
     stop_sides([side])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from seedbed.engines import precompile
@@ -67,7 +69,8 @@ def test_leaving_the_pool_ends_all_processes_and_starts_no_more(processes: list[
 def test_processes_are_polled_only_at_intervals(processes: list[Process], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 100.0, 100.05, 100.2, 100.2])
     monkeypatch.setattr(precompile, "POLL_INTERVAL_SECONDS", 0.1)
-    monkeypatch.setattr("seedbed.engines.precompile.time.monotonic", lambda: next(clock))
+    # The module's own name, not the function of `time`: servers of other tests read that clock in their threads.
+    monkeypatch.setattr(precompile, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with PrecompilePool({1: do_nothing}, max_processes=1) as pool:
         pool.poll()
         processes[0].alive = False

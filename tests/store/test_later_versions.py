@@ -156,6 +156,9 @@ def test_a_new_setting_moves_no_id_and_a_removed_one_is_named_without_harm_to_ot
     assert "study" in today("ls").stdout
     assert set(planned(today, "study.toml")) == before
     assert today("run", "other.toml", "--quiet").returncode == 0
+    again = today("run", "study.toml", "--quiet")
+    assert again.returncode == 0
+    assert "warning: no table for study: run " in again.stderr
 
 
 def test_a_retired_setting_is_ignored_at_its_neutral_value_and_named_at_any_other() -> None:

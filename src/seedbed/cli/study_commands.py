@@ -34,7 +34,7 @@ from seedbed.cli.common import (
     print_tables,
 )
 from seedbed.engines.local import process_age_seconds
-from seedbed.errors import Busy, UsageError
+from seedbed.errors import Busy, UnreadableRun, UsageError
 
 if TYPE_CHECKING:
     from seedbed.pipeline import Machine
@@ -139,7 +139,10 @@ def run(
     if outcome.busy_packs:
         raise Busy("; ".join(outcome.busy_packs) + f"; when it is done, run: {command}")
     for planned in plans:
-        _show_study(home, planned.study, settings, None)
+        try:
+            _show_study(home, planned.study, settings, None)
+        except UnreadableRun as error:  # another run of the study; those of this command are trained all the same
+            typer.echo(f"seedbed: warning: no table for {planned.study}: {error}", err=True)
     last = plans[-1].study
     typer.echo(
         f"{_format_counts(outcome.counts)}; results in {outcome.store_address}; show them: seedbed show {last}",
