@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seedbed.models.families import EncoderSettings, GPTSettings, LSTMSettings
-from seedbed.models.families.transformer import TransformerSettings
+from seedbed.models.families.transformer_settings import TransformerSettings
 from seedbed.models.positions import alibi_slopes, rotary_frequencies, sinusoidal_embedding
 from seedbed.settings import Settings
 

@@ -26,7 +26,7 @@ from seedbed.data.corpora import open_corpus
 from seedbed.engines import ENGINES
 from seedbed.engines.base import EngineResources
 from seedbed.errors import MissingData
-from seedbed.models.families.transformer import POSITION_KINDS
+from seedbed.models.families.transformer_settings import POSITION_KINDS
 from seedbed.models.positions import POSITION_ENCODINGS
 from seedbed.records import Curve
 from seedbed.settings import Settings

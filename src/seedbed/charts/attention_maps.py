@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from seedbed.charts.labels import isolate_direction
+from seedbed.charts.axis_labels import isolate_direction
 from seedbed.errors import UsageError
 from seedbed.interp.text_attention import Floats, TextAttention, is_right_to_left
 

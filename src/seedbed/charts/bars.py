@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, Final
 
-from seedbed.charts.labels import capitalize_first, isolate_direction, metric_quantity, setting_label, value_label
+from seedbed.charts.axis_labels import capitalize_first, isolate_direction, metric_quantity, setting_label, value_label
 from seedbed.charts.line_data import Panel, status_notes
 from seedbed.charts.panel_layout import PanelSpec, build_panel, config_label, n_panel_columns, panel_specs
 from seedbed.charts.run_selection import check_setting_names, group_by_config

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from seedbed.charts.axis_labels import setting_label
 from seedbed.charts.budget_fit import BudgetFit, fit_budget_law
-from seedbed.charts.labels import setting_label
 from seedbed.charts.line_data import Scale, status_notes
 from seedbed.charts.panel_layout import value_title
 from seedbed.charts.run_selection import (

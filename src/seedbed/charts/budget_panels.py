@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import altair as alt
 
+from seedbed.charts.axis_labels import label_with_unit, metric_label, metric_unit, setting_label
 from seedbed.charts.budget import BudgetChart, BudgetPoint
 from seedbed.charts.encodings import build_axis, build_scale, compute_domain
-from seedbed.charts.labels import label_with_unit, metric_label, metric_unit, setting_label
 from seedbed.charts.line_data import Scale
 from seedbed.charts.vega_lite import csv_dataset, wrapped_title
 from seedbed.stats.curve_statistics import metric_direction

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from seedbed.charts.labels import isolate_direction, value_label
+from seedbed.charts.axis_labels import isolate_direction, value_label
 from seedbed.charts.line_data import LineChart, Panel
 from seedbed.charts.theme import CATEGORY_COLOURS, DASH_PATTERNS, MARKER_SHAPES
 

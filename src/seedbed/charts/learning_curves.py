@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seedbed.charts.labels import capitalize_first, metric_label, metric_quantity, setting_label, value_label
+from seedbed.charts.axis_labels import capitalize_first, metric_label, metric_quantity, setting_label, value_label
 from seedbed.charts.line_data import (
     Axis,
     FloatArray,

@@ -9,8 +9,8 @@ from typing import Final
 import altair as alt
 import numpy as np
 
+from seedbed.charts.axis_labels import isolate_direction, value_label
 from seedbed.charts.encodings import colour_encoding, dash_encoding, shape_encoding, x_encoding, y_domain, y_encoding
-from seedbed.charts.labels import isolate_direction, value_label
 from seedbed.charts.line_data import Line, LineChart, Panel
 from seedbed.charts.stopping_marks import STOPPING_RULES
 from seedbed.charts.vega_lite import HOVER_STYLE, ColumnType, csv_dataset, wrapped_title

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, Final
 
-from seedbed.charts.labels import capitalize_first, isolate_direction
+from seedbed.charts.axis_labels import capitalize_first, isolate_direction
 from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.comparison import SIGNIFICANCE_LEVEL
 from seedbed.stats.format import format_p_value

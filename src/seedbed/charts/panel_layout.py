@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final, TypeAlias
 
-from seedbed.charts.labels import (
+from seedbed.charts.axis_labels import (
     label_with_unit,
     metric_label,
     metric_quantity,

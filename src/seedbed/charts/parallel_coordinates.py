@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite, log
 from typing import TYPE_CHECKING, Any, Final
 
-from seedbed.charts.labels import (
+from seedbed.charts.axis_labels import (
     capitalize_first,
     label_with_unit,
     metric_label,

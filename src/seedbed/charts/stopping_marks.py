@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from seedbed.charts.labels import metric_label
+from seedbed.charts.axis_labels import metric_label
 from seedbed.charts.line_data import StoppingMark
 from seedbed.charts.panel_layout import PanelSpec, config_label
 from seedbed.charts.run_selection import group_by_config, measured_clock_units_per_step

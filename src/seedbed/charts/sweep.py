@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from seedbed.charts.labels import capitalize_first, metric_quantity, setting_label, value_label
+from seedbed.charts.axis_labels import capitalize_first, metric_quantity, setting_label, value_label
 from seedbed.charts.line_data import Axis, Line, LineChart, seed_count_note, status_notes
 from seedbed.charts.panel_layout import (
     PanelSpec,

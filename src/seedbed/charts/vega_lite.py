@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 import altair as alt
 import numpy as np
 
-from seedbed.charts.labels import isolate_direction
+from seedbed.charts.axis_labels import isolate_direction
 from seedbed.charts.theme import Theme, vega_config
 from seedbed.settings import Value
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from seedbed.models.families.transformer import EncoderSettings
+from seedbed.models.families.transformer_settings import EncoderSettings
 from seedbed.models.gpt import TransformerBackbone
 from seedbed.models.hooks import NO_HOOKS, Hooks
 from seedbed.models.layers import ACTIVATIONS, BatchNorm, Dropout, Linear, OutputLayer, Positions

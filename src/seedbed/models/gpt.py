@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from seedbed.models.families.transformer import GPTSettings, TransformerSettings
+from seedbed.models.families.transformer_settings import GPTSettings, TransformerSettings
 from seedbed.models.hooks import NO_HOOKS, Hooks
 from seedbed.models.layers import (
     ACTIVATIONS,

@@ -3,7 +3,7 @@
 A transformer can use positions in three ways: add embeddings to the tokens, rotate queries and keys, or bias attention
 scores. An encoding overrides the ones it uses; the model calls all three, so no other file asks which encoding it has.
 To add one, write a class here, enter it in `POSITION_ENCODINGS`, and add its name to `POSITION_KINDS` in
-`families/transformer.py`, with the shapes of its parameters if it has any. Fast paths leave it to this code.
+`families/transformer_settings.py`, with the shapes of its parameters if it has any. Fast paths leave it to this code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from seedbed.models.families.transformer import N_T5_BUCKETS, POSITION_KINDS, TransformerSettings
+from seedbed.models.families.transformer_settings import N_T5_BUCKETS, POSITION_KINDS, TransformerSettings
 from seedbed.models.layers import Positions, Role, absolute_positions, embedding, register_table
 from seedbed.settings import register_choice
 

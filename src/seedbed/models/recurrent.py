@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from seedbed.models.families.recurrent import RecurrentSettings
+from seedbed.models.families.recurrent_settings import RecurrentSettings
 from seedbed.models.hooks import NO_HOOKS, Hooks
 from seedbed.models.layers import (
     ACTIVATIONS,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isnan
 from typing import Any
 
-from seedbed.charts.labels import metric_label, setting_label, value_label
+from seedbed.charts.axis_labels import metric_label, setting_label, value_label
 from seedbed.charts.run_selection import group_by_config
 from seedbed.report.tables import format_accuracy, format_mean_std
 from seedbed.stats.comparison import SeedSummary, summarise_seeds

@@ -70,13 +70,13 @@ class OwnModuleFamily(Family):
     # ---- the model ----
 
     def build(self, info: DatasetInfo) -> SequenceModel:
-        from seedbed.models.own_module import OwnModule
+        from seedbed.models.stacked_module import OwnModule
 
         return OwnModule(self, _checked_module(self, info), info)
 
     def initial_arrays(self, model: SequenceModel, seed: int) -> dict[str, FloatArray]:
         """The weights that the module gives itself, from torch's generator seeded for this run."""
-        from seedbed.models.own_module import OwnModule, make_initial_arrays
+        from seedbed.models.stacked_module import OwnModule, make_initial_arrays
 
         assert isinstance(model, OwnModule)
         return make_initial_arrays(lambda: self.make_module(model.info), seed)
@@ -90,7 +90,7 @@ class OwnModuleFamily(Family):
 @lru_cache(maxsize=64)
 def _checked_module(family: OwnModuleFamily, info: DatasetInfo) -> Any:
     """A module of this family that has passed the checks."""
-    from seedbed.models.own_module import check_module, make_seeded
+    from seedbed.models.stacked_module import check_module, make_seeded
 
     module = make_seeded(lambda: family.make_module(info), 0)
     check_module(module, family.kind, info.vocab_size, info.context_length)
@@ -99,7 +99,7 @@ def _checked_module(family: OwnModuleFamily, info: DatasetInfo) -> Any:
 
 @lru_cache(maxsize=64)
 def _is_stackable(family: OwnModuleFamily) -> bool:
-    from seedbed.models.own_module import stacks_exactly
+    from seedbed.models.stacked_module import stacks_exactly
 
     info = DatasetInfo(vocab_size=11, context_length=8, n_train=1, n_classes=2, padding_id=0)
     return stacks_exactly(lambda: family.make_module(info), info.vocab_size, info.context_length)

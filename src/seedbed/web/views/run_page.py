@@ -9,7 +9,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from seedbed.charts.labels import setting_label, value_label
+from seedbed.charts.axis_labels import setting_label, value_label
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS, CopiedSpan
 from seedbed.errors import MissingData, UsageError
 from seedbed.records import StoredPack, StoredRun, StoredSample

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from seedbed.charts.labels import setting_label, value_label
+from seedbed.charts.axis_labels import setting_label, value_label
 from seedbed.charts.run_selection import distinct_values
 from seedbed.report.figures import RenderedFigure, format_filter_value
 from seedbed.report.sections import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from seedbed.models.families.base import GateHooks
-from seedbed.models.families.recurrent import RecurrentSettings
+from seedbed.models.families.recurrent_settings import RecurrentSettings
 from seedbed.settings import DatasetInfo, register_settings, setting, when
 
 if TYPE_CHECKING:
