@@ -108,3 +108,11 @@ def test_the_table_matches_its_pinned_digest():
 
     tokens = ArithmeticSettings(p=31, orders=(2, 3), operator="-").build_table().tokens
     assert hashlib.sha256(tokens.astype("<i8").tobytes()).hexdigest()[:16] == "4c896b10a9f68428"
+
+
+def test_every_token_of_an_equation_has_its_bytes_and_the_space_after_it():
+    tokenizer = ArithmeticSettings(p=11).load_tokenizer()
+    text = "0 + 10 = 10 "
+    ids = tokenizer.encode(text)[1:]  # without BOS
+    assert tokenizer.byte_counts[ids].sum() == len(text)
+    assert tokenizer.character_counts[ids].sum() == len(text)

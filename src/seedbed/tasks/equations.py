@@ -23,7 +23,6 @@ from seedbed.data.tokenizers import (
     WordStreamDecoder,
     check_ids,
     compute_vocabulary_digest,
-    utf8_lengths,
 )
 from seedbed.errors import UsageError
 from seedbed.settings import DatasetInfo, Settings, TrainSettings, Value
@@ -159,7 +158,7 @@ class EquationTokenizer:
 
     @cached_property
     def byte_counts(self) -> Counts:
-        return utf8_lengths(self.texts) + 1
+        return self.character_counts  # all of it is ASCII
 
     def encode(self, text: str) -> TokenIds:
         """Token ids of an equation or the beginning of one; a missing `BOS` is added."""

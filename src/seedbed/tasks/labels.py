@@ -24,7 +24,6 @@ from seedbed.data.datasets import (
     TokenizerKind,
     data_digest,
     is_training_part,
-    load_tokenizer,
 )
 from seedbed.data.labelled_texts import LabelledTexts, collect_label_names, encode_labels
 from seedbed.data.tokenizers import PAD_ID, Tokenizer
@@ -38,9 +37,9 @@ from seedbed.settings import (
     ShortText,
     register_settings,
     setting,
-    when,
 )
-from seedbed.tasks.base import HELD_OUT_SPLITS, AnalysisInputs, BatchLimits, Ints, Task, evenly_spaced_indices
+from seedbed.tasks.base import HELD_OUT_SPLITS, AnalysisInputs, BatchLimits, Ints, evenly_spaced_indices
+from seedbed.tasks.corpus_task import CorpusTask, tokenizer_setting, vocabulary_setting
 from seedbed.tasks.token_kinds import text_token_kinds
 
 if TYPE_CHECKING:
@@ -48,37 +47,23 @@ if TYPE_CHECKING:
 
 
 @register_settings
-class LabelsSettings(Task):
+class LabelsSettings(CorpusTask):
     """Predict the label of a text."""
 
     predicts: ClassVar[Literal["next_token", "label"]] = "label"
-    has_corpus: ClassVar[bool] = True
 
     kind: Literal["labels"] = setting("labels", "which task", born="arithmetic", label="task")
     corpus: ShortText = setting("speeches", "a named corpus with labels, or a TSV or CSV file: label, text")
-    tokenizer: TokenizerKind = setting("words", "what a token is", former_names=("task.tokens",))
-    vocabulary: int | None = setting(
-        None,
-        "tokens of a BPE trained on the corpus; unset: GPT-1's vocabulary",
-        unit="tokens",
-        active_when=when("task.tokenizer", "bpe"),
-        ge=300,
-        le=60_000,
-    )
+    tokenizer: TokenizerKind = tokenizer_setting("words")
+    vocabulary: int | None = vocabulary_setting()
     length: int = setting(
         32, "length of a sample; longer texts are cut, shorter ones padded", unit="tokens", ge=1, le=1_000_000
     )
     val_fraction: Fraction = setting(0.1, "share of the labelled training texts held out for validation")
     data_fraction: PositiveFraction = setting(1.0, "share of the training part that is used")
 
-    def mean_sample_tokens(self) -> float:
-        return float(self.length)
-
     def dataset_info(self) -> DatasetInfo:
         return _label_info(self)
-
-    def load_tokenizer(self) -> Tokenizer:
-        return load_tokenizer(self.corpus, self.tokenizer, self.vocabulary)
 
     def label_names(self) -> tuple[str, ...]:
         return load_labelled_dataset(self).label_names

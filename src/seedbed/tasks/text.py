@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 
 from seedbed.data.catalogue import CATALOGUE
 from seedbed.data.corpora import open_corpus, open_token_ids
-from seedbed.data.datasets import SPLIT_SEED, TextDataset, TextSplit, TokenizerKind, data_digest, load_tokenizer
+from seedbed.data.datasets import SPLIT_SEED, TextDataset, TextSplit, TokenizerKind, data_digest
 from seedbed.data.tokenizers import PAD_ID, EncodedCorpus, Tokenizer, encode_corpus
 from seedbed.data.windows import (
     Spans,
@@ -40,9 +40,9 @@ from seedbed.settings import (
     as_tuple,
     register_settings,
     setting,
-    when,
 )
-from seedbed.tasks.base import HELD_OUT_SPLITS, AnalysisInputs, BatchLimits, Task, evenly_spaced_indices
+from seedbed.tasks.base import HELD_OUT_SPLITS, AnalysisInputs, BatchLimits, evenly_spaced_indices
+from seedbed.tasks.corpus_task import CorpusTask, tokenizer_setting, vocabulary_setting
 from seedbed.tasks.token_kinds import sentence_boundary_words, text_token_kinds, word_index_per_token
 
 if TYPE_CHECKING:
@@ -53,23 +53,15 @@ ContextLengths = Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...]
 
 
 @register_settings
-class TextSettings(Task):
+class TextSettings(CorpusTask):
     """Predict the next token of a text."""
 
-    has_corpus: ClassVar[bool] = True
     generates_text: ClassVar[bool] = True
 
     kind: Literal["text"] = setting("text", "which task", born="arithmetic", label="task")
     corpus: ShortText = setting("python-docs", "a named corpus, or the path of a text file or a folder of *.txt")
-    tokenizer: TokenizerKind = setting("characters", "what a token is", former_names=("task.tokens",))
-    vocabulary: int | None = setting(
-        None,
-        "tokens of a BPE trained on the corpus; unset: GPT-1's vocabulary",
-        unit="tokens",
-        active_when=when("task.tokenizer", "bpe"),
-        ge=300,
-        le=60_000,
-    )
+    tokenizer: TokenizerKind = tokenizer_setting("characters")
+    vocabulary: int | None = vocabulary_setting()
     length: int = setting(128, "context length of a sample", unit="tokens", label="context length", ge=1, le=1_000_000)
     split: Literal["contiguous", "documents"] = setting(
         "contiguous", "how parts are held out: the end of the text, or whole documents, the same for all seeds"
@@ -87,9 +79,6 @@ class TextSettings(Task):
         (), "context lengths at which perplexity is evaluated besides length", unit="tokens"
     )
 
-    def mean_sample_tokens(self) -> float:
-        return float(self.length)
-
     def conflicts(self) -> Iterator[Conflict]:
         if self.val_fraction + self.test_fraction >= 1:
             held_out = f"task.val_fraction = {self.val_fraction} and task.test_fraction = {self.test_fraction}"
@@ -97,9 +86,6 @@ class TextSettings(Task):
 
     def dataset_info(self) -> DatasetInfo:
         return _text_info(self)
-
-    def load_tokenizer(self) -> Tokenizer:
-        return load_tokenizer(self.corpus, self.tokenizer, self.vocabulary)
 
     def text_dataset(self) -> TextDataset:
         return load_text_dataset(self)
