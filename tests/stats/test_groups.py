@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import nan
 
 import numpy as np
@@ -18,14 +19,15 @@ from seedbed.stats.groups import (
     largest_complete_table,
     varying_settings,
 )
-from seedbed.stats.run_statistics import compute_statistic
+from seedbed.stats.run_statistics import compute_statistic, replay_at_alpha
 from seedbed.stats.summary import RunCurves
 
 
 def run(config: Mapping[str, Value], seed: int, value: float = 1.0, status: RunStatus = "finished") -> RunCurves:
     settings = Settings.from_flat({"train.steps": 10, **config})
     stored = StoredRun(f"{config}{seed}", seed, settings, count_parameters(settings), status, 10)
-    return RunCurves(stored, config, {"val/loss": Curve(np.array([0, 10]), np.array([9.0, value]))})
+    curves = {"val/loss": Curve(np.array([0, 10]), np.array([9.0, value]))}
+    return RunCurves(stored, config, curves, planned_steps=3_001)
 
 
 def loss(one: RunCurves) -> float:
@@ -132,6 +134,21 @@ def test_excluded_runs_are_counted_by_reason() -> None:
     runs = [run(GPT, seed, 1.0, status) for seed, status in enumerate(statuses)]
     assert describe_excluded_runs(runs) == [
         "left out: 1 of 6 runs diverged, 1 of 6 runs failed and 1 of 6 runs not started",
-        "2 of 6 runs not finished; their evaluations so far are included",
+        "2 of 6 runs are unfinished (at step 10 of 3,001) and left out",
     ]
     assert describe_excluded_runs(runs[:1]) == []
+    assert describe_excluded_runs([replace(runs[-1], t_max=10)]) == []
+    assert describe_excluded_runs([replace(runs[-1], t_max=11)]) == [
+        "1 of 1 run is unfinished (stopped at step 10 of 3,001) and left out"
+    ]
+
+
+def test_only_complete_runs_enter_a_comparison() -> None:
+    runs = [run(GPT, 0, 1.0), run(GPT, 1, 5.0, "stopped"), run(GPT, 2, 5.0, "running"), run(GPT, 3, 5.0, "diverged")]
+    groups = {"gpt": runs, "lstm": [run(LSTM, seed, 2.0) for seed in range(4)]}
+    assert balance_groups(groups, loss).mean_by_seed("gpt") == {0: 1.0}
+    # runs that were trained up to t_max are complete, and so is a replay of an unfinished run
+    truncated = {name: [replace(one, t_max=10) for one in members] for name, members in groups.items()}
+    assert balance_groups(truncated, loss).mean_by_seed("gpt") == {0: 1.0, 1: 5.0, 2: 5.0}
+    assert replay_at_alpha(runs[1], 1.0).is_complete
+    assert not replay_at_alpha(replace(runs[1], run=replace(runs[1].run, step=9)), 1.0).is_complete

@@ -83,7 +83,11 @@ def load_run_curves(
             curves.get(run.id, {}) | copying_curves(store, run) | analysis_curves(analyses[run.id], analysis_metrics)
         )
         truncated = {name: truncate_curve(curve, last) for name, curve in all_curves.items()}
-        loaded.append(RunCurves(run, config, truncated, cost.seconds, analyses[run.id], cost.steady_bytes))
+        loaded.append(
+            RunCurves(
+                run, config, truncated, cost.seconds, analyses[run.id], cost.steady_bytes, last, planned_steps(run)
+            )
+        )
     return loaded
 
 

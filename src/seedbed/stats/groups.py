@@ -2,7 +2,7 @@
 
 A group is all runs with one value of a setting. If other settings vary inside the groups, a group's value for a seed is
 the mean over their *combinations*, so that seeds remain the statistical units. Only combinations that every group has
-with the same seeds enter; the others are left out and counted.
+with the same seeds enter, and only complete runs; the others are left out and counted.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class BalancedTable:
     rows: Mapping[Value, Mapping[tuple[SettingValues, int], float]]
     combinations: tuple[SettingValues, ...]
     n_combinations: int  # including those left out
-    n_non_finite: int  # included runs without a finite value
+    n_non_finite: int  # complete runs without a finite value
 
     def mean_by_seed(self, group: Value) -> dict[int, float]:
         """The group's value for each seed: the mean over the combinations."""
@@ -140,9 +140,9 @@ def balance_groups(groups: RunGroups, statistic: Callable[[RunCurves], float]) -
         for run in runs:
             combination = tuple(setting_value(run, name) for name in names)
             combinations[combination] = None
-            if run.is_included and isfinite(value := statistic(run)):
+            if run.is_complete and isfinite(value := statistic(run)):
                 values[group].setdefault(combination, {})[run.run.seed] = value
-            n_non_finite += run.is_included and not isfinite(value)
+            n_non_finite += run.is_complete and not isfinite(value)
     seeds = {one: _common_seeds(values[group].get(one, {}) for group in groups) for one in combinations}
     if len(combinations) == 1:  # nothing is averaged, so seeds need not match
         seeds = {one: {seed for group in groups for seed in values[group].get(one, {})} for one in combinations}
@@ -173,13 +173,24 @@ def largest_complete_table(seeds: Mapping[Key, set[int]]) -> tuple[list[Key], se
 
 
 def describe_excluded_runs(runs: Sequence[RunCurves]) -> list[str]:
-    """Notes on runs that are excluded from the statistics or not finished; empty if all finished."""
+    """Notes on the runs that are left out of the statistics, and why; empty if all are complete."""
     status = Counter(run.run.status for run in runs)
     counts = [f"{status[name]} of {len(runs)} runs {name}" for name in ("diverged", "failed") if status[name]]
     if status["planned"]:
         counts.append(f"{status['planned']} of {len(runs)} runs not started")
-    n_unfinished = status["running"] + status["stopped"]
     notes = [f"left out: {join_words(counts)}"] if counts else []
-    if n_unfinished:
-        notes.append(f"{n_unfinished} of {len(runs)} runs not finished; their evaluations so far are included")
+    unfinished = [run for run in runs if run.run.status in ("running", "stopped") and not run.is_complete]
+    if unfinished:
+        verb = "is" if len(unfinished) == 1 else "are"
+        progress = describe_progress(unfinished)
+        notes.append(f"{len(unfinished)} of {pluralise(len(runs), 'run')} {verb} unfinished ({progress}) and left out")
     return notes
+
+
+def describe_progress(runs: Sequence[RunCurves]) -> str:
+    """How far unfinished runs have been trained: `stopped at step 200 of 3,001`, `at steps 200 to 400 of 3,001`."""
+    done, planned = {run.run.step for run in runs}, {run.planned_steps for run in runs}
+    steps = f"step {min(done):,}" if len(done) == 1 else f"steps {min(done):,} to {max(done):,}"
+    [total] = planned if len(planned) == 1 else [None]
+    verb = "stopped " if all(run.run.status == "stopped" for run in runs) else ""
+    return f"{verb}at {steps}" + (f" of {total:,}" if total else "")

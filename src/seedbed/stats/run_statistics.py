@@ -307,13 +307,13 @@ def classify_run(run: RunCurves, metric: str = "val/accuracy", t_max: float | No
 
 
 def total_steps(run: RunCurves) -> int:
-    """T: the planned steps; if training is limited by epochs, tokens or seconds, the steps done so far."""
+    """T: train.steps; the steps that its epochs or tokens make; with a time limit, the steps done so far."""
     settings = run.run.settings
-    return settings.train.steps if settings.is_active("train.steps") else run.run.step
+    return settings.train.steps if settings.is_active("train.steps") else run.planned_steps or run.run.step
 
 
 def replay_at_alpha(run: RunCurves, alpha: float) -> RunCurves:
-    """The run as if stopped at αT, with `alpha` added to its config."""
+    """The run as if stopped at αT, with `alpha` added to its config; complete if it was trained that far."""
     t_max = floor(alpha * total_steps(run))
     curves = {name: truncate_curve(curve, t_max) for name, curve in run.curves.items()}
-    return replace(run, config={**run.config, "alpha": alpha}, curves=curves)
+    return replace(run, config={**run.config, "alpha": alpha}, curves=curves, t_max=t_max)

@@ -38,12 +38,20 @@ class RunCurves:
     seconds: Mapping[str, float] = field(default_factory=dict)  # its share of its pack's time: compute, evaluate
     analyses: tuple[Analysis, ...] = ()  # of its checkpoints, by step
     steady_bytes: int | None = None  # its share of its pack's memory between updates; None: not measured
+    t_max: int | None = None  # the step that its curves are truncated at; None: they are whole
+    planned_steps: int | None = None  # that it is to train for; None: unknown
 
     @property
     def is_included(self) -> bool:
-        """Does this run enter the means?"""
+        """Does this run have values, be it complete or not? Runs that diverged or failed have none."""
         is_evaluated = any(curve.steps.size for curve in self.curves.values())
         return is_evaluated and self.run.status not in ("diverged", "failed")
+
+    @property
+    def is_complete(self) -> bool:
+        """Does this run count in statistics over seeds? It must have finished, or have been trained up to `t_max`."""
+        is_trained = self.run.status == "finished" or (self.t_max is not None and self.run.step >= self.t_max)
+        return self.is_included and is_trained
 
 
 @dataclass(frozen=True)

@@ -72,15 +72,15 @@ def format_question(question: QuestionSpec) -> str:
 
 def _reason_for_no_answer(question: QuestionSpec, runs: Sequence[RunCurves]) -> str:
     """Why there is no answer at all, or an empty string."""
-    included = [run for run in runs if run.is_included]
+    complete = [run for run in runs if run.is_complete or (question.over == "alpha" and run.is_included)]
     if not runs:
         return "There is no answer yet: no run has the settings that the question asks about."
-    if not included:
-        return f"There is no answer yet: none of {pluralise(len(runs), 'run')} has a usable evaluation."
+    if not complete:
+        return f"There is no answer yet: none of {pluralise(len(runs), 'run')} is complete."
     if not find_statistic(question.value).uses_metric:
         return ""
     for metric in filter(None, (question.metric, question.and_metric)):
-        if not any(metric in run.curves for run in included):
-            known = sorted({name for run in included for name in run.curves})
+        if not any(metric in run.curves for run in complete):
+            known = sorted({name for run in complete for name in run.curves})
             return f"There is no answer: no run has the metric {metric}; available: {join_words(known)}."
     return ""
