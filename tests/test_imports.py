@@ -13,7 +13,7 @@ import seedbed
 
 ROOT = Path(seedbed.__file__).parent
 PARTS = (
-    "errors", "settings", "specs", "records", "rng", "data", "tasks", "models", "study", "sampling",
+    "errors", "settings", "specs", "records", "random_streams", "rng", "data", "tasks", "models", "study", "sampling",
     "interp", "training", "store", "stats", "charts", "report", "export", "engines", "estimates", "recorder",
     "pipeline", "progress", "plugins", "web", "cli", "__main__",
 )  # fmt: skip

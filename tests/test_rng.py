@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from seedbed.rng import _random_int16_at, device_keys, make_generator, random_bits, random_int16, uniform
+from seedbed.random_streams import make_generator
+from seedbed.rng import _random_int16_at, device_keys, random_bits, random_int16, uniform
 
 CPU = torch.device("cpu")
 STEP = torch.tensor([5])

@@ -1,16 +1,13 @@
 """Counter-based random numbers: every draw is a pure function of (seed, stream name, counter, index).
 
 Runs with equal seeds are therefore paired across configs, and neither execution order nor the other runs of a pack nor
-the device changes a draw. On the host (initial weights) this is NumPy's Philox keyed by the stream name; on the device
-(data order, dropout) it is a keyed integer hash, cheap enough to evaluate inside the training step.
-
->>> make_generator(42, "init/embed").standard_normal() == make_generator(42, "init/embed").standard_normal()
-True
+the device changes a draw. On the host (initial weights, random search) this is NumPy's Philox keyed by the stream name
+(random_streams.py); on the device (data order, dropout) it is a keyed integer hash, cheap enough to evaluate inside the
+training step.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,15 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-
-def stream_key(seed: int, stream: str) -> int:
-    """Returns the 64-bit key of a named stream for one seed."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}/{stream}".encode(), digest_size=8).digest(), "little")
-
-
-def make_generator(seed: int, stream: str) -> np.random.Generator:
-    """Returns a NumPy generator for a named stream of one seed."""
-    return np.random.Generator(np.random.Philox(key=stream_key(seed, stream)))
+from seedbed.random_streams import stream_key
 
 
 def device_keys(seeds: Sequence[int], stream: str, device: torch.device) -> Int[Tensor, "R 2"]:

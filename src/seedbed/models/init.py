@@ -18,7 +18,7 @@ from torch import nn
 from seedbed.models.families.base import Family
 from seedbed.models.layers import Embedding
 from seedbed.models.sequence_model import SequenceModel
-from seedbed.rng import make_generator
+from seedbed.random_streams import make_generator
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Initializer: TypeAlias = Callable[[np.random.Generator, tuple[int, ...]], FloatArray]

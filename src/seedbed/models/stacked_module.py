@@ -22,7 +22,7 @@ from seedbed.models.hooks import NO_HOOKS, Hooks
 from seedbed.models.init import FloatArray
 from seedbed.models.layers import Positions, select_positions
 from seedbed.models.sequence_model import SequenceModel
-from seedbed.rng import make_generator
+from seedbed.random_streams import make_generator
 from seedbed.settings import DatasetInfo
 
 if TYPE_CHECKING:
