@@ -299,3 +299,23 @@ def test_the_age_of_a_process_grows_with_time() -> None:
     time.sleep(0.05)
     assert before > 0
     assert 0.03 < process_age_seconds() - before < 5
+
+
+class Unpicklable:
+    """A job that arrives in pieces: reading it back fails."""
+
+    def __reduce__(self) -> Any:
+        return make_unpicklable, ()
+
+
+def make_unpicklable() -> None:
+    raise AttributeError("no such class here")
+
+
+def test_a_job_that_a_worker_cannot_read_fails_and_the_others_run() -> None:
+    events: dict[int, list[Event | JobFailure]] = {0: [], 1: [], 2: []}
+    run_jobs(queue(2, Unpicklable(), 2), count_up, lambda index, event: events[index].append(event), 2, never)
+    assert [type(event) for event in events[1]] == [JobFailure]
+    assert "no such class here" in events[1][0].cause  # type: ignore[union-attr]
+    assert isinstance(events[0][0], StepEvent)
+    assert isinstance(events[2][0], StepEvent)

@@ -14,17 +14,18 @@ class Process:
     """A fake process that lives until it is killed."""
 
     def __init__(self, job: PrecompileJob) -> None:
-        self.job, self.alive, self.joined = job, True, False
+        self.job, self.alive, self.waited = job, True, False
 
-    def is_alive(self) -> bool:
-        return self.alive
+    def poll(self) -> int | None:
+        return None if self.alive else 0
 
     def kill(self) -> None:
         self.alive = False
 
-    def join(self) -> None:
+    def wait(self) -> int:
         assert not self.alive
-        self.joined = True
+        self.waited = True
+        return 0
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_a_limited_number_of_jobs_runs_at_a_time_in_order(processes: list[Proces
 def test_leaving_the_pool_ends_all_processes_and_starts_no_more(processes: list[Process]) -> None:
     with PrecompilePool(dict.fromkeys(range(4), do_nothing), max_processes=3) as pool:
         pool.poll()
-    assert [process.joined for process in processes] == [True] * 3
+    assert [process.waited for process in processes] == [True] * 3
     pool.poll()
     assert len(processes) == 3
 

@@ -10,9 +10,10 @@ runs out of memory beside others leaves its device with fewer slots; what become
 from __future__ import annotations
 
 import gc
-import multiprocessing as mp
 import os
+import pickle
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -20,8 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from multiprocessing.synchronize import Event as SharedFlag
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -37,12 +37,14 @@ from seedbed.engines.base import (
     ShouldStop,
     make_failure,
 )
+from seedbed.engines.child_process import start_process
 from seedbed.engines.malloc import keep_freed_heap
 from seedbed.engines.precompile import POLL_INTERVAL_SECONDS, PrecompilePool
 from seedbed.records import Event, StepEvent
 
 PROGRESS_INTERVAL_SECONDS = 0.5  # between step events of a job that a worker process sends
 EXTRA_SLOTS = 3  # beyond the limit, for precompiled jobs: the longest are among them
+STOP = "stop"  # message to a worker process
 MAX_TIME_SLICES = 8  # of a long job in a round in which the shortest gets one
 
 
@@ -220,9 +222,7 @@ def _run_in_workers(
     should_stop: ShouldStop,
 ) -> None:
     """Runs jobs in processes with these devices and numbers of slots, each started when it first has a job."""
-    context = mp.get_context("spawn")  # fresh interpreters: a fork would copy threads and open stores
-    flag = context.Event()
-    workers = [_Worker(context, run_job, flag, device, n_slots) for device, n_slots in workers_wanted]
+    workers = [_Worker(run_job, device, n_slots) for device, n_slots in workers_wanted]
     devices = [device for device, _ in workers_wanted if device is not None]
     precompile = _precompile_jobs(jobs, devices) if devices else {}
     with ExitStack() as stack:
@@ -242,7 +242,8 @@ def _run_in_workers(
                 continue
             ready = wait(list(busy), timeout=PROGRESS_INTERVAL_SECONDS)
             if should_stop():
-                flag.set()
+                for worker in busy.values():
+                    worker.stop_jobs()
             for pipe, worker in busy.items():
                 if pipe in ready:
                     worker.forward_message(on_event)
@@ -270,13 +271,11 @@ def _workers_with_slot(job: QueuedJob, workers: Sequence[_Worker]) -> list[_Work
 class _Worker:
     """A worker process, started with its first job, and the jobs that it is running."""
 
-    def __init__(
-        self, context: Any, run_job: JobFunction, stop_flag: SharedFlag, device: str | None, n_slots: int
-    ) -> None:
+    def __init__(self, run_job: JobFunction, device: str | None, n_slots: int) -> None:
         self.device, self.running = device, dict[int, QueuedJob]()
-        self._slots = _Slots(n_slots)
-        self._context, self._args = context, (run_job, stop_flag, device)
-        self._process: BaseProcess | None = None
+        self._run_job, self._slots = run_job, _Slots(n_slots)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_stopping = False
 
     @property
     def is_started(self) -> bool:
@@ -293,14 +292,18 @@ class _Worker:
     def start(self, job_index: int, job: QueuedJob) -> None:
         prepared = job.prepare(self.device)
         if self._process is None:
-            self.pipe, child_pipe = self._context.Pipe()
-            process = self._context.Process(target=_worker_main, args=(child_pipe, *self._args), daemon=True)
-            process.start()
-            child_pipe.close()
-            self._process = process
+            self._process, self.pipe = start_process(_worker_main, self._run_job, self.device)
         self.running[job_index] = job
         with suppress(BrokenPipeError, ConnectionResetError):  # it has just died: the next read reports that
-            self.pipe.send((job_index, job.n_time_slices, prepared))
+            self.pipe.send((job_index, job.n_time_slices))
+            self.pipe.send_bytes(ForkingPickler.dumps(prepared))
+
+    def stop_jobs(self) -> None:
+        """Makes the `should_stop` of its jobs true."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self.pipe.send(STOP)
 
     def forward_message(self, on_event: EventHandler) -> None:
         """Passes one message to `on_event`; if the process has died, the failures of all its jobs."""
@@ -324,27 +327,27 @@ class _Worker:
     def _reap(self) -> JobFailure:
         process, self._process = self._process, None
         assert process is not None
-        process.join()
+        exit_code = process.wait()
         self.pipe.close()
-        was_killed = process.exitcode == -signal.SIGKILL  # as the kernel's OOM killer does
-        return JobFailure(f"its worker process died ({_format_exit_code(process.exitcode)})", out_of_memory=was_killed)
+        was_killed = exit_code == -signal.SIGKILL  # as the kernel's OOM killer does
+        return JobFailure(f"its worker process died ({_format_exit_code(exit_code)})", out_of_memory=was_killed)
 
     def terminate(self) -> None:
         if self._process is not None:
             self.pipe.close()
             self._process.terminate()
-            self._process.join()
+            self._process.wait()
 
 
-def _worker_main(pipe: Connection, run_job: JobFunction, stop_flag: SharedFlag, device: str | None) -> None:
+def _worker_main(pipe: Connection, run_job: JobFunction, device: str | None) -> None:
     """Main loop of a worker: time-slices the jobs that it receives; sends their events, and None when one has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     keep_freed_heap()
     if device is not None:
         restrict_to_device(device)
-    received: SimpleQueue[tuple[int, int | None, Job] | None] = SimpleQueue()
-    threading.Thread(target=_receive_jobs, args=(pipe, received), daemon=True).start()
+    received: SimpleQueue[tuple[int, int | None, bytes] | None] = SimpleQueue()
+    stop = threading.Event()
+    threading.Thread(target=_receive_jobs, args=(pipe, received, stop), daemon=True).start()
     running: dict[int, Iterator[Event]] = {}
     lengths: dict[int, int | None] = {}
     sender = _EventSender(pipe)
@@ -354,9 +357,9 @@ def _worker_main(pipe: Connection, run_job: JobFunction, stop_flag: SharedFlag, 
                 message = received.get()
                 if message is None:
                     return
-                job_index, lengths[job_index], job = message
-                running[job_index] = _start_events(run_job, job, stop_flag.is_set)
-                del message, job  # with the state to resume from, which is copied to the device
+                job_index, lengths[job_index], pickled = message
+                running[job_index] = _start_events(run_job, pickled, stop.is_set)
+                del message, pickled  # with the state to resume from, which is copied to the device
             for job_index in _next_time_slices(running, lengths.__getitem__):
                 if job_index in running and _run_time_slice(running, job_index, sender.send) is None:
                     pipe.send((job_index, None))
@@ -364,17 +367,23 @@ def _worker_main(pipe: Connection, run_job: JobFunction, stop_flag: SharedFlag, 
         return
 
 
-def _receive_jobs(pipe: Connection, received: SimpleQueue[Any]) -> None:
+def _receive_jobs(pipe: Connection, received: SimpleQueue[Any], stop: threading.Event) -> None:
     """Receives jobs in a thread: the parent may send one while this process waits for it to read an event."""
     try:
         while True:
-            received.put(pipe.recv())
+            header = pipe.recv()
+            if header == STOP:
+                stop.set()
+            else:
+                received.put((*header, pipe.recv_bytes()))
     except (EOFError, OSError):
         received.put(None)
 
 
-def _start_events(run_job: JobFunction, job: Job, should_stop: ShouldStop) -> Iterator[Event]:
+def _start_events(run_job: JobFunction, pickled: bytes, should_stop: ShouldStop) -> Iterator[Event]:
     """The events of a job; what fails while it starts is a failure of the job, not of its worker."""
+    job: Job = pickle.loads(pickled)  # from the parent
+    del pickled
     events = run_job(job, should_stop)
     del job
     yield from events

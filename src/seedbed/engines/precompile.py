@@ -11,16 +11,16 @@ killed, after their current job.
 
 from __future__ import annotations
 
-import multiprocessing as mp
 import os
-import signal
+import subprocess
 import time
 from collections.abc import Mapping
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self
 
 from seedbed.engines.base import PrecompileJob
+from seedbed.engines.child_process import start_process
 
 POLL_INTERVAL_SECONDS = 0.1  # polling the processes takes system calls
 NICENESS = 5  # of 19; the process that feeds the device goes first
@@ -31,7 +31,7 @@ class PrecompilePool:
 
     def __init__(self, jobs: Mapping[int, PrecompileJob], max_processes: int) -> None:
         self._pending, self._max_processes = dict(jobs), max_processes
-        self._running: dict[int, BaseProcess] = {}
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._last_poll = -POLL_INTERVAL_SECONDS
 
     def __enter__(self) -> Self:
@@ -44,7 +44,7 @@ class PrecompilePool:
         for process in self._running.values():
             process.kill()
         for process in self._running.values():
-            process.join()
+            process.wait()
 
     def is_ready(self, job_index: int) -> bool:
         """Whether this job has nothing left to precompile, as of the last poll."""
@@ -55,23 +55,20 @@ class PrecompilePool:
         if not (self._pending or self._running) or time.monotonic() - self._last_poll < POLL_INTERVAL_SECONDS:
             return
         self._last_poll = time.monotonic()
-        self._running = {job_index: process for job_index, process in self._running.items() if process.is_alive()}
+        self._running = {job_index: process for job_index, process in self._running.items() if process.poll() is None}
         while self._pending and len(self._running) < self._max_processes:
             job_index = next(iter(self._pending))
             self._running[job_index] = _start_process(self._pending.pop(job_index))
 
 
-def _start_process(job: PrecompileJob) -> BaseProcess:
-    # A daemon ends with this process. It may not have multiprocessing children, but torch's compiler starts its
-    # workers with subprocess (worker_start_method), and those end with their parent.
-    process = mp.get_context("spawn").Process(target=_process_main, args=(job,), daemon=True)
-    process.start()
+def _start_process(job: PrecompileJob) -> subprocess.Popen[bytes]:
+    process, pipe = start_process(_process_main, job)
+    pipe.close()
     return process
 
 
-def _process_main(job: PrecompileJob) -> None:
+def _process_main(_: Connection, job: PrecompileJob) -> None:
     """Entry point of a background process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     os.nice(NICENESS)
     devnull = os.open(os.devnull, os.O_WRONLY)
     for stdio in (1, 2):
