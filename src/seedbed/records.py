@@ -41,6 +41,16 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Vocabulary:
+    """What encodes, decodes and names the data of a run, as plain values; kept with its weights."""
+
+    tokenizer: str  # the kind of tokenizer
+    tokens: tuple[str, ...]  # by id
+    merges: tuple[tuple[str, str], ...] = ()  # of BPE
+    label_names: tuple[str, ...] = ()  # by label id
+
+
+@dataclass(frozen=True)
 class Plan:
     """A study expanded into runs, before any training."""
 
@@ -290,6 +300,22 @@ class StoredSample:
     text: str
     tokens: tuple[int, ...]
     log_probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What a user has written about a study or a run."""
+
+    note: str = ""
+    tags: tuple[str, ...] = ()  # in alphabetical order
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """The annotations of a store by study name and by run id; what has none is absent."""
+
+    studies: Mapping[str, Annotation] = field(default_factory=dict)
+    runs: Mapping[str, Annotation] = field(default_factory=dict)
 
 
 # ---- JSON ----

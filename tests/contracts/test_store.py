@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,21 @@ import pytest
 from numpy.typing import NDArray
 
 from seedbed.errors import Busy, MissingData, UsageError
-from seedbed.records import Cost, CostEvent, DivergenceEvent, EvaluationEvent, FinishEvent, Pack, Placement, StoredEvent
-from seedbed.settings import Settings
+from seedbed.records import (
+    Annotation,
+    Annotations,
+    Cost,
+    CostEvent,
+    DivergenceEvent,
+    EvaluationEvent,
+    FinishEvent,
+    Pack,
+    Placement,
+    Plan,
+    StoredEvent,
+    Vocabulary,
+)
+from seedbed.settings import DatasetInfo, Settings
 from seedbed.store import Store, open_store, store_exists, upgrade_store
 from tests.store.toy import PLACEMENT, claim, make_checkpoint, make_evaluation, make_pack, make_plan, make_run, train
 
@@ -21,6 +35,13 @@ def values(store: Store, run_id: str, name: str = "val/loss") -> dict[int, float
     """One curve as {step: value}."""
     curve = store.curves([run_id])[run_id].get(name)
     return {} if curve is None else dict(zip(curve.steps.tolist(), curve.values.tolist(), strict=True))
+
+
+def make_text_plan(dataset: str) -> Plan:
+    """A study of two runs, named after the dataset that they are trained on."""
+    runs = (replace(make_run(seed), id=f"{seed}{dataset[-2:]}") for seed in range(2))
+    info = DatasetInfo(vocab_size=5, context_length=3, n_train=2, digest=dataset)
+    return replace(make_plan(0, dataset), runs=tuple(replace(run, dataset_info=info) for run in runs))
 
 
 class StoreContract:
@@ -426,6 +447,71 @@ class StoreContract:
         with open_store(address, read_only=True) as reader:
             reader.save_analysis(make_run(0).id, 3, {"step": 3})
         assert store.load_analyses(make_run(0).id) == [{"step": 3}]
+
+    # ---- vocabularies ----
+
+    def test_a_vocabulary_round_trips_and_the_first_one_stays(self, store: Store) -> None:
+        vocabulary = Vocabulary("bpe", ("<pad>", "\ud800", "שלום", '"\\'), (("a", "b"), ("ab", "c")), ("no", "yes"))
+        store.register(make_text_plan("text/1/aa"))
+        assert store.load_vocabulary("text/1/aa") is None
+        store.save_vocabulary("text/1/aa", vocabulary)
+        store.save_vocabulary("text/1/aa", Vocabulary("bytes", ()))
+        assert store.load_vocabulary("text/1/aa") == vocabulary
+        assert list(store.dataset_dates()) == ["text/1/aa"]
+
+    def test_a_vocabulary_is_deleted_with_the_last_run_on_its_dataset(self, store: Store) -> None:
+        for dataset in ("text/1/aa", "text/1/bb"):
+            store.register(make_text_plan(dataset))
+            store.save_vocabulary(dataset, Vocabulary("bytes", ()))
+        [first, second] = store.runs("text/1/aa")
+        store.remove("text/1/aa", [first.id])
+        assert store.load_vocabulary("text/1/aa") is not None
+        store.remove("text/1/aa", [second.id])
+        assert store.load_vocabulary("text/1/aa") is None
+        assert store.load_vocabulary("text/1/bb") is not None
+
+    # ---- notes and tags ----
+
+    def test_notes_and_tags_belong_to_a_study_or_a_run(self, store: Store) -> None:
+        store.register(make_plan(3))
+        run = make_run(1).id
+        assert store.annotations() == Annotations()
+        store.set_note("toy", " shown in week 3\n")
+        assert store.add_tags("0001", ["grokked", "a/b"]) == Annotation("", ("a/b", "grokked"))
+        assert store.set_note("0001", "late") == Annotation("late", ("a/b", "grokked"))
+        found = {run: Annotation("late", ("a/b", "grokked"))}
+        assert store.annotations() == Annotations({"toy": Annotation("shown in week 3")}, found)
+        store.remove_tags(run, ["a/b"])
+        store.set_note("toy", "")
+        assert store.annotations() == Annotations({}, {run: Annotation("late", ("grokked",))})
+
+    def test_a_study_is_annotated_rather_than_a_run_whose_id_begins_with_its_name(self, store: Store) -> None:
+        store.register(make_plan(2, "0001"))
+        assert store.find_target("0001") == ("study", "0001")
+        assert store.find_target("00010") == ("run", make_run(1).id)
+        with pytest.raises(MissingData, match="no study and no run 'nothing'"):
+            store.set_note("nothing", "text")
+
+    @pytest.mark.parametrize("tag", ["", "two words", "a,b", "-draft", "a=b", "a\n"])
+    def test_a_tag_is_one_word(self, store: Store, tag: str) -> None:
+        store.register(make_plan(1))
+        with pytest.raises(UsageError, match="cannot be a tag; expected one word"):
+            store.add_tags("toy", ["fine", tag])
+        with pytest.raises(UsageError, match=r"no tag 'fine' to remove; tags: none"):
+            store.remove_tags("toy", ["fine"])
+        assert store.annotations() == Annotations()
+
+    def test_annotations_survive_a_reset_and_end_with_what_they_annotate(self, store: Store) -> None:
+        store.register(make_plan(2))
+        for target in ("toy", "0000", "0001"):
+            store.add_tags(target, ["kept"])
+        store.reset([make_run(0).id])
+        store.register(make_plan(2))
+        assert set(store.annotations().runs) == {make_run(0).id, make_run(1).id}
+        store.remove("toy", [make_run(0).id])
+        assert set(store.annotations().runs) == {make_run(1).id}
+        store.remove("toy", [make_run(1).id])
+        assert store.annotations() == Annotations()
 
 
 class TestSQLiteStore(StoreContract):

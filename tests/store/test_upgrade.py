@@ -10,6 +10,7 @@ import pytest
 from seedbed.engines.machine import Machine
 from seedbed.errors import MissingData, StoreError
 from seedbed.pipeline import run_studies
+from seedbed.records import Annotation, Annotations
 from seedbed.settings import Settings
 from seedbed.store import open_store, upgrade_store
 from seedbed.study.declarations import parse_declarations
@@ -118,3 +119,23 @@ def test_an_upgrade_that_fails_leaves_the_store_as_it_was(tmp_path: Path, monkey
             open_store(home)
     with open_store(home) as store:
         assert len(store.runs("finished")) == 4
+
+
+def test_a_store_without_the_tables_added_later_is_read_as_it_is_and_completed_by_a_writer(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(KEPT / "schema4", home)
+    before = (home / "store.db").read_bytes()
+    with open_store(home, read_only=True) as reader:
+        [run] = reader.runs("text")
+        assert run.dataset_info is not None
+        assert reader.load_vocabulary(run.dataset_info.digest) is None
+        assert reader.dataset_dates() == {}
+        assert reader.annotations() == Annotations()
+        assert (home / "store.db").read_bytes() == before
+        with open_store(home) as writer:
+            writer.set_note("text", "from 0.2")
+            writer.remove("text", [run.id])
+        assert reader.annotations() == Annotations()
+        with open_store(home) as writer:
+            writer.set_note("finished", "from 0.2")
+        assert reader.annotations() == Annotations({"finished": Annotation("from 0.2")})

@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal, Self, TypeAlias
 
 from seedbed.records import (
+    Annotation,
+    Annotations,
     Arrays,
     Checkpoint,
     CheckpointEvent,
@@ -31,6 +33,7 @@ from seedbed.records import (
     StoredRun,
     StoredSample,
     StoredStudy,
+    Vocabulary,
 )
 
 ChangeStamp: TypeAlias = Hashable  # compare for equality only
@@ -78,6 +81,13 @@ class Store(ABC):
     @abstractmethod
     def register(self, plan: Plan) -> None:
         """Add a study and its runs; runs that are already stored, in any study, are left unchanged."""
+
+    @abstractmethod
+    def save_vocabulary(self, dataset: str, vocabulary: Vocabulary) -> None:
+        """Keep the vocabulary of the dataset with this digest, so that its runs can be used without their corpus.
+
+        An intact one that is already stored is left unchanged. It is deleted with the last run on this dataset.
+        """
 
     @abstractmethod
     def claim(self, planned: Sequence[Pack], placement_of: Callable[[Pack], Placement]) -> list[StoredPack]:
@@ -197,6 +207,36 @@ class Store(ABC):
     @abstractmethod
     def find_checkpoint(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Checkpoint:
         """The checkpoint at this step; MissingData lists the steps that have one."""
+
+    @abstractmethod
+    def load_vocabulary(self, dataset: str) -> Vocabulary | None:
+        """The vocabulary of the dataset with this digest; None if it was not kept, StoreError if it is damaged."""
+
+    @abstractmethod
+    def dataset_dates(self) -> dict[str, str]:
+        """When the vocabulary of each dataset was stored (UTC, ISO 8601), by the dataset's digest."""
+
+    # ---- notes and tags ----
+
+    @abstractmethod
+    def find_target(self, name: str) -> tuple[Literal["study", "run"], str]:
+        """What a note or tag is attached to: the study with this name, or else the run with this id or id prefix."""
+
+    @abstractmethod
+    def set_note(self, target: str, note: str) -> Annotation:
+        """Replace the note of a study or run, or delete it with an empty text; returns what it is annotated with."""
+
+    @abstractmethod
+    def add_tags(self, target: str, tags: Collection[str]) -> Annotation:
+        """Add tags to a study or run; UsageError for one that is not a single word."""
+
+    @abstractmethod
+    def remove_tags(self, target: str, tags: Collection[str]) -> Annotation:
+        """Remove tags from a study or run; UsageError for one that it does not have."""
+
+    @abstractmethod
+    def annotations(self) -> Annotations:
+        """All notes and tags; they are deleted with their study or run, and survive a reset."""
 
     # ---- analyses: recomputed from the weights at will, and deleted with them ----
 

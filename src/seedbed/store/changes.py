@@ -31,6 +31,7 @@ from seedbed.store.schema import (
     samples,
     studies,
     study_runs,
+    vocabularies,
 )
 from seedbed.study.expand import find_axes
 
@@ -275,3 +276,9 @@ def _delete_orphan_runs(connection: Connection) -> None:
     orphans = connection.execute(select(runs.c.id).where(runs.c.id.not_in(select(study_runs.c.run)))).scalars().all()
     for batch in batch_ids(run for run in orphans if run not in needed):
         connection.execute(delete(runs).where(runs.c.id.in_(batch)))
+
+
+def delete_unused_vocabularies(connection: Connection) -> None:
+    """Delete the vocabularies of datasets that no run was trained on."""
+    used = select(runs.c.dataset["digest"].as_string()).where(runs.c.dataset["digest"].as_string().is_not(None))
+    connection.execute(delete(vocabularies).where(vocabularies.c.dataset.not_in(used)))

@@ -17,10 +17,12 @@ from sqlalchemy import (
     Executable,
     NullPool,
     QueuePool,
+    Table,
     create_engine,
     event,
     insert,
     select,
+    text,
 )
 from sqlalchemy.exc import DBAPIError
 
@@ -33,7 +35,7 @@ from seedbed.store.durable_files import (
     translate_os_errors,
     write_error,
 )
-from seedbed.store.schema import APPLICATION_ID, SCHEMA_VERSION, AnyRow, meta, metadata
+from seedbed.store.schema import ADDED_TABLES, APPLICATION_ID, SCHEMA_VERSION, AnyRow, meta, metadata
 from seedbed.store.upgrade import keep_copy, upgrade_tables
 
 BUSY_TIMEOUT_SECONDS = 30
@@ -95,6 +97,8 @@ class Database:
                 )
             if found < SCHEMA_VERSION:
                 database._upgrade(found)
+            if writable:
+                database._add_tables()
         except BaseException:
             database.close()
             raise
@@ -113,6 +117,20 @@ class Database:
                 keep_copy(self.path, schema)
             with self.transaction() as connection:
                 upgrade_tables(connection)
+
+    def _add_tables(self) -> None:
+        """Create the tables that were added to this schema after the store was created."""
+        if not all(map(self._has_table, ADDED_TABLES)):
+            with self.transaction() as connection:
+                metadata.create_all(connection, ADDED_TABLES)
+
+    def _has_table(self, table: Table) -> bool:
+        found = text("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = :name")
+        return bool(self.fetch(found.bindparams(name=table.name))[0][0])
+
+    def fetch_added(self, table: Table, statement: Executable) -> Sequence[AnyRow]:
+        """All rows of a query on one of ADDED_TABLES; none if this store was created before the table was added."""
+        return self.fetch(statement) if self._has_table(table) else []
 
     def read_schema(self) -> int:
         """The schema version of the database."""

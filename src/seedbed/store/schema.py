@@ -19,6 +19,8 @@ from seedbed.records import Cost, ParameterCounts, Placement, StoredPack, Stored
 from seedbed.settings import DatasetInfo, Settings, UnreadableSettings
 
 # Raised whenever an older version could no longer write correctly; 2: samples, 3: costs, 4: all settings of a run.
+# ADDED_TABLES came later without raising it: a version that does not know them leaves them as they are, a writer adds
+# them to a store that lacks them, and for a reader they are then empty.
 SCHEMA_VERSION = 4
 APPLICATION_ID = int.from_bytes(b"seed", "big")  # bytes 68–71 of the file, to recognise foreign databases
 
@@ -128,6 +130,27 @@ samples = Table(
     Column("log_probabilities", LargeBinary, nullable=False),  # little-endian float64
     sqlite_with_rowid=False,
 )
+
+vocabularies = Table(
+    "vocabularies",
+    metadata,
+    Column("dataset", String, primary_key=True),  # digest of the dataset
+    Column("created", String, nullable=False),
+    Column("content", LargeBinary, nullable=False),  # JSON, compressed with zlib
+    Column("digest", String, nullable=False),  # of `content`
+)
+
+notes = Table(  # notes and tags
+    "notes",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("study", ForeignKey("studies.name", ondelete="CASCADE"), unique=True),  # either a study or a run
+    Column("run", ForeignKey("runs.id", ondelete="CASCADE"), unique=True),
+    Column("note", Text, nullable=False, default=""),
+    Column("tags", JSON, nullable=False, default=list),
+)
+
+ADDED_TABLES = (vocabularies, notes)
 
 
 def run_from_row(row: AnyRow) -> StoredRun:

@@ -1,6 +1,6 @@
 """The store of a home on one machine: a SQLite database, with checkpoints and analyses as files next to it.
 
-    HOME/store.db                                 studies, runs, metrics, samples, costs
+    HOME/store.db                                 studies, runs, metrics, samples, costs, vocabularies, notes
     HOME/locks/PACK.lock                          held while a pack is being trained
     HOME/checkpoints/RUN/STEP.safetensors         weights
     HOME/checkpoints/RUN/STEP.analysis.json       analyses
@@ -23,8 +23,10 @@ from typing import Any, Literal, Self
 
 from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
-from seedbed.errors import DamagedCheckpoint, MissingData, UnreadableRun, UsageError
+from seedbed.errors import DamagedCheckpoint, MissingData, StoreError, UnreadableRun, UsageError
 from seedbed.records import (
+    Annotation,
+    Annotations,
     Arrays,
     Checkpoint,
     CheckpointEvent,
@@ -39,9 +41,11 @@ from seedbed.records import (
     StoredRun,
     StoredSample,
     StoredStudy,
+    Vocabulary,
 )
 from seedbed.settings import former_setting_names
 from seedbed.store import changes, schema
+from seedbed.store.annotation_rows import annotations_from_rows, read_annotation, with_tags, write_annotation
 from seedbed.store.base import ChangeStamp, Store
 from seedbed.store.checkpoints import (
     CheckpointFile,
@@ -69,6 +73,7 @@ from seedbed.store.schema import (
     study_runs,
 )
 from seedbed.store.upgrade import copy_path
+from seedbed.store.vocabulary_rows import vocabulary_from_row, vocabulary_to_row
 
 ANALYSIS_SUFFIX = ".analysis.json"
 
@@ -111,8 +116,17 @@ class SQLiteStore(Store):
 
     def register(self, plan: Plan) -> None:
         with self._database.transaction() as connection:
-            changes.upsert_study(connection, plan, datetime.now(UTC).isoformat(timespec="seconds"))
+            changes.upsert_study(connection, plan, _now())
             changes.insert_runs(connection, plan)
+
+    def save_vocabulary(self, dataset: str, vocabulary: Vocabulary) -> None:
+        try:
+            if self.load_vocabulary(dataset) is not None:
+                return
+        except StoreError:  # damaged, and replaced
+            pass
+        with self._database.transaction() as connection:
+            changes.upsert(connection, schema.vocabularies, [vocabulary_to_row(dataset, vocabulary, _now())])
 
     def claim(self, planned: Sequence[Pack], placement_of: Callable[[Pack], Placement]) -> list[StoredPack]:
         with self._database.transaction() as connection:
@@ -265,6 +279,7 @@ class SQLiteStore(Store):
                 changes.reset_runs(connection, removed)
                 changes.close_packs(connection, pack_ids)
                 connection.execute(delete(studies).where(studies.c.name.not_in(select(study_runs.c.study))))
+                changes.delete_unused_vocabularies(connection)
             self._delete_files(removed)
         return removed
 
@@ -435,6 +450,47 @@ class SQLiteStore(Store):
             raise MissingData(f"run {run.id} has no saved weights for step {step}; steps with weights: {known}")
         return by_step[wanted]
 
+    def load_vocabulary(self, dataset: str) -> Vocabulary | None:
+        table = schema.vocabularies
+        rows = self._database.fetch_added(table, select(table).where(table.c.dataset == dataset))
+        return vocabulary_from_row(rows[0], self.address) if rows else None
+
+    def dataset_dates(self) -> dict[str, str]:
+        table = schema.vocabularies
+        rows = self._database.fetch_added(table, select(table.c.dataset, table.c.created))
+        return {row.dataset: row.created for row in rows}
+
+    # ---- notes and tags ----
+
+    def find_target(self, name: str) -> tuple[Literal["study", "run"], str]:
+        if self._database.fetch(select(studies.c.name).where(studies.c.name == name)):
+            return "study", name
+        try:
+            return "run", str(self._run_row(name).id)
+        except MissingData:
+            raise MissingData(
+                f"there is no study and no run {name!r} in {self.home}; `seedbed ls` lists those that are there"
+            ) from None
+
+    def set_note(self, target: str, note: str) -> Annotation:
+        return self._annotate(target, lambda found: replace(found, note=note.strip()))
+
+    def add_tags(self, target: str, tags: Collection[str]) -> Annotation:
+        return self._annotate(target, lambda found: with_tags(found, added=tags))
+
+    def remove_tags(self, target: str, tags: Collection[str]) -> Annotation:
+        return self._annotate(target, lambda found: with_tags(found, removed=tags))
+
+    def _annotate(self, target: str, change: Callable[[Annotation], Annotation]) -> Annotation:
+        kind, name = self.find_target(target)
+        with self._database.transaction() as connection:
+            changed = change(read_annotation(connection, kind, name))
+            write_annotation(connection, kind, name, changed)
+        return changed
+
+    def annotations(self) -> Annotations:
+        return annotations_from_rows(self._database.fetch_added(schema.notes, select(schema.notes)))
+
     # ---- analyses ----
 
     # Files rather than rows, so that the readers that compute them need no write access to the database.
@@ -487,6 +543,10 @@ class SQLiteStore(Store):
                 f"{error}; kept: all its metrics and the weights of its runs; "
                 "the same command with --restart trains these runs again from step 0"
             ) from error
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _effective_status(status: RunStatus, pack: str | None, abandoned: Collection[str]) -> RunStatus:

@@ -1,0 +1,58 @@
+"""Notes and tags as rows of the database, one row for each study or run that has any."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Literal
+
+from sqlalchemy import Connection, delete, insert, select
+
+from seedbed.errors import UsageError
+from seedbed.records import Annotation, Annotations
+from seedbed.store.schema import AnyRow, notes
+
+
+def check_tags(tags: Iterable[str]) -> None:
+    """UsageError for a tag that a filter could not name: `tag=a,b` and `-draft` have a meaning of their own."""
+    for tag in tags:
+        if not re.fullmatch(r"[^\W_][\w.:/+-]*", tag):
+            raise UsageError(
+                f"{tag!r} cannot be a tag; expected one word of letters, digits and . : / + - _ that begins with a "
+                "letter or digit"
+            )
+
+
+def with_tags(annotation: Annotation, added: Collection[str] = (), removed: Collection[str] = ()) -> Annotation:
+    """The annotation after tags were added and removed."""
+    for tag in removed:
+        if tag not in annotation.tags:
+            raise UsageError(f"there is no tag {tag!r} to remove; tags: {', '.join(annotation.tags) or 'none'}")
+    check_tags(added)
+    return Annotation(annotation.note, tuple(sorted({*annotation.tags, *added} - {*removed})))
+
+
+def read_annotation(connection: Connection, kind: Literal["study", "run"], name: str) -> Annotation:
+    """The annotation of a study or run; empty if it has none."""
+    row = connection.execute(select(notes).where(notes.c[kind] == name)).first()
+    return Annotation() if row is None else Annotation(row.note, tuple(row.tags))
+
+
+def write_annotation(connection: Connection, kind: Literal["study", "run"], name: str, annotation: Annotation) -> None:
+    """Replace the annotation of a study or run; an empty one is deleted."""
+    connection.execute(delete(notes).where(notes.c[kind] == name))
+    if annotation != Annotation():
+        row = {kind: name, "note": annotation.note, "tags": list(annotation.tags)}
+        connection.execute(insert(notes).values(row))
+
+
+def annotations_from_rows(rows: Iterable[AnyRow]) -> Annotations:
+    """All annotations of a store."""
+    studies, runs = {}, {}
+    for row in rows:
+        found = Annotation(row.note, tuple(row.tags))
+        if row.study is not None:
+            studies[row.study] = found
+        else:
+            runs[row.run] = found
+    return Annotations(studies, runs)
