@@ -116,15 +116,15 @@ def test_the_url_holds_the_view(visit: Visit, trained_home: Path) -> None:
     page = ready(visit(trained_home, "/study/tiny/rule"))
     page.get_by_label("Colour").select_option("none")
     page.get_by_label("Columns").select_option("train.weight_decay")
-    page.get_by_label("Only runs with").select_option("seeds=0")
+    page.get_by_label("Only runs with").select_option("seed=0")
     expect(page.locator("#state")).to_have_text("2 runs: 2 finished.")
     shared = page.url.partition("/study/")[2]
-    assert shared == "tiny/rule?colour=none&column=train.weight_decay&only=seeds%3D%5B0%5D"
+    assert shared == "tiny/rule?colour=none&column=train.weight_decay&only=seed%3D0"
     again = ready(visit(trained_home, f"/study/{shared}"))
     expect(again.locator("#state")).to_have_text("2 runs: 2 finished.")
     expect(again.get_by_label("Columns")).to_have_value("train.weight_decay")
     expect(again.locator("#figure-1 .series")).to_be_visible()
-    page.get_by_role("button", name="remove the filter seeds=[0]").click()
+    page.get_by_role("button", name="remove the filter seed=0").click()
     expect(page.locator("#state")).to_have_text("4 runs: 4 finished.")
     page.go_back()
     expect(page.locator("#state")).to_have_text("2 runs: 2 finished.")

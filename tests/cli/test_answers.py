@@ -448,7 +448,7 @@ def test_answer_prints_each_question_with_its_sentence(home: Path) -> None:
 
 
 def test_filters_select_the_runs_of_an_answer(home: Path) -> None:
-    assert "paired over 1 seed" in call(home, "answer", "arithmetic/sanity", "seeds=[42]")
+    assert "paired over 1 seed" in call(home, "answer", "arithmetic/sanity", "--only", "seed=42")
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ def test_filters_select_the_runs_of_an_answer(home: Path) -> None:
     [
         ("model.kind=gpt", "model.kind=lstm"),
         ("model.kind",),
-        ("model.kind=gpt seeds=0,42", "model.kind=lstm seeds=0,42"),
+        ("model.kind=gpt seed=0,42", "model.kind=lstm seed=0,42"),
     ],
 )
 def test_compare_takes_filters_or_a_setting_of_a_study(home: Path, names: tuple[str, ...]) -> None:

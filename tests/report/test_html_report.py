@@ -247,7 +247,7 @@ def test_the_command_of_a_figure_names_its_filters_and_options() -> None:
         kind="sweep", x="train.lr", only={"task.orders": (2, 3), "train.batch_size": (8, 16), "model.kind": "gpt"}
     )
     assert plot_command(figure, "toy") == (
-        "seedbed plot toy 'task.orders=[2,3]' train.batch_size=8,16 model.kind=gpt --kind sweep --x train.lr"
+        "seedbed plot toy --only 'task.orders=[2,3] train.batch_size=8,16 model.kind=gpt' --kind sweep --x train.lr"
     )
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from seedbed.errors import StudyError
-from seedbed.settings import Settings, Value
-from seedbed.study.overrides import matches_overrides, parse_overrides
+from seedbed.settings import Value
+from seedbed.study.overrides import parse_overrides
 from seedbed.study.plan import plan_study
 from seedbed.study.read import read_study
 
@@ -100,29 +100,3 @@ def test_a_conflict_caused_by_an_override_is_located_at_it(write: WriteStudy) ->
     with pytest.raises(StudyError) as error:
         plan_study(read_study(write("[base.model]\nheads = 4")), ["model.heads=3"])
     assert [problem.where for problem in error.value.problems] == ["argument 'model.heads=3'"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ([], True),
-        (["model.kind=lstm"], True),
-        (["model.kind=gpt"], False),
-        (["model.kind=gpt,lstm"], True),
-        (["train.lr=1"], True),
-        (["train.lr=2,1.0"], True),
-        (["task.orders=[3]"], True),
-        (["task.orders=3"], True),
-        (["task.orders=[2,3]"], False),
-        (["train.betas=[0.9,0.999]"], True),
-        (["model.heads=4"], False),
-        (["model.layers=2"], True),
-        (["seeds=[3]"], True),
-        (["seeds=3"], False),
-        (["model.kind=lstm", "seeds=0,1"], False),
-        (["model.kind=lstm", "train.lr=2"], False),
-    ],
-)
-def test_overrides_filter_runs(arguments: list[str], expected: bool) -> None:
-    settings = Settings.from_flat({"model.kind": "lstm", "train.lr": 1, "task.orders": [3]})
-    assert matches_overrides(settings, 3, parse_overrides(arguments)) is expected

@@ -97,14 +97,14 @@ def test_differences_are_paired_by_seed(home: Path) -> None:
 
 def test_one_seed_has_a_difference_and_no_interval(home: Path) -> None:
     with open_store(home, read_only=True) as store:
-        groups = load_groups(store, ["toy", "train.weight_decay=0.1 seeds=[3]", "train.weight_decay=1.0 seeds=[3]"])
+        groups = load_groups(store, ["toy", "train.weight_decay=0.1 seed=3", "train.weight_decay=1.0 seed=3"])
         found = compare_named_groups(groups, MetricStatistic("val/loss", "best"))
     assert found.tables()[1].rows[0][2:] == ("−0.9", "–", "–", "–", "1", "by seed", "one seed")
 
 
 def test_runs_of_equal_settings_keep_their_own_curves(home: Path) -> None:
     with open_store(home, read_only=True) as store:
-        groups = load_groups(store, ["toy", "train.weight_decay=0.1 seeds=[0]", "train.weight_decay=0.1 seeds=[1,3]"])
+        groups = load_groups(store, ["toy", "train.weight_decay=0.1 seed=0", "train.weight_decay=0.1 seed=1,3"])
         spec = compare_named_groups(groups, MetricStatistic("val/loss", "best")).figures()["curves"].spec
     assert spec is not None
     lines = [row["name"] for row in csv.DictReader(io.StringIO(spec["datasets"]["lines"]))]
@@ -115,7 +115,7 @@ def test_configs_are_listed_with_filters_that_select_them(client: TestClient) ->
     found = client.get("/api/compare/study", params={"name": "toy"}).json()
     assert found["axes"] == ["train.weight_decay"]
     assert [config["filters"] for config in found["configs"]] == [
-        f"train.weight_decay={value}" for value in ("0.1", "1", "3")
+        f"train.weight_decay={value}" for value in ("0.1", "1.0", "3.0")
     ]
     assert [config["runs"] for config in found["configs"]] == [7, 7, 7]
     assert found["metrics"][:2] == ["val/accuracy", "val/loss"]
@@ -130,7 +130,7 @@ def test_configs_are_listed_with_filters_that_select_them(client: TestClient) ->
         ({"a": "toy", "by": "train.momentun"}, 404, "neither"),
         ({"a": "toy", "b": "an other/toy", "by": "train.lr"}, 400, "splits one study"),
         (QUERY | {"value": "worst"}, 400, "expected one of best"),
-        ({"a": "toy train.weight_decay=7", "b": "toy"}, 404, "no stored run"),
+        ({"a": "toy train.weight_decay=7", "b": "toy"}, 404, "no run of toy has"),
         ({"a": "../toy", "b": "/etc/passwd"}, 404, "neither"),
     ],
 )

@@ -19,7 +19,7 @@ from seedbed.charts.run_selection import distinct_values, is_number
 from seedbed.charts.theme import THEMES
 from seedbed.charts.vega_lite import to_vega_lite, without_interaction
 from seedbed.errors import MissingData, UsageError
-from seedbed.settings import Value, all_settings, check_value
+from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.format import join_words
@@ -27,6 +27,7 @@ from seedbed.stats.metric_registry import MetricName, metric_sort_key
 from seedbed.stats.summary import RunCurves
 from seedbed.study.declarations import Declarations, option_choices
 from seedbed.study.former_words import FORMER_FIGURE_KINDS
+from seedbed.study.run_filter import format_filter
 from seedbed.study.toml_format import did_you_mean
 
 TEXT_METRICS: Final = ("train/loss", "val/loss", "train/perplexity", "val/perplexity")
@@ -80,21 +81,11 @@ def _with_stopping_metric(figure: FigureSpec, stopping_metrics: Sequence[str]) -
 def plot_command(figure: FigureSpec, study: str) -> str:
     """The `seedbed plot` command that reproduces a figure."""
     options = figure.model_dump(exclude_defaults=True, exclude={"report", "only", "title"})
-    command = [
-        "seedbed",
-        "plot",
-        study,
-        *(f"{name}={format_filter_value(name, value)}" for name, value in figure.only.items()),
-    ]
+    only = " ".join(format_filter(name, value) for name, value in figure.only.items())
+    command = ["seedbed", "plot", study, *(["--only", only] if only else [])]
     for name, value in options.items():
         command += [f"--{name.replace('_', '-')}", _format_option(value)]
     return shlex.join(command)
-
-
-def format_filter_value(name: str, value: Value) -> str:
-    """The accepted values, separated by commas; a single value that is a list (`task.orders`) in brackets."""
-    is_one_value = isinstance(value, tuple) and name in all_settings() and check_value(name, value) is None
-    return f"[{_format_option(value)}]" if is_one_value else _format_option(value)
 
 
 def _format_option(value: Value) -> str:

@@ -45,13 +45,13 @@ class _NumberedItem:
     svg: str = ""
 
 
-def write_report(home: Path, studies: Sequence[str], overrides: Sequence[str], out: Path | None = None) -> Path:
+def write_report(home: Path, studies: Sequence[str], only: Sequence[str], out: Path | None = None) -> Path:
     """Writes the report and returns the path of its page; an older report is replaced only by a complete one."""
     with open_store(home, read_only=True) as store:
         names = list(dict.fromkeys(studies))
-        sections = [build_study_section(store, name, overrides) for name in names]
+        sections = [build_study_section(store, name, only) for name in names]
         if len(names) > 1:
-            sections.insert(0, build_joint_section(store, names, overrides))
+            sections.insert(0, build_joint_section(store, names, only))
     folder = out or home / "reports" / _folder_name(names)
     _check_overwritable(folder)
     with _staging_folder(folder) as staging:

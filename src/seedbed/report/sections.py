@@ -50,9 +50,9 @@ class ReportSection:
     environment_tables: tuple[Table, ...]  # versions, hardware, data, settings
 
 
-def build_study_section(store: Store, name: str, overrides: Sequence[str]) -> ReportSection:
-    """The section of one study, over the runs that the overrides select."""
-    study, runs = store.study(name), load_run_curves(store, name, overrides)
+def build_study_section(store: Store, name: str, only: Sequence[str]) -> ReportSection:
+    """The section of one study, over the runs that the filters select."""
+    study, runs = store.study(name), load_run_curves(store, name, only)
     declared = parse_declarations(study.text)
     return ReportSection(
         name=name,
@@ -67,7 +67,7 @@ def build_study_section(store: Store, name: str, overrides: Sequence[str]) -> Re
             *attention_tables(declared, runs),
             *cost_tables(store, name, runs)[:1],
         ),
-        commands=reproduction_commands([name], overrides),
+        commands=reproduction_commands([name], only),
         study_text=study.text,
         environment_tables=(*environment_tables(store, [name], runs), *cost_tables(store, name, runs)[1:]),
     )
@@ -113,10 +113,11 @@ def study_warnings(runs: Sequence[RunCurves]) -> Iterator[str]:
 # ---- reproduction ----
 
 
-def reproduction_commands(names: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
+def reproduction_commands(names: Sequence[str], only: Sequence[str]) -> tuple[str, ...]:
     """The commands that train and report the same studies again."""
-    run_commands = [shlex.join(["seedbed", "run", study_file_name(name), *overrides]) for name in names]
-    return (*run_commands, shlex.join(["seedbed", "report", *names, *overrides]))
+    selection = [word for text in only for word in ("--only", text)]
+    run_commands = [shlex.join(["seedbed", "run", study_file_name(name), *selection]) for name in names]
+    return (*run_commands, shlex.join(["seedbed", "report", *names, *selection]))
 
 
 def study_file_name(name: str) -> str:
@@ -178,9 +179,9 @@ def _format_values(values: Sequence[Value]) -> str:
 # ---- several studies together ----
 
 
-def build_joint_section(store: Store, names: Sequence[str], overrides: Sequence[str]) -> ReportSection:
+def build_joint_section(store: Store, names: Sequence[str], only: Sequence[str]) -> ReportSection:
     """All runs of several studies together: their best configs, and one table in several orders."""
-    runs = _unique_runs([run for name in names for run in load_run_curves(store, name, overrides)])
+    runs = _unique_runs([run for name in names for run in load_run_curves(store, name, only)])
     summaries = summarise(runs)
     metric = _ranking_metric(summaries)
     ranked = sorted(summaries, key=lambda summary: _ranking_key(summary, metric))
@@ -192,7 +193,7 @@ def build_joint_section(store: Store, names: Sequence[str], overrides: Sequence[
         answers=(),
         figures=_best_config_figures(runs, ranked[:MAX_BEST_CONFIGS], names),
         tables=tuple(_tables_by_order(ranked, summaries, metric)),
-        commands=reproduction_commands(names, overrides),
+        commands=reproduction_commands(names, only),
         study_text="",
         environment_tables=(),
     )

@@ -87,13 +87,13 @@ def analysis_request(declared: Declarations) -> AnalysisRequest:
     )
 
 
-def update_analyses(home: Path, study: str, overrides: Sequence[str] = ()) -> int:
+def update_analyses(home: Path, study: str, only: Sequence[str] = ()) -> int:
     """Computes and stores the missing analyses of a study; returns how many there were."""
     with open_store(home, read_only=True) as store:
         request = analysis_request(parse_declarations(store.study(study).text))
         if not request.is_needed:
             return 0
-        missing = list(_missing_analyses(store, request, matching_runs(store, study, overrides)))
+        missing = list(_missing_analyses(store, request, matching_runs(store, study, only)))
         for run, checkpoint in missing:
             analysis = _analyze_checkpoint(store, run, checkpoint, request)
             store.save_analysis(run.id, checkpoint.step, analysis.as_json())

@@ -95,7 +95,7 @@ def _groups_within_study(
         raise UsageError(f"{argument}: name a stored study before the filters that select its runs")
     label = f"{study} " if show_study else ""
     if "=" in argument:
-        return {f"{label}{argument}": load_run_curves(store, study, argument.split())}
+        return {f"{label}{argument}": load_run_curves(store, study, [argument])}
     return {
         f"{label}{format_setting(argument, value)}": runs
         for value, runs in group_by_setting(load_run_curves(store, study), argument).items()

@@ -14,22 +14,16 @@ from seedbed.stats.curve_statistics import truncate_curve
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 from seedbed.study.declarations import parse_declarations
-from seedbed.study.overrides import matches_overrides, parse_overrides
+from seedbed.study.run_filter import select_runs
 from seedbed.tasks.base import stored_dataset_info
 
 
-def matching_runs(
-    store: Store, study: str, overrides: Sequence[str] = (), skip_unreadable: bool = False
-) -> list[StoredRun]:
-    """The stored runs of a study that match the overrides (`model.kind=lstm seeds=0,1`)."""
-    parsed = parse_overrides(overrides)
-    stored = store.runs(study, skip_unreadable)
-    runs = [run for run in stored if matches_overrides(run.settings, run.seed, parsed)]
-    if not runs and (overrides or not skip_unreadable):
-        raise MissingData(
-            f"study {study} has no stored run with {' '.join(overrides)}; `seedbed ls {study}` lists them"
-        )
-    return runs
+def matching_runs(store: Store, study: str, only: Sequence[str] = (), skip_unreadable: bool = False) -> list[StoredRun]:
+    """The stored runs of a study that match the filters (`model.kind=lstm seed=0,1`, see `study.run_filter`)."""
+    runs = store.runs(study, skip_unreadable)
+    if not runs and not skip_unreadable:
+        raise MissingData(f"study {study} has no runs; `seedbed run` trains them")
+    return select_runs(runs, only, owner=study)
 
 
 def unreadable_runs(store: Store, study: str) -> dict[str, str]:
@@ -62,13 +56,13 @@ def run_configs(store: Store, study: str, runs: Sequence[StoredRun]) -> list[dic
 
 
 def load_run_curves(
-    store: Store, study: str, overrides: Sequence[str] = (), t_max: str | None = None, extra_metrics: Sequence[str] = ()
+    store: Store, study: str, only: Sequence[str] = (), t_max: str | None = None, extra_metrics: Sequence[str] = ()
 ) -> list[RunCurves]:
     """The matching runs with their configs and curves, truncated at `t_max`.
 
     Of their analyses, they have the metrics that the study names, and `extra_metrics`.
     """
-    runs = matching_runs(store, study, overrides)
+    runs = matching_runs(store, study, only)
     analyses = {run.id: load_analyses(store, run) for run in runs}
     analysis_metrics = [
         *extra_metrics,

@@ -94,7 +94,7 @@ def _check_node(node: ast.expr) -> None:
         case ast.Constant(value=bool() | int() | float() | str()):
             pass
         case ast.Name() | ast.Attribute():
-            _resolve_setting_name(_dotted_name(node))
+            resolve_setting_name(_dotted_name(node))
         case ast.Compare() if all(type(sign) in _COMPARISON_OPERATORS for sign in node.ops):
             _check_compared_values(node)
         case _:
@@ -103,7 +103,7 @@ def _check_node(node: ast.expr) -> None:
 
 def _check_compared_values(node: ast.Compare) -> None:
     """Reject a comparison with a value that the setting can never have: it is a typo."""
-    name = _resolve_setting_name(_dotted_name(node.left)) if isinstance(node.left, ast.Name | ast.Attribute) else None
+    name = resolve_setting_name(_dotted_name(node.left)) if isinstance(node.left, ast.Name | ast.Attribute) else None
     for sign, right in zip(node.ops, node.comparators, strict=True):
         if isinstance(sign, ast.In | ast.NotIn) and not isinstance(right, ast.List | ast.Tuple):
             raise InvalidRule(f"expected a list after in; found {truncate_text(ast.unparse(right))}")
@@ -137,7 +137,7 @@ def _evaluate(node: ast.expr, settings: Mapping[str, Value]) -> Value:
             return tuple(_evaluate(part, settings) for part in node.elts)
         case ast.Compare():
             return _evaluate_comparison(node, settings)
-    name = _resolve_setting_name(_dotted_name(node))
+    name = resolve_setting_name(_dotted_name(node))
     return TOML_BOOLEANS[name] if name in TOML_BOOLEANS else settings.get(name)
 
 
@@ -159,7 +159,7 @@ def _dotted_name(node: ast.expr) -> str:
 
 
 @cache
-def _resolve_setting_name(text: str) -> str:
+def resolve_setting_name(text: str) -> str:
     """The full name of the setting or constant that a text names, perhaps by its last part alone."""
     known = all_settings()
     if text in known or text in TOML_BOOLEANS:

@@ -1,12 +1,11 @@
-"""`key=value` arguments of the command line: overrides for commands that plan, filters for commands that read.
+"""`key=value` arguments of `run` and `plan`, which override settings of a study; `run_filter` has filters of runs.
 
 Commas outside brackets separate the values of a sweep; a value is TOML or else plain text:
 `model.layers=3`, `train.lr=1e-3,3e-4`, `task.orders=[2,3]`, `model.kind=lstm`, `seeds=5`, `seeds=0,1,2`, `seeds=[42]`.
 `scale=tiny` applies the study's `[scales.tiny]` to every config.
 
->>> overrides = parse_overrides(["train.lr=1e-3,3e-4", "seeds=2"])
->>> matches_overrides(Settings(), 1, overrides), matches_overrides(Settings(), 2, overrides)
-(True, False)
+>>> parse_overrides(["train.lr=1e-3,3e-4", "seeds=2"]).seeds
+(0, 1)
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from seedbed.settings import Settings, Value, all_settings, matches_value
+from seedbed.settings import Value, all_settings
 from seedbed.study.definition import Factor, Problems, check_setting, parse_seeds
 from seedbed.study.toml_format import format_toml_value, truncate_text
 from seedbed.study.toml_scanner import LimitError, check_toml_limits
@@ -76,19 +75,19 @@ def _parse_scale(values: list[Value], where: str, problems: Problems) -> str | N
 
 def _parse_values(text: str, where: str, problems: Problems) -> list[Value] | None:
     """The comma-separated values; None, after adding a problem, if one is missing or exceeds the TOML limits."""
-    pieces = list(_split_at_commas(text))
+    pieces = [piece.strip() for piece in split_outside_quotes(text, ",")]
     if not all(pieces):
         problems.add(where, "expected a value after = and between commas")
         return None
     try:
-        return [_parse_value(piece) for piece in pieces]
+        return [parse_value(piece) for piece in pieces]
     except LimitError as limit:
         problems.add(where, str(limit))
         return None
 
 
-def _split_at_commas(text: str) -> Iterator[str]:
-    """Split at commas outside brackets and quotes."""
+def split_outside_quotes(text: str, separators: str) -> Iterator[str]:
+    """The pieces of a text between any of these characters, where they are outside brackets and quotes."""
     depth, quote, start = 0, "", 0
     for index, character in enumerate(text):
         if quote:
@@ -99,14 +98,14 @@ def _split_at_commas(text: str) -> Iterator[str]:
             depth += 1
         elif character in "]}":
             depth -= 1
-        elif character == "," and depth <= 0:
-            yield text[start:index].strip()
+        elif character in separators and depth <= 0:
+            yield text[start:index]
             start = index + 1
-    yield text[start:].strip()
+    yield text[start:]
 
 
-def _parse_value(piece: str) -> Value:
-    """A TOML value, or the text itself if it is not TOML."""
+def parse_value(piece: str) -> Value:
+    """A TOML value, or the text itself if it is not TOML; LimitError if it is too large to read."""
     line = f"value = {piece}"
     check_toml_limits(line)
     if "\n" in piece or "\r" in piece:  # TOML would read several lines
@@ -115,11 +114,3 @@ def _parse_value(piece: str) -> Value:
         return tomllib.loads(line)["value"]
     except ValueError:
         return piece
-
-
-def matches_overrides(settings: Settings, seed: int, overrides: Overrides) -> bool:
-    """Whether a run has, for each override, one of its values."""
-    if overrides.seeds is not None and seed not in overrides.seeds:
-        return False
-    wanted = [[assignment for (assignment,) in factor] for factor in overrides.factors]
-    return all(any(matches_value(settings.get(one.name), one.value) for one in accepted) for accepted in wanted)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from seedbed.errors import StudyError, UsageError
+from seedbed.errors import UsageError
 from seedbed.records import StoredRun
 from seedbed.report.group_comparison import GroupComparison, compare_named_groups
 from seedbed.report.overview import format_config
@@ -24,9 +24,8 @@ from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.metric_registry import metric_sort_key
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
-from seedbed.study.overrides import matches_overrides, parse_overrides
+from seedbed.study.run_filter import format_filter, parse_filters
 from seedbed.web.store_cache import StoreCache
-from seedbed.web.study_form import format_override_value
 
 GROUP_KEYS: Final = "abcdefghijkl"  # query parameter of each group
 MAX_LISTED_CONFIGS: Final = 200
@@ -128,12 +127,13 @@ def list_choices(store: Store, study: str) -> dict[str, Any]:
     runs = store.runs(study)
     configs: dict[str, tuple[dict[str, Value], list[StoredRun]]] = {}
     for run, config in zip(runs, run_configs(store, study, runs), strict=True):
-        configs.setdefault(_format_filters(config), (config, []))[1].append(run)
+        filters = " ".join(format_filter(name, value) for name, value in config.items())
+        configs.setdefault(filters, (config, []))[1].append(run)
     axes = list(dict.fromkeys(name for config, _ in configs.values() for name in config))
     listed = [
         {"filters": filters, "label": format_config(config) or "all runs", "runs": len(members)}
         for filters, (config, members) in configs.items()
-        if filters and _filters_select_exactly(filters, len(filters.split()) == len(axes), members, runs)
+        if filters and _filters_select_exactly(filters, len(config) == len(axes), members, runs)
     ]
     curves = store.curves([run.id for run in runs[:N_RUNS_FOR_METRIC_NAMES]])
     sampled = [RunCurves(run, {}, curves.get(run.id, {})) for run in runs[:N_RUNS_FOR_METRIC_NAMES]]
@@ -143,20 +143,13 @@ def list_choices(store: Store, study: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _format_filters(config: Mapping[str, Value]) -> str:
-    return " ".join(f"{name}={format_override_value(value)}" for name, value in config.items() if value is not None)
-
-
 def _filters_select_exactly(
     filters: str, all_axes: bool, members: Sequence[StoredRun], runs: Sequence[StoredRun]
 ) -> bool:
-    """Whether the filters select these members and no other run; unset values and text with spaces cannot be filtered.
+    """Whether the filters select these members and no other run.
 
     Filters that name every axis select at most one config, so checking one member is enough.
     """
-    try:
-        overrides = parse_overrides(filters.split())
-    except StudyError:
-        return False
+    terms = parse_filters([filters])
     checked, expected = (members[:1], 1) if all_axes else (runs, len(members))
-    return sum(matches_overrides(run.settings, run.seed, overrides) for run in checked) == expected
+    return sum(all(term.matches(run) for term in terms) for run in checked) == expected

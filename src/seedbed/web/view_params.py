@@ -39,7 +39,7 @@ MAX_FILTERS: Final = 40
 class ViewParams:
     """What a viewer chose; the default is the view that the study file declares."""
 
-    filters: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     t_max: str | None = None
     channels: tuple[tuple[str, str], ...] = ()  # channel → setting, or `none`
     scales: tuple[tuple[str, str], ...] = ()
@@ -47,15 +47,15 @@ class ViewParams:
 
 def parse_view_params(query: QueryParams) -> ViewParams:
     """The view parameters in a query; unknown names are ignored."""
-    filters = tuple(query.getlist("only"))
-    if len(filters) > MAX_FILTERS:
-        raise UsageError(f"only: {len(filters)} filters; at most {MAX_FILTERS} are accepted")
+    only = tuple(query.getlist("only"))
+    if len(only) > MAX_FILTERS:
+        raise UsageError(f"only: {len(only)} filters; at most {MAX_FILTERS} are accepted")
     for name, accepted in SCALES.items():
         if (value := query.get(name)) and value not in accepted:
             raise UsageError(f"{name} = {value!r}: expected one of {', '.join(accepted)}")
     t_max = query.get("t_max") or None
     check_t_max(t_max, "t_max")
-    return ViewParams(filters, t_max, _get_pairs(query, CHANNELS), _get_pairs(query, SCALES))
+    return ViewParams(only, t_max, _get_pairs(query, CHANNELS), _get_pairs(query, SCALES))
 
 
 def _get_pairs(query: QueryParams, names: Mapping[str, Any] | Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -67,8 +67,8 @@ def _get_pairs(query: QueryParams, names: Mapping[str, Any] | Sequence[str]) -> 
 
 def get_runs(cache: StoreCache, study: str, params: ViewParams) -> list[RunCurves]:
     """The selected runs with their curves."""
-    key = ("runs", study, params.filters, params.t_max)
-    return cache.get_or_compute(key, lambda store: load_run_curves(store, study, params.filters, params.t_max))
+    key = ("runs", study, params.only, params.t_max)
+    return cache.get_or_compute(key, lambda store: load_run_curves(store, study, params.only, params.t_max))
 
 
 def get_declared_specs(cache: StoreCache, study: str) -> Declarations:
@@ -112,7 +112,7 @@ def get_figure(cache: StoreCache, study: str, params: ViewParams, number: int) -
 def get_answers(cache: StoreCache, study: str, params: ViewParams) -> list[dict[str, Any]]:
     """The study's questions, answered from the selected runs."""
     runs = get_runs(cache, study, params)
-    key = ("answers", study, params.filters, params.t_max)
+    key = ("answers", study, params.only, params.t_max)
     questions = get_declared_specs(cache, study).questions
     return cache.get_or_derive(
         key, runs, lambda: [_answer_as_json(answer_question(question, runs)) for question in questions]
@@ -127,7 +127,7 @@ def _answer_as_json(answer: Answer) -> dict[str, Any]:
 def get_tables(cache: StoreCache, study: str, params: ViewParams) -> tuple[Table, ...]:
     """The report's tables of the selected runs."""
     runs = get_runs(cache, study, params)
-    return cache.get_or_derive(("tables", study, params.filters, params.t_max), runs, lambda: _build_tables(runs))
+    return cache.get_or_derive(("tables", study, params.only, params.t_max), runs, lambda: _build_tables(runs))
 
 
 def _build_tables(runs: Sequence[RunCurves]) -> tuple[Table, ...]:

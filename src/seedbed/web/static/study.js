@@ -57,13 +57,13 @@ function fillChoices(settings) {
     ...setting.values.slice(0, 200).map(({ text, filter }) => el("option", { value: `${setting.key}=${filter}` }, `${setting.label} = ${text}`)))));
 }
 
-// ---- filters: one per setting, with its accepted values separated by commas; seeds are a list ----
+// ---- filters: one per setting, with its accepted values separated by commas ----
 
 const parseFilter = (filter) => {
   const [key, text] = [filter.slice(0, filter.indexOf("=")), filter.slice(filter.indexOf("=") + 1)];
-  return [key, (key === "seeds" ? text.replace(/^\[|\]$/g, "") : text).split(/,(?![^[]*\])/)];
+  return [key, text.split(/,(?![^[]*\])/)];
 };
-const formatFilter = (key, values) => (key === "seeds" ? `seeds=[${values.join(",")}]` : `${key}=${values.join(",")}`);
+const formatFilter = (key, values) => `${key}=${values.join(",")}`;
 
 function addFilter(filters, filter) {
   const merged = new Map(filters.map(parseFilter));

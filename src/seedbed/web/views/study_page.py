@@ -14,7 +14,7 @@ from fastapi.responses import Response
 
 from seedbed.charts.axis_labels import setting_label, value_label
 from seedbed.charts.run_selection import distinct_values
-from seedbed.report.figures import RenderedFigure, format_filter_value
+from seedbed.report.figures import RenderedFigure
 from seedbed.report.sections import (
     environment_tables,
     reproduction_commands,
@@ -26,6 +26,7 @@ from seedbed.report.tables import Table
 from seedbed.settings import Value
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
+from seedbed.study.run_filter import format_filter_value
 from seedbed.web.config_table import configs_as_json
 from seedbed.web.responses import json_response, render_page
 from seedbed.web.store_cache import StoreCache, StoreCacheDep
@@ -65,7 +66,7 @@ def _study_as_json(cache: StoreCache, name: str, params: ViewParams, runs: Seque
         "warnings": list(study_warnings(runs)),
         "settings": _filterable_settings(cache, name),
         "figures": [spec.title for spec in get_figure_specs(cache, name, params)],
-        "commands": reproduction_commands([name], params.filters),
+        "commands": reproduction_commands([name], params.only),
     }
 
 
@@ -79,8 +80,8 @@ def _filterable_settings(cache: StoreCache, name: str) -> list[dict[str, Any]]:
 
 def _setting_as_json(name: str, values: Sequence[Value]) -> dict[str, Any]:
     """A setting with its values as labels, and as written in a filter."""
-    choices = [{"text": value_label(value), "filter": format_filter_value(name, value)} for value in values]
-    return {"name": name, "key": "seeds" if name == "seed" else name, "label": setting_label(name), "values": choices}
+    choices = [{"text": value_label(value), "filter": format_filter_value(value)} for value in values]
+    return {"name": name, "key": name, "label": setting_label(name), "values": choices}
 
 
 @router.get("/api/answers/{name:path}")
@@ -110,7 +111,7 @@ def send_configs(request: Request, cache: StoreCacheDep, name: str) -> Response:
     params = parse_view_params(request.query_params)
     runs = get_runs(cache, name, params)
     return json_response(
-        cache.get_or_derive(("configs", name, params.filters, params.t_max), runs, lambda: configs_as_json(runs))
+        cache.get_or_derive(("configs", name, params.only, params.t_max), runs, lambda: configs_as_json(runs))
     )
 
 

@@ -1,0 +1,239 @@
+"""`--only 'train.steps=1201 model.kind=gpt'`: filters that select runs, the same for all commands, the page and Python.
+
+An entry holds terms separated by spaces, all of which must hold; several entries must all hold as well. A term compares
+a setting (the last part of its name alone where that is unambiguous) with a value: `=`, `!=`, `<`, `<=`, `>`, `>=`.
+Values separated by commas are alternatives, and `unset` is a setting without a value. Besides settings, a filter knows
+`seed`, `status`, `id` and `dataset` (both by their beginning) and `tag`.
+
+>>> terms = parse_filters(["steps>=1000 seed=0,1"])
+>>> [str(term) for term in terms]
+['train.steps>=1000', 'seed=0,1']
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar, get_args
+
+from seedbed.errors import MissingData, UsageError
+from seedbed.records import RunStatus
+from seedbed.settings import DatasetInfo, Settings, Value, all_settings, check_value, matches_value
+from seedbed.study.exclude import InvalidRule, resolve_setting_name
+from seedbed.study.overrides import parse_value, split_outside_quotes
+from seedbed.study.toml_format import did_you_mean, format_toml_value, preview_toml, truncate_text
+from seedbed.study.toml_scanner import LimitError
+
+RUN_FIELDS: Final = ("seed", "status", "id", "dataset", "tag")  # what a filter knows besides settings
+MAX_LISTED_VALUES: Final = 8
+_TERM_START: Final = re.compile(r"([\w.-]+)\s*(!=|<=|>=|==|=|<|>)\s*")
+_ORDER_COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
+class FilterableRun(Protocol):
+    """What a filter reads of a planned or a stored run; the status of a planned one is given separately."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def dataset_info(self) -> DatasetInfo | None: ...
+
+
+AnyRun = TypeVar("AnyRun", bound=FilterableRun)
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the store knows of runs besides their settings, by run id; a run that is absent is planned and untagged."""
+
+    statuses: Mapping[str, str]
+    tags: Mapping[str, Collection[str]]
+
+
+NO_FACTS: Final = RunFacts({}, {})
+
+
+@dataclass(frozen=True)
+class FilterTerm:
+    """One comparison, such as `model.kind=gpt,lstm`."""
+
+    name: str
+    sign: str
+    values: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.sign}{','.join(map(format_filter_value, self.values))}"
+
+    def matches(self, run: FilterableRun, facts: RunFacts = NO_FACTS) -> bool:
+        found = _field_value(run, self.name, facts)
+        if compare := _ORDER_COMPARISONS.get(self.sign):
+            return _is_number(found) and compare(found, self.values[0])
+        is_found = any(self._equals(found, value) for value in self.values)
+        return is_found if self.sign == "=" else found is not None and not is_found
+
+    def _equals(self, found: Value, wanted: Value) -> bool:
+        if self.name == "tag":
+            return wanted in found
+        if self.name in ("id", "dataset"):
+            return str(found or "").startswith(str(wanted))
+        return matches_value(found, wanted)
+
+
+def select_runs(
+    runs: Sequence[AnyRun], only: Sequence[str], facts: RunFacts = NO_FACTS, owner: str = "this study"
+) -> list[AnyRun]:
+    """The runs that match all filters; MissingData, with the values that exist, if there are runs but none matches."""
+    terms = parse_filters(only)
+    selected = [run for run in runs if all(term.matches(run, facts) for term in terms)]
+    if runs and not selected:
+        raise MissingData(f"no run of {owner} has {_describe_no_match(runs, terms, facts)}")
+    return selected
+
+
+def parse_filters(only: Sequence[str]) -> tuple[FilterTerm, ...]:
+    """The terms of all entries; UsageError for one that cannot be understood."""
+    return tuple(term for entry in only for term in _parse_entry(entry))
+
+
+def format_filter(name: str, accepted: Value) -> str:
+    """The term that accepts a value or, of a setting whose values are not lists, any of several: `model.kind=gpt,lstm`.
+
+    >>> format_filter("model.kind", ("gpt", "lstm")), format_filter("task.orders", (2, 3)), format_filter("seed", 0)
+    ('model.kind=gpt,lstm', 'task.orders=[2,3]', 'seed=0')
+    """
+    is_one = not isinstance(accepted, tuple | list) or (name in all_settings() and check_value(name, accepted) is None)
+    return str(FilterTerm(name, "=", (accepted,) if is_one else tuple(accepted)))
+
+
+def format_filter_value(value: Value) -> str:
+    """A value as written in a filter; text is quoted where it would be read as something else."""
+    if value is None:
+        return "unset"
+    if isinstance(value, tuple | list):
+        return "[" + ",".join(map(format_filter_value, value)) + "]"
+    if not isinstance(value, str):
+        return format_toml_value(value)
+    is_plain = re.fullmatch(r"[^\s,\"'\[\]{}]+", value) and value != "unset" and parse_value(value) == value
+    return value if is_plain else format_toml_value(value)
+
+
+def _parse_entry(entry: str) -> list[FilterTerm]:
+    terms = []
+    for text in _split_terms(entry):
+        try:
+            terms.append(_parse_term(text))
+        except (InvalidRule, LimitError) as reason:
+            raise UsageError(f"filter '{truncate_text(text)}': {reason}") from None
+    if not terms:
+        raise UsageError("an empty filter; expected key=value, such as model.kind=gpt")
+    return terms
+
+
+def _split_terms(entry: str) -> list[str]:
+    """The terms of an entry; spaces around a comparison sign belong to the term."""
+    terms: list[str] = []
+    for word in filter(None, split_outside_quotes(entry, " \t\n")):
+        if terms and (re.match(r"[!<>=]", word) or re.search(r"[<>=]$", terms[-1])):
+            terms[-1] += word
+        else:
+            terms.append(word)
+    return terms
+
+
+def _parse_term(text: str) -> FilterTerm:
+    start = _TERM_START.match(text)
+    if start is None:
+        raise InvalidRule("expected key=value, such as model.kind=gpt; put quotes around a value with spaces")
+    sign = "=" if start[2] == "==" else start[2]
+    name = _resolve_name(start[1])
+    pieces = [piece.strip() for piece in split_outside_quotes(text[start.end() :], ",")]
+    if not all(pieces):
+        raise InvalidRule(f"expected a value after {start[2]} and between commas")
+    values = tuple(_parse_filter_value(name, piece) for piece in pieces)
+    if sign in _ORDER_COMPARISONS and not (len(values) == 1 and _is_number(values[0])):
+        raise InvalidRule(f"expected one number after {sign}")
+    for value in values if sign not in _ORDER_COMPARISONS else ():
+        if accepted := _rejects(name, value):
+            raise InvalidRule(f"{name} = {preview_toml(value)}: expected {accepted}")
+    return FilterTerm(name, sign, values)
+
+
+def _resolve_name(text: str) -> str:
+    if text in RUN_FIELDS:
+        return text
+    if text == "seeds":
+        raise InvalidRule("a run has one seed; expected seed=0, or seed=0,1 for several")
+    try:
+        return resolve_setting_name(text)
+    except InvalidRule as reason:
+        raise InvalidRule(str(reason) if "(" in str(reason) else f"{reason}{did_you_mean(text, RUN_FIELDS)}") from None
+
+
+def _parse_filter_value(name: str, piece: str) -> Value:
+    if name in ("id", "dataset", "tag"):
+        return piece  # 12e4 begins an id, and is not a number
+    if piece == "unset" and name in all_settings():
+        return None
+    return parse_value(piece)
+
+
+def _rejects(name: str, value: Value) -> str | None:
+    """What the field accepts, if it can never have this value."""
+    if name == "status":
+        return None if value in get_args(RunStatus) else f"one of {', '.join(get_args(RunStatus))}"
+    if name == "seed":
+        return None if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
+    return None if name in RUN_FIELDS or value is None else check_value(name, value)
+
+
+def _field_value(run: FilterableRun, name: str, facts: RunFacts) -> Value:
+    """A run's value of a setting or field; None where it has none."""
+    match name:
+        case "seed" | "id":
+            return getattr(run, name)
+        case "status":
+            return getattr(run, "status", None) or facts.statuses.get(run.id, "planned")
+        case "tag":
+            return facts.tags.get(run.id, ())
+        case "dataset":
+            return run.dataset_info and run.dataset_info.digest
+    return run.settings.get(name)
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _describe_no_match(runs: Sequence[FilterableRun], terms: Sequence[FilterTerm], facts: RunFacts) -> str:
+    """`train.steps=500; train.steps has 60 and 1201 here`."""
+    unmatched = [term for term in terms if not any(term.matches(run, facts) for run in runs)]
+    if not unmatched:
+        return f"{' and '.join(map(str, terms))} at once, though each of them matches some run"
+    names = dict.fromkeys(term.name for term in unmatched)
+    return "; ".join(
+        [" ".join(map(str, unmatched)), *(_describe_values(runs, name, facts) for name in names if name != "id")]
+    )
+
+
+def _describe_values(runs: Sequence[FilterableRun], name: str, facts: RunFacts) -> str:
+    found = [_field_value(run, name, facts) for run in runs]
+    values = list(dict.fromkeys([tag for tags in found for tag in tags] if name == "tag" else found))
+    if name == "tag" and not values:
+        return "none of its runs has a tag"
+    if all(map(_is_number, values)):
+        values.sort()
+    texts = [format_filter_value(value) for value in values[:MAX_LISTED_VALUES]]
+    more = [f"{len(values) - len(texts)} more"] if len(values) > len(texts) else []
+    *most, last = [*texts, *more]
+    return f"{name} has {', '.join(most)} and {last} here" if most else f"{name} has only {last} here"
