@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations, product
+from math import comb, inf
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from scipy import stats
 from seedbed.stats.permutation_tests import (
     N_RANDOM_ARRANGEMENTS,
     average_ranks,
+    flip_signs,
     holm_correction,
     page_trend_test,
     permutation_test,
+    permute_groups,
     sign_flip_test,
 )
 
@@ -38,17 +41,30 @@ def test_the_sign_flip_test_agrees_with_scipys_exact_test(n: int) -> None:
 def test_the_permutation_test_agrees_with_scipys_exact_test(n: int, m: int) -> None:
     one, other = RNG.normal(0.7, 1, n), RNG.normal(0, 2, m)
     expected = stats.permutation_test((one, other), mean_difference, n_resamples=np.inf)
-    if n == m:  # with unequal sizes SciPy doubles the smaller tail, which is another two-sided test
-        assert permutation_test(one, other).value == pytest.approx(expected.pvalue, abs=1e-12)
-    sums = [abs(np.mean(one) - np.mean(other))]
-    pooled = [*one, *other]
-    for chosen in product((False, True), repeat=n + m):
-        if sum(chosen) == n:
-            inside = [value for value, member in zip(pooled, chosen, strict=True) if member]
-            outside = [value for value, member in zip(pooled, chosen, strict=True) if not member]
-            sums.append(abs(np.mean(inside) - np.mean(outside)))
-    extreme = np.array(sums[1:]) >= sums[0] - 1e-12
-    assert permutation_test(one, other).value == pytest.approx(extreme.mean(), abs=1e-12)
+    p = permutation_test(one, other)
+    assert p.value == pytest.approx(min(1.0, expected.pvalue), abs=1e-12)
+    assert (p.least, p.exact, p.arrangements) == (2 / comb(n + m, n), True, comb(n + m, n))
+
+
+@pytest.mark.parametrize("n", [6, 7, 9])
+def test_a_sign_flip_interval_holds_the_shifts_that_are_not_rejected(n: int) -> None:
+    numbers = RNG.exponential(1, n)
+    low, high = flip_signs(numbers).interval(0.05)
+    for shift in np.linspace(numbers.min() - 0.1, numbers.max() + 0.1, 60):
+        assert (sign_flip_test(numbers - shift).value > 0.05) == (low <= shift <= high)
+
+
+@pytest.mark.parametrize(("n", "m"), [(4, 4), (3, 6), (7, 5)])
+def test_a_permutation_interval_holds_the_shifts_that_are_not_rejected(n: int, m: int) -> None:
+    one, other = RNG.normal(0.7, 1, n), RNG.normal(0, 1, m)
+    low, high = permute_groups(one, other).interval(0.05)
+    for shift in np.linspace(one.min() - other.max() - 0.1, one.max() - other.min() + 0.1, 60):
+        assert (permutation_test(one - shift, other).value > 0.05) == (low <= shift <= high)
+
+
+def test_too_few_values_have_no_interval() -> None:
+    assert flip_signs([1.0, 2.0, 3.0, 4.0, 5.0]).interval(0.05) == (-inf, inf)
+    assert permute_groups([1.0, 2.0, 3.0], [4.0, 5.0, 6.0]).interval(0.05) == (-inf, inf)
 
 
 def test_the_smallest_p_is_reached_by_the_most_extreme_values() -> None:
@@ -68,7 +84,7 @@ def test_equal_values_have_p_one_and_ties_count_despite_rounding() -> None:
 def test_large_samples_use_random_arrangements_and_p_is_never_zero() -> None:
     p = sign_flip_test(np.full(40, 1.0))
     assert (p.exact, p.arrangements) == (False, N_RANDOM_ARRANGEMENTS)
-    assert p.value == 1 / (N_RANDOM_ARRANGEMENTS + 1)
+    assert p.value == p.least == 2 / (N_RANDOM_ARRANGEMENTS + 1)
     assert sign_flip_test(np.full(40, 1.0)) == p
     numbers = RNG.normal(0.3, 1, 30)
     z = stats.ttest_1samp(numbers, 0).pvalue

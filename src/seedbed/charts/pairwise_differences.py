@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seedbed.charts.axis_labels import capitalize_first, isolate_direction
 from seedbed.stats.answers.comparison_text import MetricStatistic
-from seedbed.stats.comparison import SIGNIFICANCE_LEVEL
+from seedbed.stats.decision import SIGNIFICANCE_LEVEL
 from seedbed.stats.format import format_p_value
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ def _pair_difference(
 
 def _chart_notes(pairs: list[PairDifference]) -> Iterator[str]:
     if any(isfinite(pair.low) for pair in pairs):
-        yield "Lines are 95 % intervals of the mean difference (Student's t; Welch's where seeds are not paired)."
+        yield "Lines are 95 % intervals: the differences that the exact test does not reject."
     if any(pair.values for pair in pairs):
         yield "Dots are differences by seed."
     if any(not isfinite(pair.low) for pair in pairs):
-        yield "A single seed has no interval."
+        yield "Without a line there are too few seeds for an interval."
     if len(pairs) > 1:
-        yield "p is corrected for the number of pairs (Holm)."
+        yield "p and intervals are corrected for the number of pairs (Holm)."
 
 
 def draw_pairwise_differences(differences: PairwiseDifferences) -> alt.ConcatChart:

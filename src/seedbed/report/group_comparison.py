@@ -24,7 +24,8 @@ from seedbed.specs import FigureSpec
 from seedbed.stats.answers.best_group import compare_groups
 from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.answers.finding import Finding
-from seedbed.stats.comparison import SIGNIFICANCE_LEVEL, SeedSummary
+from seedbed.stats.comparison import SeedSummary
+from seedbed.stats.decision import SIGNIFICANCE_LEVEL
 from seedbed.stats.format import format_interval, format_number, format_p_value
 from seedbed.stats.run_statistics import metric_for_split
 from seedbed.stats.summary import RunCurves

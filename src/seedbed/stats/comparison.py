@@ -1,13 +1,13 @@
 """Statistics over seeds: mean and std as in the reports' tables, confidence intervals, and comparisons of groups.
 
-The std of a `SeedSummary` is the population's (ddof 0), so two seeds give half their difference; intervals use the
-sample std (ddof 1). Groups are paired by seed if at least two seeds match. `groups` decides which runs form a group.
+The std of a `SeedSummary` is the population's (ddof 0), so two seeds give half their difference; Student's intervals
+use the sample std (ddof 1). Groups are compared by the rule of `decision`. `groups` decides which runs form a group.
 
 >>> summarise_seeds({0: 9800.0, 42: 10001.0})
 SeedSummary(mean=9900.5, std=100.5, values={0: 9800.0, 42: 10001.0})
 >>> comparison = compare_by_seed({0: 0.9, 1: 0.8, 2: 0.7}, {0: 0.5, 1: 0.5, 2: 0.4})
->>> f"{comparison.effect:.3f} [{comparison.low:.3f}, {comparison.high:.3f}], p = {comparison.p.value}"
-'0.333 [0.190, 0.477], p = 0.25'
+>>> f"{comparison.effect:.3f} in [{comparison.low:.3f}, {comparison.high:.3f}], p = {comparison.p.value}"
+'0.333 in [-inf, inf], p = 0.25'
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import inf, isfinite, isnan, nan, sqrt
+from math import inf, isfinite, nan, sqrt
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from seedbed.stats.permutation_tests import PValue, holm_correction, permutation_test, sign_flip_test
+from seedbed.stats.decision import SIGNIFICANCE_LEVEL, Verdict, decide_difference, holm_levels, is_significant
+from seedbed.stats.permutation_tests import PValue, ShiftTest, flip_signs, holm_correction, permute_groups
 
-SIGNIFICANCE_LEVEL = 0.05
-CONFIDENCE_LEVEL = 1 - SIGNIFICANCE_LEVEL
+MIN_MATCHING_SEEDS = 6  # with which a paired test can reach 5 %
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -101,10 +100,10 @@ def student_t_quantile(degrees_of_freedom: float, level: float = SIGNIFICANCE_LE
 
 @dataclass(frozen=True)
 class Comparison:
-    """First minus second group: the mean difference with its 95 % interval, a permutation test and sample sizes."""
+    """First minus second group: the mean difference, its exact test, and the interval that the test does not reject."""
 
     effect: float
-    low: float
+    low: float  # −inf and inf if there are too few seeds for an interval
     high: float
     p: PValue
     paired: bool
@@ -112,62 +111,70 @@ class Comparison:
     seeds: tuple[int, ...]  # the paired seeds; empty if unpaired
     left_out: int = 0  # values without a partner, or not finite
     corrected: float = nan  # Holm-corrected p; p itself if a single pair is compared
+    smallest: float = nan  # difference of a seed; if unpaired, of any two runs
+    largest: float = nan
+
+    @property
+    def verdict(self) -> Verdict:
+        """Is there a difference, after correction?"""
+        return decide_difference(self.corrected)
 
     @property
     def is_significant(self) -> bool:
         """Is the difference significant at 5 %, after correction?"""
-        p = self.p.value if isnan(self.corrected) else self.corrected
-        return bool(p <= SIGNIFICANCE_LEVEL)
+        return self.verdict == "yes"
+
+    @property
+    def has_interval(self) -> bool:
+        """Are there enough seeds for an interval, so that the test could have rejected?"""
+        return isfinite(self.low)
 
     @property
     def can_be_significant(self) -> bool:
-        """Can a sample of this size reach 5 % at all?"""
-        return self.p.least <= SIGNIFICANCE_LEVEL
+        """Can a sample of this size reach 5 % at all, if it is the only one compared?"""
+        return is_significant(self.p.least)
 
 
 def compare_by_seed(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison:
-    """Difference in mean of two groups given by seed: paired if at least two seeds match, else unpaired."""
+    """Difference in mean of two groups given by seed: paired if the seeds match, else unpaired.
+
+    Seeds match if there are MIN_MATCHING_SEEDS in common, or all those of the smaller group.
+    """
+    return compare_all_pairs({1: first, 2: second})[1, 2]
+
+
+def compare_all_pairs(groups: Mapping[Key, Mapping[int, float]]) -> dict[tuple[Key, Key], Comparison]:
+    """Comparisons of all pairs of groups, in the order given, with Holm-corrected p-values and intervals."""
+    tests = {pair: _test_pair(groups[pair[0]], groups[pair[1]]) for pair in combinations(groups, 2)}
+    p_values = [comparison.p.value for comparison, _ in tests.values()]
+    corrected = zip(tests.items(), holm_correction(p_values), holm_levels(p_values), strict=True)
+    return {pair: _correct(comparison, test, p, level) for (pair, (comparison, test)), p, level in corrected}
+
+
+def _test_pair(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Comparison, ShiftTest | None]:
     one, other = _drop_non_finite(first), _drop_non_finite(second)
-    n_given = len(first) + len(second)
+    n_given, n, n_smaller = len(first) + len(second), len(one) + len(other), min(len(one), len(other))
+    if not n_smaller:
+        return Comparison(nan, nan, nan, PValue(1.0, 1.0, 1, True), False, n, (), n_given - n), None
     common = tuple(sorted(one.keys() & other.keys()))
-    if len(common) >= 2 or (common and len(one) == len(other) == 1):
+    all_match = len(common) == n_smaller and (n_smaller > 1 or n == 2)
+    if all_match or len(common) >= MIN_MATCHING_SEEDS:
         differences = np.array([one[seed] - other[seed] for seed in common])
-        mean = mean_confidence_interval(differences.tolist())
-        p = sign_flip_test(differences)
-        return Comparison(mean.mean, mean.low, mean.high, p, True, mean.n, common, n_given - 2 * mean.n, p.value)
-    return _compare_unpaired(np.array(list(one.values())), np.array(list(other.values())), n_given)
+        test, effect, n, n_used = flip_signs(differences), float(differences.mean()), len(common), 2 * len(common)
+    else:
+        values = [np.array(list(group.values())) for group in (one, other)]
+        test, effect, n_used, common = permute_groups(*values), float(values[0].mean() - values[1].mean()), n, ()
+    smallest, largest = test.range()
+    paired = bool(common)
+    return Comparison(
+        effect, nan, nan, test.p_value(), paired, n, common, n_given - n_used, nan, smallest, largest
+    ), test
+
+
+def _correct(comparison: Comparison, test: ShiftTest | None, p: float, level: float) -> Comparison:
+    low, high = test.interval(level) if test else (nan, nan)
+    return replace(comparison, low=low, high=high, corrected=p)
 
 
 def _drop_non_finite(values: Mapping[int, float]) -> dict[int, float]:
     return {seed: value for seed, value in values.items() if isfinite(value)}
-
-
-def _compare_unpaired(first: NDArray[np.float64], second: NDArray[np.float64], n_given: int) -> Comparison:
-    n = first.size + second.size
-    if not first.size or not second.size:
-        return Comparison(nan, nan, nan, PValue(1.0, 1.0, 1, True), False, n, (), n_given - n, 1.0)
-    p = permutation_test(first, second)
-    return Comparison(
-        float(first.mean() - second.mean()), *welch_interval(first, second), p, False, n, (), n_given - n, p.value
-    )
-
-
-def welch_interval(first: NDArray[np.float64], second: NDArray[np.float64]) -> tuple[float, float]:
-    """Welch's 95 % confidence interval of a difference in mean, which does not assume equal variances."""
-    effect, sizes = float(first.mean() - second.mean()), np.array([first.size, second.size])
-    if sizes.min() < 2:
-        return -inf, inf
-    errors = np.array([group.var(ddof=1) / group.size for group in (first, second)])
-    if not errors.any():
-        return effect, effect
-    half = student_t_quantile(errors.sum() ** 2 / (errors**2 / (sizes - 1)).sum()) * sqrt(errors.sum())
-    return effect - half, effect + half
-
-
-def compare_all_pairs(groups: Mapping[Key, Mapping[int, float]]) -> dict[tuple[Key, Key], Comparison]:
-    """Comparisons of all pairs of groups, in the order given, with Holm-corrected p-values."""
-    pairs = {(one, other): compare_by_seed(groups[one], groups[other]) for one, other in combinations(groups, 2)}
-    corrected = holm_correction([comparison.p.value for comparison in pairs.values()])
-    return {
-        pair: replace(comparison, corrected=p) for (pair, comparison), p in zip(pairs.items(), corrected, strict=True)
-    }

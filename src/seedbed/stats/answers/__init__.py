@@ -22,6 +22,7 @@ from seedbed.stats.answers.milestones import answer_grokking, answer_stopping
 from seedbed.stats.answers.scaling_comparison import answer_which_scales_better
 from seedbed.stats.answers.thresholds import answer_extreme_level
 from seedbed.stats.answers.trend import answer_how_it_changes
+from seedbed.stats.decision import Verdict
 from seedbed.stats.format import join_words, pluralise
 from seedbed.stats.groups import describe_excluded_runs, filter_runs
 from seedbed.stats.run_statistics import find_statistic
@@ -41,13 +42,14 @@ ANSWER_FUNCTIONS: Final[Mapping[str, Callable[[QuestionSpec, Sequence[RunCurves]
 
 @dataclass(frozen=True)
 class Answer:
-    """A sentence for a report, the numbers behind it, how many runs they use, and warnings for the reader."""
+    """A sentence for a report, the numbers behind it, how many runs they use, warnings for the reader, the verdict."""
 
     question: QuestionSpec
     sentence: str
     numbers: Mapping[str, Any]
     n: int
     warning: str = ""
+    verdict: Verdict | None = None
 
 
 def answer_question(question: QuestionSpec, runs: Sequence[RunCurves]) -> Answer:
@@ -56,7 +58,7 @@ def answer_question(question: QuestionSpec, runs: Sequence[RunCurves]) -> Answer
     reason = _reason_for_no_answer(question, selected)
     finding = Finding(reason) if reason else ANSWER_FUNCTIONS[question.ask](question, selected)
     notes = dict.fromkeys([*describe_excluded_runs(selected), *finding.notes])
-    return Answer(question, finding.sentence, finding.numbers, finding.n, "; ".join(notes))
+    return Answer(question, finding.sentence, finding.numbers, finding.n, "; ".join(notes), finding.verdict)
 
 
 def format_question(question: QuestionSpec) -> str:

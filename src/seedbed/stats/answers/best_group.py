@@ -8,7 +8,7 @@ from typing import Any
 
 from seedbed.settings import Value
 from seedbed.specs import QuestionSpec
-from seedbed.stats.answers.comparison_text import MetricStatistic, format_pair, format_ranking
+from seedbed.stats.answers.comparison_text import MetricStatistic, format_pair, format_ranking, rank_verdict
 from seedbed.stats.answers.finding import Finding
 from seedbed.stats.comparison import Comparison, compare_all_pairs, summarise_seeds
 from seedbed.stats.format import format_number, format_setting, join_words, short_setting_name
@@ -61,7 +61,7 @@ def compare_groups(groups: Mapping[str, Sequence[RunCurves]], statistic: MetricS
         "settings": len(balanced.combinations),
     }
     sentence += _best_values_note(groups, statistic) + _averaging_note(balanced)
-    return Finding(sentence, numbers, balanced.n_runs, notes)
+    return Finding(sentence, numbers, balanced.n_runs, notes, rank_verdict(values, pairs, statistic))
 
 
 def comparisons_to_dicts(pairs: Mapping[tuple[str, str], Comparison]) -> list[dict[str, Any]]:

@@ -1,14 +1,14 @@
-"""Comparisons as sentences: which group is ahead, the effect with its interval, the test and its significance."""
+"""Comparisons as sentences: the verdict, the effect with its interval, and the test."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, isfinite, log2
 from typing import TypeVar
 
 from seedbed.specs import QuestionSpec
-from seedbed.stats.comparison import SIGNIFICANCE_LEVEL, Comparison, summarise_seeds
+from seedbed.stats.comparison import Comparison, summarise_seeds
+from seedbed.stats.decision import Verdict, seeds_needed
 from seedbed.stats.format import format_interval, format_number, format_p_value, join_words, pluralise
 from seedbed.stats.metric_registry import Direction
 from seedbed.stats.run_statistics import Statistic, find_statistic
@@ -45,11 +45,10 @@ class MetricStatistic:
     def compute(self, run: RunCurves) -> float:
         return self.record.compute(run, self.metric, None)
 
-    def comparison_verb(self, is_significant: bool) -> str:
-        """The verb between the leading group and the other."""
-        if self.direction is not None:
-            return "beats" if is_significant else "is ahead of"
-        return "is earlier than" if self.record.is_step else "is lower than"
+    @property
+    def comparative(self) -> str:
+        """How the leading group compares with the others: `better`, or without a better direction `lower`."""
+        return "better" if self.direction is not None else "earlier" if self.record.is_step else "lower"
 
 
 def best_key(means: Mapping[Key, float], direction: Direction | None) -> Key:
@@ -58,18 +57,25 @@ def best_key(means: Mapping[Key, float], direction: Direction | None) -> Key:
 
 
 def format_pair(values: ValuesBySeed, pairs: PairComparisons, statistic: MetricStatistic) -> str:
-    """A sentence about two groups: which is ahead, the effect, and the test."""
+    """A sentence about two groups: which is better, the effect, and the test."""
     [((one, other), comparison)] = pairs.items()
     means = {name: summarise_seeds(by_seed).mean for name, by_seed in values.items()}
-    if comparison.low == comparison.high == 0:
+    if comparison.smallest == comparison.largest == 0:
         mean = format_number(means[one])
-        return f"{one} and {other} are equal on {statistic}: mean {mean}, {_format_sample_size(comparison)}."
+        return (
+            f"Cannot tell {one} and {other} apart: {statistic} is equal in every seed (mean {mean}; "
+            f"{format_sample_size(comparison)})."
+        )
     first = best_key(means, statistic.direction)
     second = other if first == one else one
-    verb = statistic.comparison_verb(comparison.is_significant)
+    details = f"({format_number(means[first])} against {format_number(means[second])}; {format_test(comparison, 1)})"
+    if comparison.is_significant:
+        verb = "beats" if statistic.direction else f"is {statistic.comparative} than"
+        return f"{first} {verb} {second} on {statistic} by {format_effect(comparison)} {details}."
+    ahead = "ahead" if statistic.direction else statistic.comparative
     return (
-        f"{first} {verb} {second} on {statistic} by {format_effect(comparison)} "
-        f"({format_number(means[first])} against {format_number(means[second])}; {format_test(comparison, 1)})."
+        f"Cannot tell whether {one} or {other} is {statistic.comparative} on {statistic}: {first} is {ahead} by "
+        f"{format_effect(comparison)} {details}."
     )
 
 
@@ -78,15 +84,31 @@ def format_ranking(values: ValuesBySeed, pairs: PairComparisons, statistic: Metr
     means = {name: summarise_seeds(by_seed).mean for name, by_seed in values.items()}
     first = best_key(means, statistic.direction)
     if len(set(means.values())) == 1:
-        return f"{join_words(list(means))} are equal on {statistic}: mean {format_number(means[first])}."
-    others = {name: pairs.get((first, name)) or pairs[name, first] for name in means if name != first}
+        mean = format_number(means[first])
+        return f"Cannot tell {join_words(list(means))} apart: {statistic} has the same mean, {mean}, in all of them."
+    others = comparisons_with(first, pairs)
     second = best_key({name: means[name] for name in others}, statistic.direction)
     highest = "highest" if statistic.direction == "max" else "lowest"
+    is_decided = rank_verdict(values, pairs, statistic) == "yes"
+    claim = "" if is_decided else f"Cannot tell which has the {highest} {statistic}: "
+    subject = f"the {highest} {statistic}" if is_decided else f"the {highest} mean"
     return (
-        f"{first} has the {highest} {statistic} ({format_number(means[first])}; "
+        f"{claim}{first} has {subject} ({format_number(means[first])}; "
         f"next is {second}, {format_number(means[second])}, difference {format_effect(others[second])}; "
         f"{format_test(others[second], len(pairs))}).{_format_others(others)}"
     )
+
+
+def rank_verdict(values: ValuesBySeed, pairs: PairComparisons, statistic: MetricStatistic) -> Verdict:
+    """Yes if the best group differs from every other one."""
+    means = {name: summarise_seeds(by_seed).mean for name, by_seed in values.items()}
+    others = comparisons_with(best_key(means, statistic.direction), pairs)
+    return "yes" if all(comparison.is_significant for comparison in others.values()) else "cannot tell"
+
+
+def comparisons_with(name: str, pairs: PairComparisons) -> dict[str, Comparison]:
+    """The comparisons of one group with every other one, by the name of the other."""
+    return {other if one == name else one: pairs[one, other] for one, other in pairs if name in (one, other)}
 
 
 def _format_others(others: Mapping[str, Comparison]) -> str:
@@ -101,33 +123,37 @@ def _format_others(others: Mapping[str, Comparison]) -> str:
 
 def format_effect(comparison: Comparison) -> str:
     """The absolute effect, with its interval if there is one."""
-    low, high = (comparison.low, comparison.high) if comparison.effect >= 0 else (-comparison.high, -comparison.low)
-    return format_number(abs(comparison.effect)) + (f" {format_interval(low, high)}" if isfinite(low) else "")
+    low, high = oriented_interval(comparison)
+    return format_number(abs(comparison.effect)) + (f" {format_interval(low, high)}" if comparison.has_interval else "")
 
 
-def format_test(comparison: Comparison, n_pairs: int) -> str:
-    """Sample size, test, p-value and conclusion."""
-    if comparison.n < 2 or not isfinite(comparison.low):
-        return f"{_format_sample_size(comparison)}: too few for an interval or a test"
+def oriented_interval(comparison: Comparison) -> tuple[float, float]:
+    """The interval of the effect without its sign; that of the single differences if there are too few seeds."""
+    has_interval = comparison.has_interval
+    low, high = (comparison.low, comparison.high) if has_interval else (comparison.smallest, comparison.largest)
+    return (low, high) if comparison.effect >= 0 else (-high, -low)
+
+
+def format_test(comparison: Comparison, n_tests: int) -> str:
+    """Sample size, test and p-value; with too few seeds, the range of the differences and the seeds needed."""
+    size = format_sample_size(comparison)
+    if not comparison.has_interval:
+        low, high = oriented_interval(comparison)
+        observed = f", whose differences range from {format_number(low)} to {format_number(high)}"
+        return f"{size}{observed if comparison.n > 1 else ''}: {_format_needed(comparison, n_tests)}"
     kind = "sign-flip" if comparison.paired else "permutation"
     how = f"exact {kind} test" if comparison.p.exact else f"{kind} test with {comparison.p.arrangements:,} samples"
-    p = format_p_value(comparison.corrected) + (f" after Holm's correction for {n_pairs} pairs" if n_pairs > 1 else "")
-    return f"{_format_sample_size(comparison)}, {how} {p}{_format_conclusion(comparison, n_pairs)}"
+    p = format_p_value(comparison.corrected) + (f" after Holm's correction for {n_tests} pairs" if n_tests > 1 else "")
+    return f"{size}, {how} {p}"
 
 
-def _format_sample_size(comparison: Comparison) -> str:
+def format_sample_size(comparison: Comparison) -> str:
     return f"paired over {pluralise(comparison.n, 'seed')}" if comparison.paired else f"{comparison.n} runs, unpaired"
 
 
-def _format_conclusion(comparison: Comparison, n_pairs: int) -> str:
-    """Empty if significant; otherwise whether the data or only the sample size stand against significance."""
-    smallest_p = min(1.0, comparison.p.least * n_pairs)
-    if comparison.is_significant:
-        return ""
-    if smallest_p <= SIGNIFICANCE_LEVEL:
-        return ", not significant at 5 %"
-    if not comparison.paired:
-        return f", not significant: with {pluralise(comparison.n, 'run')} the smallest possible p is {smallest_p:.2g}"
-    n_needed = ceil(log2(2 * n_pairs / SIGNIFICANCE_LEVEL))  # the smallest p of a sign-flip test is 2 / 2ⁿ per pair
-    seeds = pluralise(comparison.n, "seed")
-    return f", not significant: with {seeds} the smallest possible p is {smallest_p:.2g}, {n_needed} seeds are needed"
+def _format_needed(comparison: Comparison, n_tests: int) -> str:
+    """How many seeds a test needs."""
+    n_needed = seeds_needed(n_tests, comparison.paired)
+    tests = f" of {n_tests} pairs" if n_tests > 1 else ""
+    per_group = "" if comparison.paired else " per group"
+    return f"a test{tests} needs {n_needed} seeds{per_group}"

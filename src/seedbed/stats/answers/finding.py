@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from seedbed.specs import QuestionSpec
+from seedbed.stats.decision import Verdict
 from seedbed.stats.format import format_setting
 from seedbed.stats.groups import group_by_setting
 from seedbed.stats.summary import RunCurves
@@ -16,12 +17,16 @@ MAX_CLAUSES: Final = 8  # groups named in one answer; further ones are only coun
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence, the numbers behind it, the number of runs they use, and notes for the reader."""
+    """A sentence, the numbers behind it, the number of runs they use, notes for the reader, and the verdict.
+
+    The verdict is None where nothing is decided: the question asks for a description, or there are no data yet.
+    """
 
     sentence: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
     n: int = 0
     notes: tuple[str, ...] = ()
+    verdict: Verdict | None = None
 
 
 def split_by_setting(question: QuestionSpec, runs: Sequence[RunCurves]) -> dict[str, Sequence[RunCurves]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.best_group import comparisons_to_dicts
-from seedbed.stats.answers.comparison_text import MetricStatistic, best_key, format_test
+from seedbed.stats.answers.comparison_text import MetricStatistic, best_key, format_test, oriented_interval
 from seedbed.stats.answers.finding import Finding, split_by_setting
 from seedbed.stats.comparison import Comparison, compare_all_pairs, summarise_seeds
 from seedbed.stats.format import format_interval, format_number, format_signed, join_words, short_setting_name
@@ -100,9 +100,9 @@ def _format_slope(slope: float, is_log: bool) -> str:
 
 def _format_slope_difference(comparison: Comparison, is_log: bool) -> str:
     """The absolute difference of the slopes; for factors, their ratio."""
-    low, high = (comparison.low, comparison.high) if comparison.effect >= 0 else (-comparison.high, -comparison.low)
+    low, high = oriented_interval(comparison)
     size = abs(comparison.effect)
-    if comparison.n < 2 or not np.isfinite(low):
+    if not comparison.has_interval:
         return f"ratio {format_number(2**size)}" if is_log else f"difference {format_number(size)}"
     if is_log:
         return f"ratio {format_number(2**size)} {format_interval(2**low, 2**high)}"

@@ -18,7 +18,8 @@ from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.best_group import compare_setting_values
 from seedbed.stats.answers.comparison_text import MetricStatistic, best_key
 from seedbed.stats.answers.finding import Finding, format_clause, join_sentences, split_by_setting
-from seedbed.stats.comparison import SIGNIFICANCE_LEVEL, ConfidenceInterval, mean_confidence_interval
+from seedbed.stats.comparison import ConfidenceInterval, mean_confidence_interval
+from seedbed.stats.decision import SIGNIFICANCE_LEVEL
 from seedbed.stats.format import (
     format_interval,
     format_number,
