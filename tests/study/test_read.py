@@ -46,7 +46,11 @@ def find_problems(path: Path, overrides: list[str] | None = None) -> list[tuple[
 def test_all_problems_are_reported_in_one_pass_with_their_lines(write: WriteStudy) -> None:
     assert find_problems(write(WRONG), ["train.betas=1", "nonsense"]) == [
         ("1", "question = 3: expected a string"),
-        ("2", "seeds = [0, -1]: expected a count (1 to 100,000), or a list of whole numbers from 0 to 4,294,967,295"),
+        (
+            "2",
+            "seeds = [0, -1]: expected a count (1 to 100,000), a list of whole numbers from 0 to 4,294,967,295, "
+            'or a range such as "0..15"',
+        ),
         ("3", "seed is not a key of a study file (did you mean seeds?)"),
         ("5", "model.head is not a setting (did you mean model.heads?)"),
         ("7", "model.heads = 4 does not divide model.dim = 90"),

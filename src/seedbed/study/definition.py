@@ -2,12 +2,12 @@
 
 A study is a base plus factors, as in a factorial design: a config takes one level of each factor, and later factors
 override earlier ones. `[grid]`, `[[zip]]`, `[[configs]]` and command-line sweeps are all factors, so expanding a study
-is one Cartesian product.
+is one Cartesian product. The configs of a random search (`[random]`) are one more factor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from seedbed.settings import Value, all_settings, check_value, describe_accepted
 from seedbed.specs import FigureSpec, QuestionSpec
 from seedbed.study.exclude import ExcludeRule
 from seedbed.study.former_words import replacement_of
+from seedbed.study.ranges import InvalidRange, Range, expand_range, is_range, parse_range
 from seedbed.study.toml_format import MAX_INT_BITS, closest_match, format_toml_key, preview_toml, truncate_text
 
 SETTING_GROUPS = ("task", "model", "train")  # the prefix of every setting's name
@@ -38,6 +39,28 @@ Factor: TypeAlias = tuple[Assignments, ...]  # levels; every config takes one
 
 
 @dataclass(frozen=True)
+class Distribution:
+    """What a random search draws a setting from: a range, or values of equal probability."""
+
+    name: str
+    support: Range | tuple[Value, ...]
+    where: str
+
+
+@dataclass(frozen=True)
+class RandomSearch:
+    """The configs to draw at random; without distributions and `n_configs`, none."""
+
+    n_configs: int | None = None
+    seed: int | None = None  # of the draws; None: 0
+    distributions: tuple[Distribution, ...] = ()
+    where: str = ""
+
+
+NO_RANDOM_SEARCH = RandomSearch()
+
+
+@dataclass(frozen=True)
 class Study:
     """A study file whose keys and values are valid; conflicts between settings are found when it is planned."""
 
@@ -48,6 +71,7 @@ class Study:
     base: Assignments
     factors: tuple[Factor, ...]
     exclude: tuple[ExcludeRule, ...]
+    random: RandomSearch = NO_RANDOM_SEARCH
     scales: Mapping[str, Assignments] = field(default_factory=dict)
     figures: tuple[FigureSpec, ...] = ()
     questions: tuple[QuestionSpec, ...] = ()
@@ -100,9 +124,27 @@ def check_setting(name: str, value: Value, where: str, problems: Problems) -> As
         return None
     if expected := check_setting_value(name, value):
         problems.invalid_settings.add(name)
+        if is_range(name, value):
+            expected += "; a range gives several values, for [grid], [[zip]], [random] or the command line"
         problems.add(where, f"{format_assignment(name, value)}: expected {expected}")
         return None
     return Assignment(name, value, where)
+
+
+def check_values(name: str, values: Sequence[Value], where: str, problems: Problems) -> list[Assignment | None]:
+    """An assignment for each value, and for each value of a range among them; None where a value is invalid."""
+    if name not in all_settings():
+        return [check_setting(name, values[0], where, problems)]  # so that it is reported once
+    checked: list[Assignment | None] = []
+    for value in values:
+        try:
+            listed = expand_range(name, value) if is_range(name, value) else [value]
+        except InvalidRange as reason:
+            problems.invalid_settings.add(name)
+            problems.add(where, f"{format_assignment(name, value)}: {reason}")
+            listed = []
+        checked += [check_setting(name, one, where, problems) for one in listed]
+    return checked
 
 
 def format_assignment(name: str, value: Value) -> str:
@@ -119,18 +161,28 @@ def check_setting_value(name: str, value: Value) -> str | None:
 
 
 def parse_seeds(value: Value, where: str, problems: Problems) -> tuple[int, ...]:
-    """Seeds from a count (`5` gives 0 to 4) or a list (`[0, 42]`); empty, after adding a problem, if invalid."""
+    """Seeds from a count (`5` gives 0 to 4), a list or a range; empty, after adding a problem, if invalid."""
     if is_int64(value) and 1 <= value <= MAX_RUNS:
         return tuple(range(value))
-    if isinstance(value, list) and value and all(is_int64(seed) and 0 <= seed <= MAX_SEED for seed in value):
-        if len(set(value)) == len(value):
-            return tuple(value)
-        repeated = next(seed for index, seed in enumerate(value) if seed in value[:index])
+    try:
+        seeds = [seed for item in (value if isinstance(value, list) else [value]) for seed in _expand_seed(item)]
+    except InvalidRange as reason:
+        problems.add(where, f"seeds = {preview_toml(value)}: {reason}")
+        return ()
+    if seeds and isinstance(value, list | str) and all(is_int64(seed) and 0 <= seed <= MAX_SEED for seed in seeds):
+        if len(set(seeds)) == len(seeds):
+            return tuple(seeds)
+        repeated = next(seed for index, seed in enumerate(seeds) if seed in seeds[:index])
         problems.add(where, f"seeds = {preview_toml(value)}: {repeated} is listed twice")
         return ()
-    accepted = f"a count (1 to {MAX_RUNS:,}), or a list of whole numbers from 0 to {MAX_SEED:,}"
+    accepted = f"a count (1 to {MAX_RUNS:,}), a list of whole numbers from 0 to {MAX_SEED:,}"
+    accepted += ', or a range such as "0..15"'
     problems.add(where, f"seeds = {preview_toml(value)}: expected {accepted}")
     return ()
+
+
+def _expand_seed(item: Value) -> list[Value]:
+    return parse_range(item, whole=True).values() if isinstance(item, str) and ".." in item else [item]
 
 
 def is_int64(value: Value) -> bool:

@@ -18,8 +18,9 @@ from seedbed.settings import (
     setting_fields,
     traits_of,
 )
-from seedbed.study.definition import MAX_RUNS, Assignment, Assignments, Problems, Study
+from seedbed.study.definition import MAX_RUNS, Assignment, Assignments, Factor, Problems, Study
 from seedbed.study.overrides import Overrides
+from seedbed.study.random_search import draw_configs, merge_random_searches
 from seedbed.study.toml_format import preview_toml, truncate_text
 
 _SETTING_NAME_PATTERN = re.compile(r"\b(?:task|model|train)\.\w+")
@@ -29,8 +30,9 @@ _SETTING_NAME_PATTERN = re.compile(r"\b(?:task|model|train)\.\w+")
 class Expansion:
     """The distinct configs of a study in its order, and warnings about settings without effect."""
 
-    configs: tuple[Settings, ...]
-    warnings: tuple[str, ...]
+    configs: tuple[Settings, ...] = ()
+    warnings: tuple[str, ...] = ()
+    assigned: tuple[str, ...] = ()  # the settings that vary in the study or are overridden, in order of first use
 
 
 @dataclass
@@ -54,21 +56,22 @@ def _format_causes(causes: Mapping[str, list[Value]]) -> str:
 
 def expand_study(study: Study, overrides: Overrides, problems: Problems) -> Expansion:
     """The configs; conflicts are added to `problems`, except those that an invalid setting may explain."""
-    n_configs = prod(len(factor) for factor in study.factors + overrides.factors)
+    factors = study.factors + draw_configs(merge_random_searches(study.random, overrides.random), problems)
+    n_configs = prod(len(factor) for factor in factors + overrides.factors)
     n_seeds = len(study.seeds if overrides.seeds is None else overrides.seeds)
     if (n_runs := n_configs * n_seeds) > MAX_RUNS:
         product_text = f"{n_configs:,} configs × {n_seeds:,} seeds are {n_runs:,} runs"
         problems.add(study.where, f"{product_text}; at most {MAX_RUNS:,} are accepted")
-        return Expansion((), ())
+        return Expansion()
     if overrides.scale is not None and overrides.scale not in study.scales:
         known = f"it has {', '.join(study.scales)}" if study.scales else "it has none"
         problems.add(
             f"argument 'scale={truncate_text(overrides.scale)}'", f"the study has no scale of this name; {known}"
         )
-        return Expansion((), ())
+        return Expansion()
     inactive_settings = InactiveSettings()
     configs: dict[Settings, None] = {}
-    for assignments in _iter_combinations(study, overrides):
+    for assignments in _iter_combinations(study, factors, overrides):
         inactive = dict(_find_inactive(assignments))
         settings = _build_settings(assignments, inactive, problems, study.stored)
         if settings is None or any(rule.excludes(settings.flat()) for rule in study.exclude):
@@ -80,14 +83,17 @@ def expand_study(study: Study, overrides: Overrides, problems: Problems) -> Expa
             _report_conflicts(settings, assignments, problems, study.where)
     if not configs and not problems:
         problems.add(study.exclude[0].where, "exclude removes every config")
-    return Expansion(tuple(configs), inactive_settings.warnings())
+    levels = [level for factor in factors + overrides.factors for level in factor]
+    return Expansion(tuple(configs), inactive_settings.warnings(), ordered_setting_names(levels))
 
 
-def _iter_combinations(study: Study, overrides: Overrides) -> Iterator[dict[str, Assignment]]:
+def _iter_combinations(
+    study: Study, factors: tuple[Factor, ...], overrides: Overrides
+) -> Iterator[dict[str, Assignment]]:
     """The assignments of every combination of factor levels over the base; the first factor varies slowest."""
     base = {assignment.name: assignment for assignment in study.base}
-    n = len(study.factors)
-    for levels in product(*study.factors, *overrides.factors):
+    n = len(factors)
+    for levels in product(*factors, *overrides.factors):
         assignments = _apply_assignments(base, levels[:n])
         if overrides.scale is not None:
             scale = _applicable_assignments(study.scales[overrides.scale], assignments)

@@ -2,7 +2,9 @@
 
 Commas outside brackets separate the values of a sweep; a value is TOML or else plain text:
 `model.layers=3`, `train.lr=1e-3,3e-4`, `task.orders=[2,3]`, `model.kind=lstm`, `seeds=5`, `seeds=0,1,2`, `seeds=[42]`.
-`scale=tiny` applies the study's `[scales.tiny]` to every config.
+A value may be a range (ranges.py): `"train.lr=log 1e-4..1e-1 x12"`, `model.layers=1..4`, `seeds=0..15`. `scale=tiny`
+applies the study's `[scales.tiny]` to every config; `random.n_configs=80` and `"random.train.lr=log 1e-4..1e-1"` stand
+for entries of the study's `[random]`.
 
 >>> parse_overrides(["train.lr=1e-3,3e-4", "seeds=2"]).seeds
 (0, 1)
@@ -14,19 +16,23 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from seedbed.settings import Value, all_settings
-from seedbed.study.definition import Factor, Problems, check_setting, parse_seeds
+from seedbed.settings import Value
+from seedbed.study.definition import NO_RANDOM_SEARCH, Factor, Problems, RandomSearch, check_values, parse_seeds
+from seedbed.study.random_search import parse_random_entry
 from seedbed.study.toml_format import format_toml_value, truncate_text
 from seedbed.study.toml_scanner import LimitError, check_toml_limits
+
+RANDOM_PREFIX = "random."  # of arguments that belong to the study's random search
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """Parsed arguments: one factor per setting, and seeds and scale where given."""
+    """Parsed arguments: one factor per setting; seeds, scale and random search where given."""
 
     factors: tuple[Factor, ...] = ()
     seeds: tuple[int, ...] | None = None
     scale: str | None = None
+    random: RandomSearch = NO_RANDOM_SEARCH
 
 
 def parse_overrides(arguments: Sequence[str]) -> Overrides:
@@ -42,6 +48,7 @@ def collect_overrides(arguments: Sequence[str], problems: Problems) -> Overrides
     factors: dict[str, Factor] = {}
     seeds: tuple[int, ...] | None = None
     scale: str | None = None
+    random = NO_RANDOM_SEARCH
     given: set[str] = set()
     for argument in arguments:
         where = f"argument '{truncate_text(format_toml_value(argument)[1:-1])}'"
@@ -56,13 +63,15 @@ def collect_overrides(arguments: Sequence[str], problems: Problems) -> Overrides
                 seeds = parse_seeds(values[0] if len(values) == 1 else values, where, problems)
             elif name == "scale":
                 scale = _parse_scale(values, where, problems)
+            elif name.startswith(RANDOM_PREFIX):
+                entry = name.removeprefix(RANDOM_PREFIX)
+                value = values[0] if entry in ("n_configs", "seed") and len(values) == 1 else values
+                random = parse_random_entry(random, entry, value, where, problems)
             else:
-                # Of an unknown setting check only the first value, so that it is reported once.
-                checked_values = values if name in all_settings() else values[:1]
-                checked = [check_setting(name, value, where, problems) for value in checked_values]
+                checked = check_values(name, values, where, problems)
                 factors[name] = tuple((assignment,) for assignment in checked if assignment)
         given.add(name)
-    return Overrides(tuple(factor for factor in factors.values() if factor), seeds, scale)
+    return Overrides(tuple(factor for factor in factors.values() if factor), seeds, scale, random)
 
 
 def _parse_scale(values: list[Value], where: str, problems: Problems) -> str | None:

@@ -18,7 +18,7 @@ from seedbed.records import Plan, Run
 from seedbed.settings import Settings, Value
 from seedbed.study.declarations import Declarations
 from seedbed.study.definition import Problems, Study
-from seedbed.study.expand import expand_study, extract_config, find_axes, ordered_setting_names
+from seedbed.study.expand import expand_study, extract_config, find_axes
 from seedbed.study.overrides import parse_overrides
 from seedbed.study.read import read_study
 from seedbed.study.study_files import find_study
@@ -38,8 +38,7 @@ def plan_study(study: Study, overrides: Sequence[str] = ()) -> Plan:
     problems = Problems()
     expansion = expand_study(study, parsed, problems)
     problems.raise_if_any()
-    levels = [level for factor in study.factors + parsed.factors for level in factor]
-    axes = find_axes(expansion.configs, ordered_setting_names(levels))
+    axes = find_axes(expansion.configs, expansion.assigned)
     seeds = study.seeds if parsed.seeds is None else parsed.seeds
     declared = Declarations(study.figures, study.questions)
     return Plan(
@@ -63,19 +62,20 @@ def _make_runs(settings: Settings, seeds: Sequence[int], axes: Sequence[str], wh
         yield Run(_hash_identity(identity | {"seed": seed}), seed, config, settings, parameters, info)
 
 
-def compute_run_id(settings: Settings, seed: int) -> str:
+def compute_run_id(settings: Settings, seed: int, dataset: str | None = None) -> str:
     """Hash of what determines a run: its non-default settings, its seed and its data.
 
-    Not the study, the engine or the pack; a setting added later changes no id while it is at its default.
+    Not the study, the engine or the pack; a setting added later changes no id while it is at its default. `dataset` is
+    the digest of the data, looked up if not given.
     """
-    return _hash_identity(_run_identity(settings) | {"seed": seed})
+    return _hash_identity(_run_identity(settings, dataset) | {"seed": seed})
 
 
-def _run_identity(settings: Settings) -> dict[str, Value]:
+def _run_identity(settings: Settings, dataset: str | None = None) -> dict[str, Value]:
     values = _normalize_zeros(settings.identity())
     if settings.model.embeddings is not None:  # the file's content counts, not its path
         values["model.embeddings"] = embeddings_digest(settings.model.embeddings)
-    return {"data": settings.task.dataset_info().digest, "settings": values}
+    return {"data": dataset or settings.task.dataset_info().digest, "settings": values}
 
 
 def _hash_identity(identity: Mapping[str, Value]) -> str:

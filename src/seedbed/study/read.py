@@ -18,13 +18,16 @@ from seedbed.settings import Value, all_settings
 from seedbed.study.declarations import read_declarations
 from seedbed.study.definition import (
     MAX_RUNS,
+    NO_RANDOM_SEARCH,
     SETTING_GROUPS,
     Assignment,
     Assignments,
     Factor,
     Problems,
+    RandomSearch,
     Study,
     check_setting,
+    check_values,
     format_assignment,
     parse_seeds,
 )
@@ -32,12 +35,14 @@ from seedbed.study.exclude import ExcludeRule, InvalidRule, parse_exclude_rule
 from seedbed.study.expand import expand_study
 from seedbed.study.former_words import translate_stored
 from seedbed.study.overrides import collect_overrides
+from seedbed.study.random_search import parse_random_entry
+from seedbed.study.ranges import RANGE_EXAMPLES, is_range, number_type
 from seedbed.study.study_files import parse_toml, read_study_text, shipped_studies
 from seedbed.study.toml_format import format_toml_key, preview_toml, truncate_text
 from seedbed.study.toml_scanner import find_key_lines
 
 DEFAULT_SEEDS: Final = (0, 42)
-CONFIG_KEYS: Final = ("base", "scales", "grid", "zip", "configs", "exclude")
+CONFIG_KEYS: Final = ("base", "scales", "grid", "zip", "random", "configs", "exclude")
 STUDY_KEYS: Final = ("name", "question", "seeds", *CONFIG_KEYS, "figures", "questions")
 MAX_NAME_CHARACTERS: Final = 100
 
@@ -83,13 +88,16 @@ class StudyParser:
                 known = [*STUDY_KEYS, *(f"base.{part}" for part in SETTING_GROUPS)]
                 self.problems.add_unknown(self.location(key), key, what, known)
         declared = read_declarations(document, self.location, self.problems)
+        factors, random = self.parse_factors(document), self.parse_random(document.get("random", {}))
+        self.check_varied_once(factors, random)
         return Study(
             where=self.path,
             name=self.parse_name(document),
             question=self.parse_text(document, "question"),
             seeds=self.parse_seeds(document),
             base=self.parse_assignments(document.get("base", {}), "base"),
-            factors=self.parse_factors(document),
+            factors=factors,
+            random=random,
             exclude=tuple(self.parse_exclude(document)),
             scales=self.parse_scales(document),
             figures=declared.figures,
@@ -137,9 +145,14 @@ class StudyParser:
             self.parse_grid_axis(name, values, key)
             for name, values, key in self.iter_settings(document.get("grid", {}), "grid")
         ]
-        factors = tuple(factor for factor in (*configs, *zips, *grid) if factor)
-        self.check_single_factor(factors)
-        return factors
+        return tuple(factor for factor in (*configs, *zips, *grid) if factor)
+
+    def parse_random(self, table: Value) -> RandomSearch:
+        """The random search: how many configs to draw, and what each setting is drawn from."""
+        search = NO_RANDOM_SEARCH
+        for name, value, path in self.iter_settings(table, "random"):
+            search = parse_random_entry(search, name, value, self.location(path), self.problems)
+        return search
 
     def parse_assignments(self, table: Value, key: str) -> Assignments:
         """The settings of a table, each with a single value."""
@@ -168,7 +181,7 @@ class StudyParser:
         """One factor that steps through all lists of a [[zip]] together."""
         settings = list(self.iter_settings(table, key))
         columns = [self.parse_values(name, values, path) for name, values, path in settings]
-        lengths = {name: len(values) for name, values, _ in settings if isinstance(values, list)}
+        lengths = {name: len(column) for (name, _, _), column in zip(settings, columns, strict=True) if column}
         if len(set(lengths.values())) > 1:
             counts = ", ".join(f"{name} has {n}" for name, n in lengths.items())
             self.add_problem(key, f"lists of unequal length in one [[zip]]: {counts}")
@@ -178,16 +191,23 @@ class StudyParser:
         return tuple(tuple(assignment for assignment in row if assignment) for row in rows)
 
     def parse_values(self, name: str, values: Value, key: str) -> list[Assignment | None]:
-        """An assignment for each item of the list; None where the value is invalid."""
+        """An assignment for each value of a list or range; None where the value is invalid."""
         if name not in all_settings():
             self.check_setting(name, values, key)
             return []
+        if is_range(name, values):
+            return check_values(name, [values], self.location(key), self.problems)
         if isinstance(values, list) and 1 <= len(values) <= MAX_RUNS:
-            return [self.check_setting(name, value, f"{key}.{index}") for index, value in enumerate(values)]
+            return [
+                assignment
+                for index, value in enumerate(values)
+                for assignment in check_values(name, [value], self.location(f"{key}.{index}"), self.problems)
+            ]
         if isinstance(values, list) and values:
             self.add_problem(key, f"{name} has {len(values):,} values; at most {MAX_RUNS:,} are accepted")
         else:
             wanted = "one value or more" if values == [] else "values to try"
+            wanted += f", or a range such as {RANGE_EXAMPLES}" if values != [] and number_type(name) else ""
             self.add_problem(key, f"{format_assignment(name, values)}: expected a list of {wanted}")
         return []
 
@@ -203,15 +223,15 @@ class StudyParser:
             except InvalidRule as reason:
                 self.add_problem(key, f"exclude = {preview_toml(text)}: {reason}")
 
-    def check_single_factor(self, factors: Sequence[Factor]) -> None:
-        """Report settings that vary in more than one factor."""
-        first_uses: dict[str, Assignment] = {}
-        for factor in factors:
-            uses = {use.name: use for level in reversed(factor) for use in level}  # the first use of each name
-            for name, use in uses.items():
-                first = first_uses.setdefault(name, use)
-                if first is not use:
-                    self.problems.add(use.where, f"{name} varies in two places, here and at {first.where}")
+    def check_varied_once(self, factors: Sequence[Factor], random: RandomSearch) -> None:
+        """Report settings that vary in more than one place."""
+        first_uses: dict[str, str] = {}
+        for uses in [*map(_first_uses, factors), {one.name: one.where for one in random.distributions}]:
+            for name, where in uses.items():
+                if name in first_uses:
+                    self.problems.add(where, f"{name} varies in two places, here and at {first_uses[name]}")
+                else:
+                    first_uses[name] = where
 
     def iter_tables(self, document: Mapping[str, Value], key: str) -> Iterator[tuple[Value, str]]:
         """The tables of an array of tables, with their dotted paths."""
@@ -235,6 +255,11 @@ class StudyParser:
             else:
                 yield name, value, path
             seen.add(name)
+
+
+def _first_uses(factor: Factor) -> dict[str, str]:
+    """Where each setting of a factor is used first."""
+    return {use.name: use.where for level in reversed(factor) for use in level}
 
 
 def _flatten_table(table: Mapping[str, Value], path: str) -> Iterator[tuple[str, Value]]:
