@@ -115,3 +115,13 @@ def test_an_update_never_counts_more_samples_than_the_training_set_has() -> None
 def test_settings_have_labels_and_units() -> None:
     assert setting_traits("train.batch_size").label == "batch size B"
     assert setting_traits("train.warmup").unit == "steps"
+
+
+def test_a_renamed_value_is_read_from_earlier_stores_and_changes_no_identity() -> None:
+    """GPT-1's vocabulary was called None, and was the default that `task.vocabulary` was born with."""
+    stored = {"task.kind": "text", "task.tokenizer": "bpe", "task.vocabulary": None}
+    assert Settings.from_stored(stored).task.vocabulary == "gpt1"
+    values = {"task.kind": "text", "task.tokenizer": "bpe"}
+    assert "task.vocabulary" not in Settings.from_flat(values | {"task.vocabulary": "gpt1"}).identity()
+    assert Settings.from_flat(values).identity()["task.vocabulary"] == "auto"
+    assert Settings.from_flat(values | {"task.vocabulary": 500}).identity()["task.vocabulary"] == 500

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import cache
 from math import ceil
-from types import NoneType
+from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -32,6 +32,7 @@ from typing import (
     Literal,
     TypeAlias,
     TypeVar,
+    Union,
     cast,
     get_args,
     get_origin,
@@ -118,6 +119,7 @@ class Traits:
 
     born: Value  # the default of the first version that had this setting
     former_names: tuple[str, ...] = ()  # dotted, the one it was born with first
+    former_values: tuple[tuple[Value, Value], ...] = ()  # (what a value was called at birth, what it is called today)
     label: str = ""  # on axes and in legends; empty: the last part of the name
     unit: str = ""
     value_labels: Mapping[str, str] = dataclass_field(
@@ -129,6 +131,14 @@ class Traits:
     active_when: tuple[Condition, ...] = ()  # all must hold; a condition on a setting that the kind lacks holds
     names_local_file: bool = False  # the page does not let a visitor choose it
 
+    def current_value(self, stored: Value) -> Value:
+        """What a stored value is called today."""
+        return next((today for former, today in self.former_values if former == stored), stored)
+
+    def birth_value(self, value: Value) -> Value:
+        """What a value was called when the setting was born."""
+        return next((former for former, today in self.former_values if today == value), value)
+
 
 def setting(
     default: Value,
@@ -136,6 +146,7 @@ def setting(
     *,
     born: Value = ...,
     former_names: tuple[str, ...] = (),
+    former_values: tuple[tuple[Value, Value], ...] = (),
     label: str = "",
     unit: str = "",
     value_labels: Mapping[str, str] | None = None,
@@ -148,12 +159,14 @@ def setting(
 ) -> Any:
     """A field of a settings group.
 
-    To change a default, give the old one as `born`; to rename a setting, add the old dotted name to `former_names`. Run
-    ids are made of the birth name and the birth default, so neither changes the id of any run.
+    To change a default, give the old one as `born`; to rename a setting, add the old dotted name to `former_names`; to
+    rename a value, add the pair to `former_values`. Run ids are made of the birth name, the birth default and the birth
+    values, so none of them changes the id of any run.
     """
     traits = Traits(
         born=default if born is ... else born,
         former_names=former_names,
+        former_values=former_values,
         label=label,
         unit=unit,
         value_labels=value_labels or {},
@@ -218,7 +231,7 @@ class DatasetInfo:
     padding_id: int | None = None  # the id whose row in a token table starts at zero
     digest: str = ""  # identifies the data itself; part of a run's id
     tokens_per_sample: float | None = None  # mean number of tokens the model reads; None: context_length
-    chance: float | None = None  # accuracy of a uniform guess among all answers; None: not meaningful
+    chance: float | None = None  # accuracy of always giving the most frequent answer; None: not meaningful
     eos_id: int | None = None  # the id that ends a sample; None: samples have no end
 
     @property
@@ -659,7 +672,10 @@ class Settings(SettingsGroup):
             raise UnreadableSettings(f"this version of seedbed does not know its settings {', '.join(unknown)}")
         born = {name: traits_of(field).born for name, field in fields.items() if name not in BORN_KINDS}
         try:
-            whole = cls.from_flat(born | current)
+            translated = {
+                name: traits_of(fields[name]).current_value(value) for name, value in (born | current).items()
+            }
+            whole = cls.from_flat(translated)
             return cls.from_flat({name: value for name, value in whole.flat().items() if whole.is_active(name)})
         except InvalidSettings as error:
             raise UnreadableSettings(
@@ -681,12 +697,14 @@ class Settings(SettingsGroup):
     def identity(self) -> dict[str, Value]:
         """What a run's id is made of: the settings with an effect that are not at the default they were born with.
 
-        Names are those that the settings were born with too. So a later default, a new name, another order of the
-        settings, or a setting that is added with its old behaviour as the birth default, leaves this as it is.
+        Names and values are called what they were called at birth. So a later default, a new name of a setting or of a
+        value, another order of the settings, or a setting that is added with its old behaviour as the birth default,
+        leaves this as it is.
         """
         found = {}
         for name, field in setting_fields(self.task.kind, self.model.kind).items():
-            traits, value = traits_of(field), self.get(name)
+            traits = traits_of(field)
+            value = traits.birth_value(self.get(name))
             if value != BORN_KINDS.get(name, traits.born) and self.is_active(name):
                 found[traits.former_names[0] if traits.former_names else name] = value
         if origins := self.origins():
@@ -906,8 +924,9 @@ def _describe_type(annotation: Any, metadata: list[Any]) -> str:
     if get_origin(annotation) is tuple:
         inner, *rest = get_args(annotation)
         return f"a list of {'' if rest == [...] else str(len(rest) + 1) + ' times '}{_describe_type(inner, [])}"
-    if NoneType in get_args(annotation):
-        return _describe_type(get_args(annotation)[0], metadata)
+    if get_origin(annotation) in (Union, UnionType):
+        described = [_describe_type(one, metadata) for one in get_args(annotation) if one is not NoneType]
+        return " or ".join(dict.fromkeys(described))
     if choices := [entry for entry in metadata if isinstance(entry, OneOf)]:
         return str(choices[0])
     type_name = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[annotation]

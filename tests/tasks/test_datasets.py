@@ -80,7 +80,7 @@ def test_corpora_of_the_reports_have_the_expected_vocabularies_and_samples(real_
     speeches = TextSettings(corpus="speeches", tokenizer="words", length=32, sampler="windows", val_fraction=0.0)
     assert set(load_text_dataset(speeches).splits) == {"train", "test[obama]", "test[hbush]", "test[wbush]"}
     assert set(load_text_dataset(speeches.model_copy(update={"tests": ("obama",)})).splits) == {"train", "test[obama]"}
-    wiki = TextSettings(corpus="wikitext2", tokenizer="bpe", length=256, sampler="epochs")
+    wiki = TextSettings(corpus="wikitext2", tokenizer="bpe", vocabulary="gpt1", length=256, sampler="epochs")
     assert set(load_text_dataset(wiki).splits) == {"train", "val", "test"}
     found = {
         (info.vocab_size, info.n_train, info.n_classes)

@@ -374,8 +374,8 @@ def test_wikitext_has_the_reports_windows_and_the_bias_of_its_padded_loss():
     from seedbed.training.pack_batches import make_batches
 
     settings = Settings.from_flat({
-        "task.kind": "text", "task.corpus": "wikitext2", "task.tokenizer": "bpe", "task.length": 256,
-        "task.sampler": "epochs", "train.batch_size": 16,
+        "task.kind": "text", "task.corpus": "wikitext2", "task.tokenizer": "bpe", "task.vocabulary": "gpt1",
+        "task.length": 256, "task.sampler": "epochs", "train.batch_size": 16,
     })  # fmt: skip
     assert settings.task.dataset_info().n_train == 9205
     assert settings.updates_per_epoch(settings.task.dataset_info()) == 576

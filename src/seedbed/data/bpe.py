@@ -37,6 +37,20 @@ from seedbed.errors import MissingData, UsageError
 
 BPEMerges = tuple[tuple[str, str], ...]
 END_OF_WORD_SUFFIX = "</w>"
+MIN_BPE_VOCABULARY, MAX_BPE_VOCABULARY = 300, 60_000  # tokens, padding included
+MAX_SUITABLE_VOCABULARY = 32_000
+BYTES_PER_BPE_TOKEN = 400  # of text for each token of a vocabulary, so that a token occurs about 100 times on average
+
+
+def suitable_vocab_size(n_bytes: int) -> int:
+    """The size of a BPE vocabulary that suits a text: one token for each 400 bytes, from 300 to 32,000.
+
+    A token of English has about 4 bytes, so each occurs about 100 times on average, often enough to be learnt.
+
+    >>> suitable_vocab_size(20_000), suitable_vocab_size(300_000), suitable_vocab_size(1_115_394)
+    (300, 750, 2788)
+    """
+    return min(max(n_bytes // BYTES_PER_BPE_TOKEN, MIN_BPE_VOCABULARY), MAX_SUITABLE_VOCABULARY)
 
 
 def _printable_character_to_byte() -> dict[str, int]:

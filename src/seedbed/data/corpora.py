@@ -1,7 +1,7 @@
 """Opens corpora: named ones, located or downloaded and verified, and a user's own files.
 
     open_corpus("shakespeare")                       # SEEDBED_DATA, else the cache, else downloaded
-    open_corpus("my/poems", folder=study.parent)     # a file, or a folder of *.txt
+    open_corpus("my/poems", folder=study.parent)     # a user's own file or folder: `own_corpora.py`
     open_labelled_texts("speeches", "classifier/train")
 
 A downloaded file is moved into place only when it is complete and has the expected digest; existing files are not
@@ -23,7 +23,9 @@ from typing import TypeAlias
 from seedbed.data.bpe import GPT1Tokenizer, read_token_ids
 from seedbed.data.catalogue import CATALOGUE, CorpusEntry, CorpusPart, StoredFile
 from seedbed.data.documents import Corpus, Document, concatenate_corpora, corpus_digest, corpus_from_path
-from seedbed.data.labelled_texts import LabelledTexts, read_labelled_texts
+from seedbed.data.labelled_texts import NO_COLUMNS, LabelledTexts, read_labelled_texts
+from seedbed.data.own_corpora import read_own_corpus, read_own_labelled_texts
+from seedbed.data.table_files import Columns
 from seedbed.data.tokenizers import EncodedCorpus
 from seedbed.errors import MissingData, OutOfResources, UsageError
 
@@ -34,11 +36,15 @@ GPT1_VOCAB_SIZE = 40_479  # GPT-1's tokens plus padding
 
 
 def open_corpus(
-    name: str, part: str = "train", folder: Path = Path(), progress: ProgressCallback | None = None
+    name: str,
+    part: str = "train",
+    folder: Path = Path(),
+    progress: ProgressCallback | None = None,
+    columns: Columns = NO_COLUMNS,
 ) -> Corpus:
     """Opens a part of a named corpus, or a file or folder, whose path is relative to `folder`, then to the cwd."""
     if name not in CATALOGUE:
-        return corpus_from_path(_resolve_user_path(name, folder))
+        return read_own_corpus(resolve_user_path(name, folder), part, columns)
     corpus_part = get_corpus_part(name, part)
     if name == "python-docs":
         return _load_python_docs()
@@ -50,12 +56,18 @@ def open_corpus(
 
 
 def open_labelled_texts(
-    name: str, part: str, folder: Path = Path(), progress: ProgressCallback | None = None
+    name: str,
+    part: str,
+    folder: Path = Path(),
+    progress: ProgressCallback | None = None,
+    columns: Columns = NO_COLUMNS,
 ) -> LabelledTexts:
-    """Opens the labelled samples of a named corpus, or of a user's TSV or CSV file."""
-    if name in CATALOGUE and get_corpus_part(name, part).kind != "labelled":
+    """Opens the labelled samples of a named corpus, or of a user's own file or folder."""
+    if name not in CATALOGUE:
+        return read_own_labelled_texts(resolve_user_path(name, folder), part, columns)
+    if get_corpus_part(name, part).kind != "labelled":
         raise UsageError(f"{name} {part} has no labels; name a TSV or CSV file, or speeches classifier/train")
-    return read_labelled_texts(open_corpus(name, part, folder, progress))
+    return read_labelled_texts(open_corpus(name, part, folder, progress), columns)
 
 
 def open_token_ids(name: str, part: str, progress: ProgressCallback | None = None) -> EncodedCorpus:
@@ -97,7 +109,7 @@ def _text_corpus_names() -> Iterator[str]:
     return (entry.name for entry in CATALOGUE.values() if any(part.kind == "text" for part in entry.parts))
 
 
-def _resolve_user_path(name: str, folder: Path) -> Path:
+def resolve_user_path(name: str, folder: Path) -> Path:
     """Returns the path in `folder` if it exists there, else in the working directory."""
     for base in (folder, Path()):
         path = base / name

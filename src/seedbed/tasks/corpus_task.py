@@ -1,10 +1,11 @@
-"""What tasks on a corpus have in common: tokenizer, BPE vocabulary, and samples of one length; no torch."""
+"""What tasks on a corpus have in common: tokenizer, BPE vocabulary, columns, and samples of one length; no torch."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from seedbed.data.datasets import TokenizerKind, load_tokenizer
+from seedbed.data.datasets import CorpusSource, TokenizerKind, VocabularySize, load_tokenizer
+from seedbed.data.table_files import ColumnName, ColumnRole, Columns
 from seedbed.data.tokenizers import Tokenizer
 from seedbed.settings import setting, when
 from seedbed.tasks.base import Task
@@ -18,12 +19,22 @@ def tokenizer_setting(default: TokenizerKind) -> Any:
 def vocabulary_setting() -> Any:
     """The setting `vocabulary`."""
     return setting(
-        None,
-        "tokens of a BPE trained on the corpus; unset: GPT-1's vocabulary",
+        "auto",
+        "BPE: how many tokens are trained on the corpus; auto: one for each 400 bytes of its text, from 300 to 32,000; "
+        "gpt1: GPT-1's 40,478",
+        born=None,
+        former_values=((None, "gpt1"),),
         unit="tokens",
         active_when=when("task.tokenizer", "bpe"),
-        ge=300,
-        le=60_000,
+    )
+
+
+def column_setting(role: ColumnRole) -> Any:
+    """The setting `text_column` or `label_column`."""
+    return setting(
+        None,
+        f"the column with the {role} in a table of your own (CSV, TSV, JSON Lines, Parquet): its name, or its number "
+        "from 1 in a file without a header; unset: found by its name",
     )
 
 
@@ -34,11 +45,16 @@ class CorpusTask(Task):
     if TYPE_CHECKING:
         corpus: str
         tokenizer: TokenizerKind
-        vocabulary: int | None
+        vocabulary: VocabularySize
+        text_column: ColumnName
         length: int
+
+    def corpus_source(self) -> CorpusSource:
+        """Which texts are read."""
+        return CorpusSource(self.corpus, Columns(text=self.text_column))
 
     def mean_sample_tokens(self) -> float:
         return float(self.length)
 
     def load_tokenizer(self) -> Tokenizer:
-        return load_tokenizer(self.corpus, self.tokenizer, self.vocabulary)
+        return load_tokenizer(self.corpus_source(), self.tokenizer, self.vocabulary)

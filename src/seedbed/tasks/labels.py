@@ -19,13 +19,17 @@ from seedbed.data.catalogue import CATALOGUE
 from seedbed.data.corpora import open_labelled_texts
 from seedbed.data.datasets import (
     SPLIT_SEED,
+    CorpusSource,
     LabelledDataset,
     LabelledSplit,
     TokenizerKind,
+    VocabularySize,
     data_digest,
     is_training_part,
+    own_parts,
 )
 from seedbed.data.labelled_texts import LabelledTexts, collect_label_names, encode_labels
+from seedbed.data.table_files import ColumnName, Columns
 from seedbed.data.tokenizers import PAD_ID, Tokenizer
 from seedbed.data.windows import pad_sequences
 from seedbed.errors import UsageError
@@ -39,7 +43,7 @@ from seedbed.settings import (
     setting,
 )
 from seedbed.tasks.base import HELD_OUT_SPLITS, AnalysisInputs, BatchLimits, Ints, evenly_spaced_indices
-from seedbed.tasks.corpus_task import CorpusTask, tokenizer_setting, vocabulary_setting
+from seedbed.tasks.corpus_task import CorpusTask, column_setting, tokenizer_setting, vocabulary_setting
 from seedbed.tasks.token_kinds import text_token_kinds
 
 if TYPE_CHECKING:
@@ -53,14 +57,22 @@ class LabelsSettings(CorpusTask):
     predicts: ClassVar[Literal["next_token", "label"]] = "label"
 
     kind: Literal["labels"] = setting("labels", "which task", born="arithmetic", label="task")
-    corpus: ShortText = setting("speeches", "a named corpus with labels, or a TSV or CSV file: label, text")
+    corpus: ShortText = setting(
+        "speeches",
+        "a named corpus with labels, or the path of a table of texts and labels (CSV, TSV, JSON Lines, Parquet)",
+    )
+    text_column: ColumnName = column_setting("text")
+    label_column: ColumnName = column_setting("label")
     tokenizer: TokenizerKind = tokenizer_setting("words")
-    vocabulary: int | None = vocabulary_setting()
+    vocabulary: VocabularySize = vocabulary_setting()
     length: int = setting(
         32, "length of a sample; longer texts are cut, shorter ones padded", unit="tokens", ge=1, le=1_000_000
     )
     val_fraction: Fraction = setting(0.1, "share of the labelled training texts held out for validation")
     data_fraction: PositiveFraction = setting(1.0, "share of the training part that is used")
+
+    def corpus_source(self) -> CorpusSource:
+        return CorpusSource(self.corpus, Columns(self.text_column, self.label_column), is_labelled=True)
 
     def dataset_info(self) -> DatasetInfo:
         return _label_info(self)
@@ -104,17 +116,17 @@ class LabelsSettings(CorpusTask):
 @cache
 def load_labelled_dataset(task: LabelsSettings) -> LabelledDataset:
     """Returns the labelled texts of a task, tokenized, padded and split."""
-    train, tests = _open_labelled_parts(task)
-    tokenizer, label_names = task.load_tokenizer(), collect_label_names(train, *tests)
+    parts = _open_labelled_parts(task)
+    train = parts.pop("train")
+    tokenizer, label_names = task.load_tokenizer(), collect_label_names(train, *parts.values())
     order = np.random.RandomState(SPLIT_SEED).permutation(len(train.labels))
-    n_val = round(len(order) * task.val_fraction)
+    n_val = 0 if "val" in parts else round(len(order) * task.val_fraction)
     n_train = max(1, round((len(order) - n_val) * task.data_fraction))
     samples = _encode_samples(task, train, tokenizer, label_names)
     splits = {"train": _select_samples(samples, np.sort(order[n_val:][:n_train]))}
     if n_val:
         splits["val"] = _select_samples(samples, np.sort(order[:n_val]))
-    if tests:
-        splits["test"] = _encode_samples(task, tests[0], tokenizer, label_names)
+    splits |= {name: _encode_samples(task, part, tokenizer, label_names) for name, part in parts.items()}
     return LabelledDataset(tokenizer, label_names, splits)
 
 
@@ -130,29 +142,31 @@ def _label_info(task: LabelsSettings) -> DatasetInfo:
         n_classes=len(dataset.label_names),
         padding_id=PAD_ID,
         digest=data_digest("labels/1", dataset.tokenizer.digest, arrays),
-        chance=1 / len(dataset.label_names),
+        chance=float(np.bincount(dataset.splits["train"].labels).max() / len(dataset.splits["train"].labels)),
     )
 
 
-def _open_labelled_parts(task: LabelsSettings) -> tuple[LabelledTexts, list[LabelledTexts]]:
-    """Returns the training texts and the test sets of a labelled corpus; a user's own file has no test set."""
+def _open_labelled_parts(task: LabelsSettings) -> dict[str, LabelledTexts]:
+    """Returns the training texts of a labelled corpus, and its own validation and test sets, by split."""
+    columns = task.corpus_source().columns
     if task.corpus not in CATALOGUE:
-        return open_labelled_texts(task.corpus, ""), []
+        names = {"val" if part == "validation" else part: part for part in own_parts(task.corpus)}
+        return {split: open_labelled_texts(task.corpus, part, columns=columns) for split, part in names.items()}
     parts = [part for part in CATALOGUE[task.corpus].parts if part.kind == "labelled"]
     if not parts:
-        names = ", ".join(name for name, entry in CATALOGUE.items() if any(p.kind == "labelled" for p in entry.parts))
-        raise UsageError(f"task.corpus = {task.corpus} has no labels; expected a TSV or CSV file, or one of {names}")
-    train = next(part.name for part in parts if is_training_part(part))
-    tests = [part.name for part in parts if part.name != train]
-    return open_labelled_texts(task.corpus, train), [open_labelled_texts(task.corpus, name) for name in tests]
+        named = ", ".join(name for name, entry in CATALOGUE.items() if any(p.kind == "labelled" for p in entry.parts))
+        raise UsageError(f"task.corpus = {task.corpus} has no labels; expected a TSV or CSV file, or one of {named}")
+    splits = {"train" if is_training_part(part) else "test": part.name for part in parts}
+    return {split: open_labelled_texts(task.corpus, part) for split, part in sorted(splits.items(), reverse=True)}
 
 
 def _encode_samples(
     task: LabelsSettings, texts: LabelledTexts, tokenizer: Tokenizer, label_names: tuple[str, ...]
 ) -> LabelledSplit:
     rows, lengths = pad_sequences([tokenizer.encode(text) for text in texts.texts], task.length)
-    return LabelledSplit(rows, lengths, np.array(encode_labels(texts, label_names), dtype=np.int64))
+    return LabelledSplit(rows, lengths, np.array(encode_labels(texts, label_names), dtype=np.int64), texts.texts)
 
 
 def _select_samples(samples: LabelledSplit, indices: Ints) -> LabelledSplit:
-    return LabelledSplit(samples.rows[indices], samples.lengths[indices], samples.labels[indices])
+    texts = tuple(samples.texts[i] for i in indices)
+    return LabelledSplit(samples.rows[indices], samples.lengths[indices], samples.labels[indices], texts)

@@ -18,7 +18,17 @@ from pydantic import BeforeValidator, Field
 
 from seedbed.data.catalogue import CATALOGUE
 from seedbed.data.corpora import open_corpus, open_token_ids
-from seedbed.data.datasets import SPLIT_SEED, TextDataset, TextSplit, TokenizerKind, data_digest
+from seedbed.data.datasets import (
+    SPLIT_SEED,
+    TextDataset,
+    TextSplit,
+    TokenizerKind,
+    VocabularySize,
+    data_digest,
+    own_parts,
+    stored_ids_error,
+)
+from seedbed.data.table_files import ColumnName
 from seedbed.data.tokenizers import PAD_ID, EncodedCorpus, Tokenizer, encode_corpus
 from seedbed.data.windows import (
     Spans,
@@ -42,7 +52,7 @@ from seedbed.settings import (
     setting,
 )
 from seedbed.tasks.base import HELD_OUT_SPLITS, AnalysisInputs, BatchLimits, evenly_spaced_indices
-from seedbed.tasks.corpus_task import CorpusTask, tokenizer_setting, vocabulary_setting
+from seedbed.tasks.corpus_task import CorpusTask, column_setting, tokenizer_setting, vocabulary_setting
 from seedbed.tasks.token_kinds import sentence_boundary_words, text_token_kinds, word_index_per_token
 
 if TYPE_CHECKING:
@@ -59,9 +69,13 @@ class TextSettings(CorpusTask):
     generates_text: ClassVar[bool] = True
 
     kind: Literal["text"] = setting("text", "which task", born="arithmetic", label="task")
-    corpus: ShortText = setting("python-docs", "a named corpus, or the path of a text file or a folder of *.txt")
+    corpus: ShortText = setting(
+        "python-docs",
+        "a named corpus, or the path of a text file, a folder of *.txt or a table with a text column",
+    )
+    text_column: ColumnName = column_setting("text")
     tokenizer: TokenizerKind = tokenizer_setting("characters")
-    vocabulary: int | None = vocabulary_setting()
+    vocabulary: VocabularySize = vocabulary_setting()
     length: int = setting(128, "context length of a sample", unit="tokens", label="context length", ge=1, le=1_000_000)
     split: Literal["contiguous", "documents"] = setting(
         "contiguous", "how parts are held out: the end of the text, or whole documents, the same for all seeds"
@@ -154,8 +168,10 @@ def _count_samples(task: TextSettings, spans: Spans) -> int:
 
 def _predefined_splits(task: TextSettings) -> Iterator[tuple[str, str]]:
     """Yields the corpus' own validation and test sets: (split name, part name)."""
-    parts = CATALOGUE[task.corpus].parts if task.corpus in CATALOGUE else ()
-    part_names = [part.name for part in parts if part.kind in ("text", "ids")]
+    if task.corpus in CATALOGUE:
+        part_names = [part.name for part in CATALOGUE[task.corpus].parts if part.kind in ("text", "ids")]
+    else:
+        part_names = list(own_parts(task.corpus))
     tests = [name for name in part_names if name not in ("train", "validation")]
     for name in task.tests:
         if name not in tests:
@@ -173,9 +189,9 @@ def _encode_part(task: TextSettings, part: str, tokenizer: Tokenizer) -> Encoded
     parts = CATALOGUE[task.corpus].parts if task.corpus in CATALOGUE else ()
     has_stored_ids = any(candidate.name == part and candidate.kind == "ids" for candidate in parts)
     if not has_stored_ids:
-        return encode_corpus(open_corpus(task.corpus, part), tokenizer)
-    if task.tokenizer != "bpe" or task.vocabulary is not None:
-        raise UsageError(f"task.corpus = {task.corpus} is stored as GPT-1's ids; it needs task.tokenizer = bpe")
+        return encode_corpus(open_corpus(task.corpus, part, columns=task.corpus_source().columns), tokenizer)
+    if task.tokenizer != "bpe" or task.vocabulary != "gpt1":
+        raise stored_ids_error(task.corpus)
     return open_token_ids(task.corpus, part)
 
 

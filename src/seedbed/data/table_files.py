@@ -1,0 +1,268 @@
+"""Tables of texts and labels: CSV, TSV, JSON Lines and Parquet files, and folders that `datasets` saved to disk.
+
+    table = read_table(Path("reviews.jsonl"), Columns())
+    text = find_column(table, "text", Columns())   # the index of the column that holds texts
+
+A CSV or TSV file may have a header. Without one its columns are label and text; a column is then named by its number,
+from 1. Parquet needs the extra `parquet`, a folder of `datasets` the extra `datasets`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from seedbed.data.documents import Document, iter_text
+from seedbed.errors import MissingData, UsageError
+
+ColumnName: TypeAlias = str | int | None  # int: its number, in a file without a header; None: found by its name
+ColumnRole: TypeAlias = Literal["text", "label"]
+JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
+TABLE_SUFFIXES = (".csv", ".tsv", *JSON_LINES_SUFFIXES, ".parquet")
+DATASET_FILES = ("dataset_dict.json", "state.json")  # what `datasets.save_to_disk` leaves in a folder
+COLUMN_NAMES: dict[ColumnRole, tuple[str, ...]] = {  # that are recognised; the first is preferred
+    "text": ("text", "sentence", "content", "document", "review", "comment", "message", "tweet", "utterance", "body"),
+    "label": ("label", "labels", "class", "category", "target", "sentiment", "topic"),
+}
+MIN_HEADER_EVIDENCE_ROWS = 4  # below, a first row with a label of its own proves nothing
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold the text and the label."""
+
+    text: ColumnName = None
+    label: ColumnName = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """The cells of a table by row; None is a missing cell."""
+
+    name: str
+    columns: tuple[str, ...] | None  # None: the file has no header
+    rows: tuple[tuple[int, tuple[str | None, ...]], ...]  # line, or number of the row, from 1; cells
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Whether a folder was written by `datasets.save_to_disk`."""
+    return any((path / name).is_file() for name in DATASET_FILES)
+
+
+def read_table(path: Path, columns: Columns, split: str | None = None) -> Table:
+    """Reads a file, or one split of a folder of `datasets`."""
+    if path.is_dir():
+        return _read_saved_dataset(path, split)
+    if path.suffix.lower() in JSON_LINES_SUFFIXES:
+        return _read_json_lines(path)
+    if path.suffix.lower() == ".parquet":
+        return _read_parquet(path)
+    return read_delimited(Document(str(path), path), columns)
+
+
+# ---- which column is which ----
+
+
+def find_column(table: Table, role: ColumnRole, columns: Columns) -> int:
+    """Returns the index of the column with texts or labels; UsageError if none or several could be meant."""
+    name = columns.text if role == "text" else columns.label
+    if table.columns is None:
+        return _numbered_column(table, role, name)
+    found = ", ".join(table.columns)
+    if name is not None:
+        if name not in table.columns:
+            raise UsageError(f"{table.name}: task.{role}_column = {name} is not among its columns: {found}")
+        return table.columns.index(str(name))
+    matches = _recognised_columns(table.columns, role) or _remaining_columns(table.columns, role, columns)
+    if len(matches) != 1:
+        raise UsageError(f"{table.name}: which of its columns is the {role}? Name it with task.{role}_column: {found}")
+    return matches[0]
+
+
+def _remaining_columns(header: Sequence[str], role: ColumnRole, columns: Columns) -> list[int]:
+    """The columns that are left when the column of the other role is known."""
+    other: ColumnRole = "label" if role == "text" else "text"
+    name = columns.label if role == "text" else columns.text
+    taken = _recognised_columns(header, other) if name is None else [i for i, one in enumerate(header) if one == name]
+    return [i for i in range(len(header)) if i not in taken] if len(taken) == 1 or len(header) == 1 else []
+
+
+def _numbered_column(table: Table, role: ColumnRole, name: ColumnName) -> int:
+    """The column of a file without a header: label, then text, unless numbers are given."""
+    number = {"label": 1, "text": 2}[role] if name is None else name
+    width = max((len(cells) for _, cells in table.rows), default=0)
+    if not isinstance(number, int) or not 1 <= number <= max(width, 2):
+        raise UsageError(
+            f"{table.name}: task.{role}_column = {number}, but it has no header; expected a number from 1 to {width}"
+        )
+    return number - 1
+
+
+def _recognised_columns(columns: Sequence[str], role: ColumnRole) -> list[int]:
+    """The columns with a usual name of this role: the one called `text` or `label`, else all candidates."""
+    names = [column.strip().casefold() for column in columns]
+    preferred = [i for i, name in enumerate(names) if name == COLUMN_NAMES[role][0]]
+    return preferred or [i for i, name in enumerate(names) if name in COLUMN_NAMES[role]]
+
+
+# ---- CSV and TSV ----
+
+
+def read_delimited(document: Document, columns: Columns) -> Table:
+    """Reads a CSV file, or a file of tab-separated values; the first row is a header if its names say so."""
+    is_csv = document.name.lower().endswith(".csv")
+    rows = list(_iter_csv(document)) if is_csv else list(_iter_tsv(document))
+    names = [name for name in (columns.text, columns.label) if name is not None]
+    if len({type(name) for name in names}) > 1:
+        raise UsageError(
+            f"{document.name}: task.text_column = {columns.text} and task.label_column = {columns.label}: expected two "
+            "names from its header, or two numbers if it has none"
+        )
+    has_header = isinstance(names[0], str) if names else _has_header(document.name, rows)
+    header = tuple(cell.strip() for cell in rows[0][1]) if has_header and rows else None
+    n_columns = len(header) if header else max((name for name in names if isinstance(name, int)), default=2)
+    body = rows[1:] if header else rows
+    cells = [(line, tuple(row) if is_csv else _join_rest(row, n_columns)) for line, row in body]
+    return Table(document.name, header, tuple(cells))
+
+
+def _join_rest(cells: Sequence[str], n_columns: int) -> tuple[str, ...]:
+    """The cells of a tab-separated row; the last column takes the rest, so that a text may contain tabs."""
+    return (*cells[: n_columns - 1], *["\t".join(cells[n_columns - 1 :])][: len(cells) >= n_columns])
+
+
+def _iter_csv(document: Document) -> Iterator[tuple[int, list[str]]]:
+    """Yields line number and cells; blank lines are skipped."""
+    reader = csv.reader("".join(iter_text(document)).splitlines(keepends=True), strict=False)
+    try:
+        yield from ((reader.line_num, cells) for cells in reader if cells)
+    except csv.Error as error:
+        raise UsageError(f"{document.name}:{reader.line_num}: not CSV ({error})") from None
+
+
+def _iter_tsv(document: Document) -> Iterator[tuple[int, list[str]]]:
+    for line, row in enumerate("".join(iter_text(document)).split("\n"), start=1):
+        if row.strip():
+            yield line, row.split("\t")
+
+
+def _has_header(name: str, rows: Sequence[tuple[int, Sequence[str]]]) -> bool:
+    """Whether the first row names the columns; UsageError where that, or the order of two columns, is ambiguous."""
+    recognised = [bool(_recognised_columns(rows[0][1], role)) for role in COLUMN_NAMES] if rows else []
+    if recognised and all(recognised):
+        return True
+    pairs = [(cells[0].strip(), cells[1].strip()) for _, cells in rows if len(cells) == 2]
+    if len(pairs) != len(rows) or len(rows) <= MIN_HEADER_EVIDENCE_ROWS:
+        return False
+    first, second = (Counter(column) for column in zip(*pairs[1:], strict=True))
+    label, text = pairs[0]
+    is_identifier = all(cell and not any(c.isspace() for c in cell) and not cell.isdecimal() for cell in pairs[0])
+    if is_identifier and (_looks_like_labels(first, label, second) or _looks_like_labels(second, text, first)):
+        if any(recognised):
+            return True
+        raise UsageError(
+            f"{name}:1: {label!r}, {text!r} may be a header or a sample; name its columns with task.text_column and "
+            "task.label_column, or give their numbers (label 1, text 2) if it has no header"
+        )
+    if len(first) == len(pairs) - 1 and _looks_like_labels(second, "", first):
+        raise UsageError(
+            f"{name}: every row has another value in the first column, which is read as the label; if the label is in "
+            "the second, give task.text_column = 1 and task.label_column = 2"
+        )
+    return False
+
+
+def _looks_like_labels(column: Counter[str], name: str, other: Counter[str]) -> bool:
+    """Whether a column repeats few values, none of them `name`, while the other holds texts of several words."""
+    has_texts = sum(" " in text for text in other) > len(other) / 2
+    return has_texts and name not in column and len(column) * 2 <= column.total() and min(column.values()) > 1
+
+
+# ---- JSON Lines, Parquet, datasets ----
+
+
+def _read_json_lines(path: Path) -> Table:
+    records: list[tuple[int, dict[str, Any]]] = []
+    for line, row in enumerate("".join(iter_text(Document(str(path), path))).split("\n"), start=1):
+        if not row.strip():
+            continue
+        try:
+            record = json.loads(row)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"{path}:{line}: not JSON ({error.msg}); expected one object per line") from None
+        if not isinstance(record, dict):
+            raise UsageError(f'{path}:{line}: {row.strip()[:40]!r} is not an object; expected such as {{"text": …}}')
+        records.append((line, record))
+    columns = tuple(dict.fromkeys(name for _, record in records for name in record))
+    return Table(str(path), columns, tuple((n, tuple(_cell(one.get(name)) for name in columns)) for n, one in records))
+
+
+def _cell(value: Any) -> str | None:
+    """A value as a cell; lists and objects are no texts."""
+    if value is None or isinstance(value, list | dict):
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _read_parquet(path: Path) -> Table:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise MissingData(
+            f"{path}: Parquet files need pyarrow; install it with: pip install 'seedbed[parquet]'"
+        ) from None
+    try:
+        with ParquetFile(path) as file:
+            schema, values = file.schema_arrow, file.read().to_pydict()
+    except (ArrowException, OSError) as error:
+        raise UsageError(f"{path} is not a Parquet file ({str(error).splitlines()[0][:120]})") from None
+    return _table_from_columns(str(path), values, _class_names((schema.metadata or {}).get(b"huggingface")))
+
+
+def _class_names(metadata: bytes | None) -> dict[str, list[str]]:
+    """The names of the labels by column, where the file was written by `datasets`, which keeps labels as numbers."""
+    features = json.loads(metadata).get("info", {}).get("features", {}) if metadata else {}
+    return {name: one["names"] for name, one in features.items() if isinstance(one, dict) and "names" in one}
+
+
+def _read_saved_dataset(path: Path, split: str | None) -> Table:
+    try:
+        import datasets
+    except ImportError:
+        raise MissingData(
+            f"{path} was saved by the datasets library; install it with: pip install 'seedbed[datasets]'"
+        ) from None
+    try:
+        loaded = datasets.load_from_disk(str(path))
+    except Exception as error:  # a damaged folder raises errors of several libraries
+        reason = " ".join(str(error).split())[:160]
+        raise UsageError(f"{path} cannot be read by datasets ({type(error).__name__}: {reason})") from None
+    dataset = loaded if split is None else loaded[split]
+    names = {name: feature.names for name, feature in dataset.features.items() if hasattr(feature, "names")}
+    name = str(path) if split is None else f"{path}[{split}]"
+    return _table_from_columns(name, {column: dataset[column][:] for column in dataset.column_names}, names)
+
+
+def _table_from_columns(name: str, values: dict[str, list[Any]], class_names: dict[str, list[str]]) -> Table:
+    columns = [
+        [None if value is None else class_names[column][value] for value in cells] if column in class_names
+        else [_cell(value) for value in cells]
+        for column, cells in values.items()
+    ]  # fmt: skip
+    return Table(name, tuple(values), tuple(enumerate(zip(*columns, strict=True), start=1)))
+
+
+def saved_dataset_splits(path: Path) -> tuple[str, ...]:
+    """The splits of a folder that `datasets` saved; empty if it is one dataset without splits."""
+    try:
+        return tuple(json.loads((path / DATASET_FILES[0]).read_text(encoding="utf-8"))["splits"])
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(f"{path / DATASET_FILES[0]} does not list the splits of a dataset") from None
