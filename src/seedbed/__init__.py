@@ -26,13 +26,13 @@ def register(kind: Any, name: str | None = None) -> Any:
 def load(run: str, home: str | os.PathLike[str] = "lab", step: int | Literal["last", "best"] = "last") -> LoadedRun:
     """Loads a trained run by its id, or a prefix of it, at a saved step: to sample, to score text, to interpret."""
     from seedbed.sampling.loaded_run import LoadedRun
-    from seedbed.store import open_store
+    from seedbed.store import open_store, stored_vocabulary
 
     with open_store(home, read_only=True) as store:
         stored = store.run(run)
         checkpoint = store.find_checkpoint(stored.id, step)
         weights = store.load_weights(stored.id, checkpoint.step)
-        return LoadedRun(stored, checkpoint.step, weights, _render_attention_html)
+        return LoadedRun(stored, checkpoint.step, weights, _render_attention_html, stored_vocabulary(store, stored))
 
 
 def load_all(

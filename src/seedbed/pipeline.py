@@ -132,6 +132,7 @@ def run_studies(
     with open_store(home) as store, ExitStack() as locks:
         for plan in plans:
             store.register(plan)
+            _save_vocabularies(store, plan)
         planned = {run.id: run for plan in plans for run in plan.runs}
         status = {run.id: run.status for run in store.runs() if run.id in planned}
         new_runs = [run for run in planned.values() if status[run.id] == "planned"]
@@ -148,6 +149,14 @@ def run_studies(
         outcome.counts = Counter(run.status for run in store.runs() if run.id in planned)
         save_rates(runner.pack_timings(), machine, None if outcome.stopped else time.perf_counter() - start_time)
         return outcome
+
+
+def _save_vocabularies(store: Store, plan: Plan) -> None:
+    """Keeps what the runs of a plan need to be used without their corpora."""
+    tasks = {run.dataset_info.digest: run.settings.task for run in plan.runs if run.dataset_info is not None}
+    for dataset, task in tasks.items():
+        if (vocabulary := task.dataset_vocabulary()) is not None:
+            store.save_vocabulary(dataset, vocabulary)
 
 
 class _StudyRunner:

@@ -11,7 +11,7 @@ from seedbed.charts.attention_maps import draw_attention, gather_attention, prev
 from seedbed.charts.theme import THEMES
 from seedbed.errors import UsageError
 from seedbed.interp.text_attention import TextAttention
-from seedbed.store import Store, open_store
+from seedbed.store import Store, open_store, stored_vocabulary
 
 FILE_SUFFIXES = (".svg", ".png", ".pdf", ".json")
 
@@ -29,7 +29,8 @@ def load_attention_maps(
     with open_store(home, read_only=True) as store:
         found = store.run(run)
         steps = _checkpoint_steps(store, found.id, step)
-        models = [LoadedRun(found, one, store.load_weights(found.id, one)) for one in steps]
+        vocabulary = stored_vocabulary(store, found)
+        models = [LoadedRun(found, one, store.load_weights(found.id, one), vocabulary=vocabulary) for one in steps]
     maps = [compute_attention(model, text).select(layers, heads) for text in texts for model in models]
     return [one.group_by_word() for one in maps] if by == "word" else maps
 

@@ -17,6 +17,7 @@ from seedbed.records import Curve, StoredRun, StoredSample
 from seedbed.sampling.copy_detection import training_text_index
 from seedbed.stats.copying import CopyStatistics, compare_copying, copy_statistics
 from seedbed.store import Store
+from seedbed.study.run_data import require_training_data
 from seedbed.tasks.base import Task
 
 COPYING_METRICS: dict[str, Callable[[CopyStatistics], float]] = {
@@ -26,15 +27,18 @@ COPYING_METRICS: dict[str, Callable[[CopyStatistics], float]] = {
 
 
 def copying_curves(store: Store, run: StoredRun) -> dict[str, Curve]:
-    """The copying curves of a run; empty if it wrote no samples or its corpus is missing."""
+    """The copying curves of a run; empty if it wrote no samples, or its corpus is missing or has changed."""
     task = run.settings.task
     if not task.generates_text or not run.settings.train.sample_every:
         return {}
     by_step: dict[int, list[StoredSample]] = {}
     for sample in store.samples(run.id):
         by_step.setdefault(sample.step, []).append(sample)
+    if not by_step:
+        return {}
     try:
-        return _copying_curves_by_step(task, by_step) if by_step else {}
+        require_training_data(run)
+        return _copying_curves_by_step(task, by_step)
     except MissingData:
         return {}
 

@@ -29,7 +29,7 @@ from seedbed.stats.attention_stats import (
     layer_distances,
     uniform_attention,
 )
-from seedbed.store import Store, open_store
+from seedbed.store import Store, open_store, stored_vocabulary
 
 if TYPE_CHECKING:
     from seedbed.interp.ablation import Ablation
@@ -113,14 +113,14 @@ def load_checkpoint(
 
     checkpoint = store.find_checkpoint(run.id, step)
     weights = store.load_weights(run.id, checkpoint.step)
-    return LoadedRun(run, checkpoint.step, weights), weights
+    return LoadedRun(run, checkpoint.step, weights, vocabulary=stored_vocabulary(store, run)), weights
 
 
 def analyze_model(loaded: LoadedRun, n_inputs: int) -> tuple[RunAnalysis, AnalysisInputs]:
     """The analysis of a model on a sample of held-out inputs, and that sample."""
     from seedbed.interp.heads import compute_gate_statistics
 
-    inputs: AnalysisInputs = loaded.run.settings.task.analysis_inputs(loaded.run.seed, n_inputs)
+    inputs = loaded.analysis_inputs(n_inputs)
     family, statistics = loaded.run.settings.model, dict[str, Any]()
     if family.has_attention:
         statistics = _head_statistics(loaded, inputs)

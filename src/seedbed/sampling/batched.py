@@ -58,8 +58,8 @@ def group_by_shape(runs: Sequence[LoadedRun]) -> list[list[int]]:
 def stack_runs(runs: Sequence[LoadedRun]) -> SequenceModel:
     """One model that holds the weights of all runs along its run axis."""
     settings = [run.run.settings for run in runs]
-    step, info = torch.zeros(1, dtype=torch.int64), settings[0].task.dataset_info()
-    model, parameters = build_pack(settings, [run.run.seed for run in runs], step, torch.float32, info)
+    step, seeds = torch.zeros(1, dtype=torch.int64), [run.run.seed for run in runs]
+    model, parameters = build_pack(settings, seeds, step, torch.float32, runs[0].dataset_info)
     for slot, run in enumerate(runs):
         weights = {name: parameter[0].detach().numpy() for name, parameter in run.model.named_parameters()}
         parameters.load_arrays(slot, weights)

@@ -1,6 +1,6 @@
 """Finds spans of generated text that occur verbatim in the training text, at once or while the text is streamed.
 
-    find_training_copies(task, texts)            # spans of 20 characters or more, for each text
+    find_training_copies(run, texts)             # spans of 20 characters or more, for each text
     detector = StreamingCopyDetector(training_text_index(task))
     for chunk in chunks: detector.feed(chunk)    # the same text, split into segments that are copied or not
 
@@ -16,6 +16,8 @@ from functools import cache
 import numpy as np
 
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS, CopiedSpan, SuffixArray, find_copied_spans
+from seedbed.records import StoredRun
+from seedbed.study.run_data import require_training_data
 from seedbed.tasks.base import Task
 
 LOOKUP_CHUNK_CHARACTERS = 16  # characters per suffix array lookup
@@ -28,9 +30,10 @@ def training_text_index(task: Task) -> SuffixArray:
     return SuffixArray("\n".join(dataset.tokenizer.decode(ids) for ids in dataset.splits["train"].span_ids()))
 
 
-def find_training_copies(task: Task, texts: Sequence[str]) -> tuple[tuple[CopiedSpan, ...], ...]:
-    """Spans of each text that occur verbatim in the training text; MissingData if the corpus is not available."""
-    return find_copied_spans(training_text_index(task), texts)
+def find_training_copies(run: StoredRun, texts: Sequence[str]) -> tuple[tuple[CopiedSpan, ...], ...]:
+    """Spans of each text that occur verbatim in a run's training text; MissingData if that is gone or has changed."""
+    require_training_data(run)
+    return find_copied_spans(training_text_index(run.settings.task), texts)
 
 
 def span_mask(spans: Sequence[CopiedSpan], n_characters: int) -> list[bool]:

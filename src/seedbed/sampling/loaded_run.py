@@ -23,12 +23,13 @@ from torch import Tensor
 
 from seedbed.data.suffix_array import CopiedSpan
 from seedbed.data.tokenizers import PAD_ID, UNKNOWN_TOKEN, StreamDecoder, Tokenizer, check_ids
+from seedbed.data.vocabularies import tokenizer_from_vocabulary
 from seedbed.errors import MissingData, UsageError
 from seedbed.models.build import build_pack, load_run_arrays
 from seedbed.models.hooks import attention_patterns, get_activations
 from seedbed.models.inference import eval_mode
 from seedbed.models.sequence_model import SequenceModel
-from seedbed.records import Arrays, StoredRun
+from seedbed.records import Arrays, StoredRun, Vocabulary
 from seedbed.sampling.copy_detection import find_training_copies
 from seedbed.sampling.filters import SamplingFilters
 from seedbed.sampling.results import (
@@ -42,7 +43,10 @@ from seedbed.sampling.results import (
 )
 from seedbed.sampling.sampler import stream_tokens
 from seedbed.sampling.surprisal import Surprisal, compute_surprisal
+from seedbed.settings import DatasetInfo
 from seedbed.study.plan import compute_run_id
+from seedbed.study.run_data import require_training_data
+from seedbed.tasks.base import AnalysisInputs
 
 TextOrIds: TypeAlias = str | Sequence[int] | NDArray[np.integer]
 DEFAULT_PROMPTS = ("\n", ".", " ")  # an empty prompt becomes the first of these that is a single token
@@ -57,13 +61,20 @@ class LoadedRun:
         step: int,
         weights: Arrays,
         render_attention: Callable[[LoadedRun, TextOrIds], str] | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         self.run, self.step, self._render_attention = run, step, render_attention
         task = run.settings.task
-        info = task.dataset_info()
-        self.context, self._eos_id = info.context_length, info.eos_id
-        self.tokenizer: Tokenizer = task.load_tokenizer()
-        self.model = _build_model(run, weights)
+        if vocabulary is None:
+            _require_vocabulary(run)
+            vocabulary = task.dataset_vocabulary()
+        self.dataset_info: DatasetInfo = run.dataset_info or task.dataset_info()
+        self.context, self._eos_id = self.dataset_info.context_length, self.dataset_info.eos_id
+        self.tokenizer: Tokenizer = (
+            task.load_tokenizer() if vocabulary is None else tokenizer_from_vocabulary(vocabulary)
+        )
+        self.label_names: tuple[str, ...] = task.label_names() if vocabulary is None else vocabulary.label_names
+        self.model = _build_model(run, weights, self.dataset_info)
 
     def __repr__(self) -> str:
         return f"<run {self.run.id} at step {self.step:,}: {self.run.settings.model.kind}, {self.tokenizer.kind}>"
@@ -190,8 +201,14 @@ class LoadedRun:
         """Spans of a text, at least 20 characters long, that occur verbatim in the training text."""
         if not self.run.settings.task.generates_text:
             raise UsageError(f"run {self.run.id} has no training text; copied spans exist for text tasks only")
-        [spans] = find_training_copies(self.run.settings.task, [text])
+        [spans] = find_training_copies(self.run, [text])
         return spans
+
+    def analysis_inputs(self, n: int) -> AnalysisInputs:
+        """Up to n inputs that the run was not trained on; MissingData if its text is gone or has changed."""
+        require_training_data(self.run)
+        inputs: AnalysisInputs = self.run.settings.task.analysis_inputs(self.run.seed, n)
+        return inputs
 
     def surprisal(self, text: TextOrIds, n_alternatives: int = 5) -> Surprisal:
         """Loss of each token of a text, with the most likely alternatives."""
@@ -226,13 +243,22 @@ def _finite_log_probabilities(log_probabilities: Tensor) -> list[float]:
     return values
 
 
-def _build_model(run: StoredRun, weights: Arrays) -> SequenceModel:
-    if run.settings.task.has_corpus and compute_run_id(run.settings, run.seed) != run.id:
+def _require_vocabulary(run: StoredRun) -> None:
+    """MissingData unless the run's vocabulary, which was not kept with it, can be built from its corpus again."""
+    try:
+        require_training_data(run)
+    except MissingData as error:
         raise MissingData(
-            f"the data of run {run.id} ({run.settings.task.corpus}) is not what it was trained on; "
-            "restore the original text, since its vocabulary is part of the model"
-        )
-    step, info = torch.zeros(1, dtype=torch.int64), run.settings.task.dataset_info()
+            f"{error}; the run was stored by a version of seedbed that did not keep its vocabulary: put the text back "
+            "as it was, and run its study again, which keeps the vocabulary from then on"
+        ) from None
+
+
+def _build_model(run: StoredRun, weights: Arrays, info: DatasetInfo) -> SequenceModel:
+    path = run.settings.model.embeddings
+    if path is not None and compute_run_id(run.settings, run.seed, info.digest) != run.id:
+        raise MissingData(f"model.embeddings = {path} is not the file that run {run.id} was trained with; put it back")
+    step = torch.zeros(1, dtype=torch.int64)
     model, parameters = build_pack([run.settings], [run.seed], step, torch.float32, info)
     load_run_arrays(model, parameters, 0, weights)
     return model.eval()

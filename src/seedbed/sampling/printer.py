@@ -10,10 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS
+from seedbed.errors import MissingData
 from seedbed.sampling.batched import group_by_shape, sample_runs, stream_runs
 from seedbed.sampling.copy_detection import StreamingCopyDetector, TextSegment, training_text_index
 from seedbed.sampling.loaded_run import LoadedRun
 from seedbed.sampling.results import Sample, Samples
+from seedbed.study.run_data import require_training_data
+from seedbed.tasks.base import Task
 
 SLOW_INDEX_TOKENS = 1_000_000  # indexing a larger training text takes seconds
 
@@ -26,13 +29,25 @@ class SamplePrinter:
     ) -> None:
         self.runs, self.prompt, self._n_samples = runs, prompt, n_samples
         self._args, self._kwargs = args, kwargs | {"n": n_samples}
-        self._indexed_tasks = [run.run.settings.task for run in runs if copied and run.run.settings.task.generates_text]
+        self._indexed_tasks: dict[str, Task] = {}  # by run, of the runs whose training text is there
+        self._missing_texts: list[str] = []  # why copied text cannot be marked
+        if copied:
+            self._find_training_texts()
         self._n_characters = self._n_copied = 0
+
+    def _find_training_texts(self) -> None:
+        for run in self.runs:
+            if run.run.settings.task.generates_text:
+                try:
+                    require_training_data(run.run)
+                    self._indexed_tasks[run.run.id] = run.run.settings.task
+                except MissingData as error:
+                    self._missing_texts.append(f"copied text is not marked: {error}")
 
     @property
     def notices(self) -> list[str]:
         """Notices to print before the samples, without duplicates."""
-        return list(dict.fromkeys([*self._prompt_notices(), *self._index_notices()]))
+        return list(dict.fromkeys([*self._prompt_notices(), *self._missing_texts, *self._index_notices()]))
 
     def _prompt_notices(self) -> Iterator[str]:
         for run in self.runs:
@@ -41,7 +56,7 @@ class SamplePrinter:
                 yield f"the prompt has {n:,} tokens; the model reads the last {run.context:,} of them, its context"
 
     def _index_notices(self) -> Iterator[str]:
-        for task in self._indexed_tasks:
+        for task in self._indexed_tasks.values():
             n = int(task.text_dataset().splits["train"].spans.lengths.sum())
             if n > SLOW_INDEX_TOKENS:
                 yield f"indexing {n:,} tokens of training text first, to mark copied text; --no-copied skips this"
@@ -78,8 +93,8 @@ class SamplePrinter:
             yield TextSegment(f"most likely next: {run.top_next_tokens(self.prompt)!r}\n", False)
 
     def _mark_copied(self, run: LoadedRun, chunks: Iterable[str]) -> Iterator[TextSegment]:
-        task = run.run.settings.task
-        if task not in self._indexed_tasks:
+        task = self._indexed_tasks.get(run.run.id)
+        if task is None:
             yield from (TextSegment(text, False) for text in chunks)
             return
         detector = StreamingCopyDetector(training_text_index(task))
@@ -106,7 +121,7 @@ class SamplePrinter:
         return documents[0] if len(documents) == 1 else documents
 
     def _run_as_json(self, run: LoadedRun, samples: Samples) -> dict[str, Any]:
-        find_copies = run.run.settings.task in self._indexed_tasks
+        find_copies = run.run.id in self._indexed_tasks
         if find_copies:
             samples = Samples(replace(one, copied_spans=run.find_training_copies(one.text)) for one in samples)
         return {

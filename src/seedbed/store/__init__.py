@@ -15,10 +15,14 @@ import os
 import re
 
 from seedbed.errors import UsageError
+from seedbed.records import StoredRun, Vocabulary
 from seedbed.store.base import ChangeStamp, Store
 from seedbed.store.sqlite import SQLiteStore
 
-__all__ = ["STORES", "ChangeStamp", "Store", "open_store", "register_store", "store_exists", "upgrade_store"]
+__all__ = [
+    "STORES", "ChangeStamp", "Store", "open_store", "register_store", "store_exists", "stored_vocabulary",
+    "upgrade_store",
+]  # fmt: skip
 
 STORES: dict[str, type[Store]] = {"sqlite": SQLiteStore}  # by the scheme of an address
 
@@ -47,6 +51,11 @@ def upgrade_store(address: str | os.PathLike[str]) -> str:
     """Bring the store at an address to the current schema; returns a sentence that says what was done."""
     kind, location = _resolve_address(address)
     return kind.upgrade(location)
+
+
+def stored_vocabulary(store: Store, run: StoredRun) -> Vocabulary | None:
+    """The vocabulary that is kept with a run; None if it has none, or was stored by a version that kept none."""
+    return None if run.dataset_info is None else store.load_vocabulary(run.dataset_info.digest)
 
 
 def _resolve_address(address: str | os.PathLike[str]) -> tuple[type[Store], str]:

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from seedbed.data.datasets import TextDataset
 from seedbed.data.tokenizers import Tokenizer
+from seedbed.data.vocabularies import tokenizer_to_vocabulary
 from seedbed.errors import MissingData, UsageError
-from seedbed.records import StoredRun
+from seedbed.records import StoredRun, Vocabulary
 from seedbed.settings import DatasetInfo, Settings, TaskSettings, TrainSettings, Value
 
 if TYPE_CHECKING:
@@ -93,6 +94,10 @@ class Task(TaskSettings):
     @abstractmethod
     def load_tokenizer(self) -> Tokenizer:
         """The tokenizer of prompts and samples; where `completes_prompts`, it begins every text with BOS."""
+
+    def dataset_vocabulary(self) -> Vocabulary | None:
+        """What the store keeps so that runs can be used without their corpus; None if settings make the tokenizer."""
+        return tokenizer_to_vocabulary(self.load_tokenizer(), self.label_names()) if self.has_corpus else None
 
     @abstractmethod
     def make_batches(

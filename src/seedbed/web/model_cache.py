@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from seedbed.sampling.loaded_run import LoadedRun
-from seedbed.store import open_store
+from seedbed.store import open_store, stored_vocabulary
 
 CheckpointStep: TypeAlias = int | Literal["last", "best"]
 CacheKey: TypeAlias = tuple[str, int, str]  # run, step, digest of the weights
@@ -42,7 +42,9 @@ class ModelCache:
     def _load(self, run: str, step: int, _: str) -> tuple[LoadedRun, int]:
         with open_store(self.home, read_only=True) as store:
             weights = store.load_weights(run, step)
-            return LoadedRun(store.run(run), step, weights), sum(array.nbytes for array in weights.values())
+            stored = store.run(run)
+            loaded = LoadedRun(stored, step, weights, vocabulary=stored_vocabulary(store, stored))
+            return loaded, sum(array.nbytes for array in weights.values())
 
     def _evict(self) -> None:
         """Drops the least recently used models until the rest fit."""

@@ -89,7 +89,7 @@ def _table_as_json(table: Table) -> Reply:
 def get_example(cache: ModelCache, run: str, step: CheckpointStep, number: int) -> Iterator[Reply]:
     """The held-out input of this number as text; numbers wrap around."""
     loaded = cache.get_model(run, step)
-    inputs = loaded.run.settings.task.analysis_inputs(loaded.run.seed, N_HELD_OUT_INPUTS)
+    inputs = loaded.analysis_inputs(N_HELD_OUT_INPUTS)
     index = number % inputs.n_inputs
     tokens = inputs.tokens[index][inputs.non_padding[index]].tolist()
     yield {"text": loaded.tokenizer.decode(tokens), "part": inputs.split}
@@ -150,8 +150,7 @@ def _label_probabilities(loaded: LoadedRun, ids: IntArray) -> Reply:
     padded = np.full(loaded.context, PAD_ID)
     padded[: len(ids)] = ids[: loaded.context]
     probabilities = loaded.logits(padded)[0].double().softmax(-1).tolist()
-    names = loaded.run.settings.task.label_names()
-    rows = sorted(zip(names, probabilities, strict=True), key=lambda row: -row[1])
+    rows = sorted(zip(loaded.label_names, probabilities, strict=True), key=lambda row: -row[1])
     return _reply_header(loaded, len(ids)) | {"labels": [{"name": name, "probability": p} for name, p in rows]}
 
 

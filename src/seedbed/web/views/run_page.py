@@ -120,7 +120,7 @@ def _find_copied_spans(run: StoredRun, texts: Sequence[str]) -> tuple[Sequence[S
         return [()] * len(texts), ""
     try:
         note = f"Marked: {MIN_COPIED_CHARACTERS} or more characters copied verbatim from the training text."
-        return find_training_copies(task, texts), note
+        return find_training_copies(run, texts), note
     except (MissingData, UsageError) as error:
         return [()] * len(texts), f"Copied text cannot be marked: {error}"
 
