@@ -11,7 +11,7 @@ Neither is part of a run's identity, so changing them retrains nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
@@ -23,6 +23,8 @@ METRIC_PATTERN: Final = re.compile(
     r"(?:(?P<split>train|val|test(?:\[.+\])?)/)?(?P<quantity>[^/\[\]]+)(?P<group>\[.+\])?"
 )
 
+ACCURACY_QUANTITIES: Final = ("accuracy", "token_accuracy")
+
 # Kinds of figures, with the options that each needs; `charts.chart_kinds` draws them and registers further ones here.
 FIGURE_KINDS: Final[dict[str, tuple[str, ...]]] = {
     "curves": (),
@@ -33,8 +35,21 @@ FIGURE_KINDS: Final[dict[str, tuple[str, ...]]] = {
     "attention": ("text",),
     "fourier": (),
 }
+# The first step with an accuracy of at least so many percent: t_90 is that of 0.9.
+THRESHOLD_STATISTIC: Final = re.compile(r"t_(?P<percent>100|[1-9][0-9]?)")
+
+
+class StatisticNames(dict[str, None]):
+    """Names of statistics, in order; besides t_90, which is listed, t_1 to t_100 are names as well."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and bool(THRESHOLD_STATISTIC.fullmatch(name)))
+
+
 # Statistics of a run; `stats.run_statistics` computes them and registers further ones here.
-STATISTIC_NAMES: Final[dict[str, None]] = dict.fromkeys(("best", "t_f", "last", "gap", "delta_t", "seconds", "memory"))
+STATISTIC_NAMES: Final = StatisticNames(
+    dict.fromkeys(("best", "t_f", "t_90", "last", "gap", "delta_t", "seconds", "memory"))
+)
 _REGISTERED_NAME: Final = re.compile(r"[A-Za-z][\w-]*")
 
 
@@ -48,6 +63,23 @@ def register_statistic_name(name: str) -> None:
     """Makes `value = NAME` valid in `[[figures]]` and `[[questions]]`; ValueError as above."""
     _check_new_name("statistic", name, STATISTIC_NAMES)
     STATISTIC_NAMES[name] = None
+
+
+def describe_wrong_metric(statistic: str, metrics: Iterable[str]) -> str:
+    """Why a statistic does not apply to one of these metrics; empty if it applies to all of them.
+
+    >>> describe_wrong_metric("t_90", ["val/loss"])
+    't_90 is the first step with an accuracy of at least 0.9, and val/loss is no accuracy; expected val/accuracy'
+    """
+    if not (match := THRESHOLD_STATISTIC.fullmatch(statistic)):
+        return ""
+    for metric in metrics:
+        parts = METRIC_PATTERN.fullmatch(metric)
+        if parts is None or parts["quantity"] not in ACCURACY_QUANTITIES:
+            expected = f"{parts['split'] or 'val'}/accuracy" if parts else "val/accuracy"
+            meaning = f"the first step with an accuracy of at least {int(match['percent']) / 100:g}"
+            return f"{statistic} is {meaning}, and {metric} is no accuracy; expected {expected}"
+    return ""
 
 
 def _check_new_name(what: str, name: str, table: Mapping[str, object]) -> None:

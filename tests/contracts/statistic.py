@@ -29,9 +29,10 @@ T_MAX = 15  # between evaluations, before the best values
 
 
 class StatisticContract:
-    """Tests of one statistic; `value` is its value for LOSS, worked out by hand, and `early` up to T_MAX."""
+    """Tests of one statistic; `value` is its value for `metric`, worked out by hand, and `early` up to T_MAX."""
 
     name: ClassVar[str]
+    metric: ClassVar[str] = LOSS
     value: ClassVar[float]
     early: ClassVar[float]
 
@@ -45,22 +46,24 @@ class StatisticContract:
         return find_statistic(self.name)
 
     def test_its_value_is_known(self, run: RunCurves) -> None:
-        assert compute_statistic(run, LOSS, self.name) == pytest.approx(self.value)
+        assert compute_statistic(run, self.metric, self.name) == pytest.approx(self.value)
 
     def test_later_values_do_not_count_before_t_max(self, run: RunCurves) -> None:
-        assert compute_statistic(run, LOSS, self.name, T_MAX) == pytest.approx(self.early)
+        assert compute_statistic(run, self.metric, self.name, T_MAX) == pytest.approx(self.early)
         kept = [step <= T_MAX for step in STEPS].count(True)
         stopped = make_run({}, 0, {name: values[:kept] for name, values in CURVES.items()}, STEPS[:kept])
         stopped = replace(stopped, steady_bytes=run.steady_bytes)
-        assert compute_statistic(stopped, LOSS, self.name) == compute_statistic(run, LOSS, self.name, T_MAX)
-        assert compute_statistic(run, LOSS, self.name, STEPS[-1]) == compute_statistic(run, LOSS, self.name)
+        early = compute_statistic(run, self.metric, self.name, T_MAX)
+        assert compute_statistic(stopped, self.metric, self.name) == early
+        whole = compute_statistic(run, self.metric, self.name)
+        assert compute_statistic(run, self.metric, self.name, STEPS[-1]) == whole
 
     @pytest.mark.parametrize("metric", ["val/flavour", "val/perplexity"])
     def test_it_is_nan_without_the_metric(self, run: RunCurves, metric: str) -> None:
         assert isnan(compute_statistic(run, metric, self.name)) == self.statistic.uses_metric
 
     def test_it_is_nan_where_nothing_is_recorded_up_to_t_max(self, run: RunCurves) -> None:
-        assert isnan(compute_statistic(run, LOSS, self.name, -1)) == self.statistic.uses_metric
+        assert isnan(compute_statistic(run, self.metric, self.name, -1)) == self.statistic.uses_metric
 
     def test_a_metric_matters_only_if_it_says_so(self, run: RunCurves) -> None:
         values = [compute_statistic(run, metric, self.name) for metric in (LOSS, ACCURACY)]
@@ -72,9 +75,10 @@ class StatisticContract:
         assert directions == expected
         assert self.statistic.better != "metric" or self.statistic.uses_metric
 
-    def test_steps_are_counted_in_steps_and_are_not_better_when_early(self) -> None:
+    def test_steps_are_counted_in_steps_and_early_is_better_only_at_a_fixed_threshold(self) -> None:
         if self.statistic.is_step:
-            assert (self.statistic.unit, self.statistic.better) == ("steps", None)
+            better = None if self.statistic.threshold is None else "min"
+            assert (self.statistic.unit, self.statistic.better) == ("steps", better)
 
     def test_sentences_and_charts_name_it_and_its_metric(self) -> None:
         texts = [

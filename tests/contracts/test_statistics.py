@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import nan
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -24,6 +24,14 @@ class TestBest(StatisticContract):
 
 class TestFirstStepAtBest(StatisticContract):
     name, value, early = "t_f", 20, 10
+
+
+class TestFirstStepAtThreshold(StatisticContract):
+    name, metric, value, early = "t_90", "train/accuracy", 30, inf
+
+
+class TestFirstStepAtAnotherThreshold(StatisticContract):
+    name, metric, value, early = "t_50", "val/accuracy", 20, inf
 
 
 class TestLast(StatisticContract):
@@ -47,7 +55,7 @@ class TestMemory(StatisticContract):
 
 
 def test_every_statistic_has_a_test_class_and_a_name_that_specs_know() -> None:
-    tested = {cls.name for cls in StatisticContract.__subclasses__()} - {"median"}
+    tested = {cls.name for cls in StatisticContract.__subclasses__()} - {"median", "t_50"}
     assert tested == set(STATISTICS) == set(STATISTIC_NAMES)
 
 
@@ -95,7 +103,8 @@ def test_a_question_and_a_study_file_accept_it() -> None:
     text = '[[questions]]\nask = "which is better"\nmetric = "val/loss"\nvalue = "median"\nbetween = "model.kind"\n'
     [question] = parse_declarations(text).questions
     sentence = answer_question(question, runs).sentence
-    assert sentence.startswith("GPT is lower than LSTM on median of val/loss by ")
+    assert "on median of val/loss" in sentence
+    assert "2.33 against 2.83" in sentence
 
 
 def test_its_options_say_which_values_are_better_and_how_it_is_written(registered: None) -> None:

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from seedbed.records import Curve, ParameterCounts, RunStatus, StoredRun
+from seedbed.report.summary_tables import config_tables
 from seedbed.report.tables import (
     Table,
-    config_tables,
     format_accuracy,
     format_mean_std,
     format_steps,
@@ -91,12 +91,16 @@ def test_report_d_table_1_is_rebuilt() -> None:
         ("L_val", "5.60e-04 ± 9.11e-05", "2.93e-03 ± 2.24e-03"),
         ("A_train", "1.000 ± 0.000", "1.000 ± 0.000"),
         ("A_val", "1.000 ± 0.000", "1.000 ± 0.000"),
+        ("L at chance", "1.72", "1.72"),
+        ("A at chance", "0.032", "0.032"),
         ("t_f(L_train)", "9650 ± 50", "10001 ± 0"),
         ("t_f(L_val)", "9900.5 ± 100.5", "10001 ± 0"),
         ("t_f(A_train)", "82.5 ± 0.5", "300 ± 100"),
         ("t_f(A_val)", "8800 ± 100", "8700 ± 100"),
         ("Δt(L)", "250.5 ± 50.5", "0 ± 0"),
         ("Δt(A)", "8717.5 ± 99.5", "8400 ± 0"),
+        ("t_90(A_train)", "82.5", "300"),
+        ("t_90(A_val)", "8800", "8700"),
     )
     assert table.notes[:2] == ("n = 2 seeds: 0, 42.", "± is the population std over seeds (ddof 0).")
 
@@ -128,7 +132,7 @@ def test_a_diverged_run_shows_as_one_of_two() -> None:
     runs = report_d_runs()
     runs[1] = run_curves(42, runs[1].curves, runs[1].config, "diverged")
     (table,) = config_tables(summarise(runs))
-    assert table.columns == ("metric", "gpt (n = 1/2)", "lstm (n = 2)")
+    assert table.columns == ("metric", "gpt (n = 1 of 2)", "lstm (n = 2)")
     assert table.rows[0][1] == "1.41e-04"  # of seed 0 alone, without a spread
     assert "Runs: 1 diverged, 3 finished." in table.notes
 
@@ -137,11 +141,12 @@ def test_a_running_study_says_so() -> None:
     runs = [run_curves(run.run.seed, run.curves, run.config, "running") for run in report_d_runs()]
     notes = config_tables(summarise(runs))[0].notes
     assert notes[:2] == ("n = 2 seeds: 0, 42.", "Runs: 4 running.")
+    assert notes[2].startswith("Configs without a complete run are shown as far as all of their runs have got")
 
 
 def test_one_seed_has_no_std_and_no_note_about_it() -> None:
     (table,) = config_tables(summarise(report_d_runs()[:1]))
-    assert table.rows[4] == ("t_f(L_train)", "9600")
+    assert table.rows[6] == ("t_f(L_train)", "9600")
     assert table.notes[0] == "n = 1 seed: 0."
     assert not any("±" in note for note in table.notes)
 
@@ -155,7 +160,7 @@ def test_t_max_is_in_the_notes() -> None:
 def test_nothing_gives_no_table_and_nothing_recorded_gives_a_sentence() -> None:
     assert config_tables([]) == []
     (table,) = config_tables(summarise([run_curves(0, {}, {"model.kind": "gpt"}, "planned")]))
-    assert table.columns == ("metric", "gpt (n = 0/1)")
+    assert table.columns == ("metric", "gpt (n = 0 of 1)")
     assert table.notes[1:] == ("Runs: 1 planned.", "Nothing is recorded yet.")
     many = [run_curves(0, {}, {"model.dim": 8 * dim}, "planned") for dim in range(1, 6)]
     assert [table.columns for table in config_tables(summarise(many))] == [("dim", "n")]
@@ -166,7 +171,7 @@ def test_groups_are_further_rows() -> None:
     names = ["val/accuracy[order=3]", "val/accuracy[order=2]", "val/accuracy", "norm"]
     (table,) = config_tables(summarise([run_curves(0, dict.fromkeys(names, curve), {})]))
     assert [row[0] for row in table.rows] == [
-        "A_val", "t_f(A_val)",
+        "A_val", "A at chance", "t_f(A_val)",
         "A_val[order=2]", "A_val[order=3]", "t_f(A_val[order=2])", "t_f(A_val[order=3])",
     ]  # fmt: skip
 
@@ -201,7 +206,7 @@ def test_many_configs_show_n_in_a_column_if_it_differs_and_highlight_the_best_of
     winner = constant_runs([{"model.dim": 24}], 0.25, seeds=(0,))[0]
     runs[4:6] = [winner, run_curves(1, {}, {"model.dim": 24}, "failed")]
     values, _ = config_tables(summarise(runs))
-    assert [row[:3] for row in values.rows][1:3] == [("16", "2", "0.5000 ± 0.0000"), ("24", "1/2", "0.2500")]
+    assert [row[:3] for row in values.rows][1:3] == [("16", "2", "0.5000 ± 0.0000"), ("24", "1 of 2", "0.2500")]
     assert values.best == {(2, 2), (2, 3)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from math import inf, isnan, nan
+from math import inf, isnan, log, nan
 
 import numpy as np
 import pytest
@@ -163,6 +163,11 @@ def test_json_is_exactly_the_stable_document() -> None:
                     "norm": {"last": {"mean": 8.5, "std": 0.5, "values": {"0": 8.0, "42": 9.0}}},
                 },
                 "delta_t": {"loss": {"mean": 5.0, "std": 5.0, "values": {"0": 10.0, "42": 0.0}}},
+                "chance": {"accuracy": 1 / 31, "loss": log(31) / 2},
+                "at_chance": {},
+                "t_90": {
+                    "val/accuracy": {"0": {"step": 20.0, "reached": True}, "42": {"step": 21.0, "reached": False}}
+                },
                 "status": {"finished": 2},
             }
         ]

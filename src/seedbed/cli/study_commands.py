@@ -289,7 +289,7 @@ def _show_study(
     from seedbed.report.cost_tables import run_cost_table
     from seedbed.report.overview import run_as_json, run_tables
     from seedbed.report.study_runs import load_run_curves
-    from seedbed.report.tables import config_tables
+    from seedbed.report.summary_tables import config_tables
     from seedbed.stats.summary import summaries_to_json, summarise
     from seedbed.store import open_store
 

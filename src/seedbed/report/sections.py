@@ -18,7 +18,8 @@ from seedbed.report.cost_tables import cost_tables
 from seedbed.report.figures import RenderedFigure, default_figures, figures_with_stopping, render_figure
 from seedbed.report.metrics_by_step import metrics_by_step_tables
 from seedbed.report.study_runs import load_run_curves
-from seedbed.report.tables import Table, config_tables
+from seedbed.report.summary_tables import config_tables
+from seedbed.report.tables import Table
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.answers import Answer, answer_question

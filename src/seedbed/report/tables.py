@@ -1,7 +1,6 @@
-"""Tables as values, formatted as Markdown, CSV, LaTeX or terminal text; and the table of best values of any study.
+"""Tables as values, formatted as Markdown, CSV, LaTeX or terminal text.
 
-The numbers come from `stats.summary`; this module only formats them. `config_tables` shows up to four configs as
-columns with metrics as rows, and more configs as rows.
+What stands in them is decided by others: `summary_tables` has the table of best values of any study.
 
 >>> print(to_markdown(Table("", ("metric", "gpt"), (("L_val", "1.51e-04 ± 1.01e-05"),), best=frozenset({(0, 1)}))))
 | metric | gpt |
@@ -14,25 +13,16 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from math import floor, isfinite, isnan, log10
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from seedbed.records import RunStatus
-from seedbed.settings import Value
-from seedbed.stats.comparison import SeedSummary, summarise_seeds
-from seedbed.stats.curve_statistics import metric_direction
-from seedbed.stats.metric_registry import QUANTITIES, Direction, MetricName, metric_label, metric_sort_key
-from seedbed.stats.run_statistics import STATISTICS
-from seedbed.stats.summary import ConfigSummary
+from seedbed.stats.comparison import SeedSummary
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-MAX_CONFIG_COLUMNS = 4  # with more configs, they are rows
 _COLUMN_GAP_CHARS = 2  # between columns in a terminal
 
 
@@ -222,227 +212,3 @@ def _format_spread(spread: SeedSummary, format_number: Callable[[float], str]) -
     return (
         format_number(spread.mean) if spread.n == 1 else f"{format_number(spread.mean)} ± {format_number(spread.std)}"
     )
-
-
-# ---- the table of best values ----
-
-
-@dataclass(frozen=True)
-class _StatisticRow:
-    """One statistic over all configs: a row if configs are columns, else a column."""
-
-    label: str
-    legend: str
-    spreads: tuple[SeedSummary | None, ...]
-    format_spread: Callable[[SeedSummary], str]
-    direction: Direction | None = None
-
-    def cells(self) -> list[str]:
-        return [self.format_spread(spread) if spread else "–" for spread in self.spreads]
-
-    def best_config(self) -> int | None:
-        """The config with the best mean; None if the second best looks the same after rounding."""
-        means = [
-            (spread.mean, config) for config, spread in enumerate(self.spreads) if spread and not isnan(spread.mean)
-        ]
-        if self.direction is None or len(means) < 2:
-            return None
-        first, second = sorted(means, reverse=self.direction == "max")[:2]
-        texts = {self.format_spread(summarise_seeds({0: mean})) for mean, _ in (first, second)}
-        return first[1] if len(texts) == 2 else None
-
-
-_Summaries: TypeAlias = Sequence[ConfigSummary]
-
-
-def config_tables(summaries: _Summaries, t_max: float | None = None) -> list[Table]:
-    """Best values, t_f and Δt of every config: one table, or for many configs one of values and one of steps."""
-    if not summaries:
-        return []
-    if len(summaries) <= MAX_CONFIG_COLUMNS:
-        return [_configs_as_columns(summaries, t_max)]
-    plain, grouped = _metric_names(summaries)
-    values = _value_rows(summaries, plain) + _at_best_rows(summaries) + _value_rows(summaries, grouped)
-    steps = _step_rows(summaries, plain) + _delta_rows(summaries) + _step_rows(summaries, grouped)
-    tables = [_configs_as_rows("Best values", summaries, values, t_max)]
-    return tables + [_configs_as_rows("Steps to the best values", summaries, steps, t_max)] * bool(steps)
-
-
-def _configs_as_columns(summaries: _Summaries, t_max: float | None) -> Table:
-    plain, grouped = _metric_names(summaries)
-    statistics = _value_rows(summaries, plain) + _at_best_rows(summaries) + _step_rows(summaries, plain)
-    statistics += _delta_rows(summaries)
-    statistics += _value_rows(summaries, grouped) + _step_rows(summaries, grouped)
-    winners = [(row, statistic.best_config()) for row, statistic in enumerate(statistics)]
-    best = frozenset((row, 1 + config) for row, config in winners if config is not None)
-    return Table(
-        title="Best values and the steps that first attain them",
-        columns=("metric", *_headings(summaries)),
-        rows=tuple((statistic.label, *statistic.cells()) for statistic in statistics),
-        notes=_notes(summaries, statistics, t_max, "row" if best else None),
-        best=best,
-    )
-
-
-def _configs_as_rows(
-    title: str, summaries: _Summaries, statistics: Sequence[_StatisticRow], t_max: float | None
-) -> Table:
-    names = _short_names(summaries)
-    counts = [] if _same_seeds(summaries) else [("n", [_format_run_count(summary) for summary in summaries])]
-    settings = [(short, [_format_setting(summary, name) for summary in summaries]) for name, short in names.items()]
-    labels = settings + counts
-    columns = labels + [(statistic.label, statistic.cells()) for statistic in statistics]
-    winners = [(statistic.best_config(), column) for column, statistic in enumerate(statistics, len(labels))]
-    best = frozenset((row, column) for row, column in winners if row is not None)
-    return Table(
-        title=title,
-        columns=tuple(name for name, _ in columns),
-        rows=tuple(zip(*(cells for _, cells in columns), strict=True)),
-        notes=_notes(summaries, statistics, t_max, "column" if best else None),
-        best=best,
-        n_labels=len(labels),
-    )
-
-
-# ---- its statistics ----
-
-
-def _metric_names(summaries: _Summaries) -> tuple[list[str], list[str]]:
-    """Metrics that have a best value: those over all samples, and those of a group."""
-    names = {name for summary in summaries for name in summary.metrics if metric_direction(name)}
-    grouped = [name for name in sorted(names, key=metric_sort_key) if MetricName.parse(name).group]
-    return sorted(names.difference(grouped), key=metric_sort_key), grouped
-
-
-def _value_rows(summaries: _Summaries, names: Sequence[str]) -> list[_StatisticRow]:
-    return [_value_row(summaries, name) for name in names]
-
-
-def _value_row(summaries: _Summaries, name: str) -> _StatisticRow:
-    entry = QUANTITIES[MetricName.parse(name).quantity]
-    which = "smallest" if entry.direction == "min" else "largest"
-    legend = f"{entry.symbol}: {entry.name} ({entry.unit}), {which} recorded"
-    metrics = [summary.metrics.get(name) for summary in summaries]
-    spreads = tuple(metric.value if metric else None for metric in metrics)
-    format_spread = format_accuracy if entry.unit == "share" else format_mean_std
-    return _StatisticRow(metric_label(name), legend, spreads, format_spread, entry.direction)
-
-
-def _at_best_rows(summaries: _Summaries) -> list[_StatisticRow]:
-    """The training value at the step where validation is best."""
-    quantities = [name for name in QUANTITIES if any(name in summary.at_best for summary in summaries)]
-    legend = "PPL_train at best: training perplexity at the step where the validation perplexity is best"
-    spreads = {name: tuple(summary.at_best.get(name) for summary in summaries) for name in quantities}
-    labels = {name: f"{metric_label(f'train/{name}')} at best" for name in quantities}
-    return [_StatisticRow(labels[name], legend, by_config, format_mean_std) for name, by_config in spreads.items()]
-
-
-def _step_rows(summaries: _Summaries, names: Sequence[str]) -> list[_StatisticRow]:
-    metrics = {name: [summary.metrics.get(name) for summary in summaries] for name in names}
-    spreads = {
-        name: tuple(metric.t_f if metric else None for metric in by_config) for name, by_config in metrics.items()
-    }
-    return [
-        _StatisticRow(f"t_f({metric_label(name)})", _legend("t_f"), by_config, format_steps)
-        for name, by_config in spreads.items()
-    ]
-
-
-def _delta_rows(summaries: _Summaries) -> list[_StatisticRow]:
-    quantities = [name for name in QUANTITIES if any(name in summary.delta_t for summary in summaries)]
-    spreads = {name: tuple(summary.delta_t.get(name) for summary in summaries) for name in quantities}
-    return [
-        _StatisticRow(f"Δt({metric_label(name)})", _legend("delta_t"), by_config, format_steps)
-        for name, by_config in spreads.items()
-    ]
-
-
-def _legend(statistic: str) -> str:
-    return STATISTICS[statistic].legend
-
-
-# ---- its headings and notes ----
-
-
-def _headings(summaries: _Summaries) -> list[str]:
-    """One heading per config, from its varied settings: `gpt`, `layers=2 dim=64`; with n if it differs."""
-    names = _short_names(summaries)
-    same_seeds = _same_seeds(summaries)
-    return [
-        _heading(summary, names) + ("" if same_seeds else f" (n = {_format_run_count(summary)})")
-        for summary in summaries
-    ]
-
-
-def _heading(summary: ConfigSummary, names: Mapping[str, str]) -> str:
-    values = {name: _format_setting(summary, name) for name in names if name in summary.config}
-    return " ".join(text if name == "model.kind" else f"{names[name]}={text}" for name, text in values.items()) or "all"
-
-
-def _short_names(summaries: _Summaries) -> dict[str, str]:
-    """Each varied setting with the last part of its name, or all of it if two would be equal."""
-    names = list(dict.fromkeys(name for summary in summaries for name in summary.config))
-    ends = [name.rpartition(".")[2] for name in names]
-    return {name: end if ends.count(end) == 1 else name for name, end in zip(names, ends, strict=True)}
-
-
-def _format_setting(summary: ConfigSummary, name: str) -> str:
-    return _format_value(summary.config[name]) if name in summary.config else "–"
-
-
-def _format_value(value: Value) -> str:
-    """A setting's value as on the command line: `0.001`, `1`, `true`, `[2,3]`."""
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(_format_value, value))}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
-
-
-def _same_seeds(summaries: _Summaries) -> bool:
-    """Whether all configs have the same seeds and all their runs are in the means."""
-    return all(summary.n_included == summary.n_runs and summary.seeds == summaries[0].seeds for summary in summaries)
-
-
-def _format_run_count(summary: ConfigSummary) -> str:
-    return str(summary.n_included) if summary.n_included == summary.n_runs else f"{summary.n_included}/{summary.n_runs}"
-
-
-def _notes(
-    summaries: _Summaries, statistics: Sequence[_StatisticRow], t_max: float | None, best_axis: str | None
-) -> tuple[str, ...]:
-    several = any(spread and spread.n > 1 for statistic in statistics for spread in statistic.spreads)
-    notes = [
-        _seeds_note(summaries),
-        _status_note(summaries),
-        "± is the population std over seeds (ddof 0)." if several else "",
-        "; ".join(dict.fromkeys(statistic.legend for statistic in statistics)) + "."
-        if statistics
-        else "Nothing is recorded yet.",
-        "" if t_max is None else f"Only evaluations up to step {_format_value(t_max)} count.",
-        f"The best mean of each {best_axis} is highlighted." if best_axis else "",
-    ]
-    return tuple(note for note in notes if note)
-
-
-def _seeds_note(summaries: _Summaries) -> str:
-    if not _same_seeds(summaries):
-        return "n: runs in the means; 1/2 if one of two diverged, failed or has no evaluation."
-    seeds = summaries[0].seeds
-    return f"n = {len(seeds)} seed{'s' * (len(seeds) != 1)}: {_format_seed_ranges(seeds)}."
-
-
-def _status_note(summaries: _Summaries) -> str:
-    """The number of runs by status; empty if all are finished."""
-    status = sum((Counter(summary.status_counts) for summary in summaries), Counter[RunStatus]())
-    counts = ", ".join(f"{count} {name}" for name, count in sorted(status.items()))
-    return "" if set(status) == {"finished"} else f"Runs: {counts}."
-
-
-def _format_seed_ranges(seeds: Sequence[int]) -> str:
-    """`0–9, 42`: three or more consecutive seeds as a range."""
-    texts: list[str] = []
-    for _, group in groupby(enumerate(seeds), key=lambda item: item[1] - item[0]):
-        consecutive = [seed for _, seed in group]
-        texts += [f"{consecutive[0]}–{consecutive[-1]}"] if len(consecutive) > 2 else map(str, consecutive)
-    return ", ".join(texts)

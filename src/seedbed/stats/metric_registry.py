@@ -95,6 +95,10 @@ QUANTITIES: dict[str, MetricInfo] = {
     )
 }
 
+# Quantities that are a fixed increasing function of the loss of the same split, and so are best at the same step.
+LOSS_TRANSFORMS = ("perplexity", "bits_per_character", "bits_per_byte")
+# Quantities whose unit does not depend on the tokens that a model predicts.
+TOKEN_FREE_QUANTITIES = ("bits_per_character", "bits_per_byte")
 _SPLITS = ("train", "val", "test", "")
 
 

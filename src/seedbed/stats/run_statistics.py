@@ -1,6 +1,7 @@
 """Statistics of a run: the meaning of `value = "best"` or `"t_f"` in a figure or a question. A new one is one record.
 
     compute_statistic(run, "val/accuracy", "t_f")   # the first step with the best validation accuracy
+    compute_statistic(run, "val/accuracy", "t_90")  # the first step with at least 0.9 of it; infinite if there is none
     replay_at_alpha(run, 0.3)                       # the run as if stopped at 0.3 T
 
     @register_statistic("median", better="metric")  # from outside the package: a function of a metric's curve is enough
@@ -11,17 +12,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import floor, nan
+from math import floor, inf, isfinite, isnan, nan
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from seedbed.errors import UsageError
 from seedbed.records import Curve
-from seedbed.specs import register_statistic_name
+from seedbed.specs import ACCURACY_QUANTITIES, THRESHOLD_STATISTIC, register_statistic_name
+from seedbed.stats.comparison import ConfidenceInterval, mean_confidence_interval
 from seedbed.stats.curve_statistics import (
     find_extremum,
     generalisation_gap,
@@ -31,7 +33,8 @@ from seedbed.stats.curve_statistics import (
 )
 from seedbed.stats.grokking import GrokkingResult, classify_grokking
 from seedbed.stats.metric_registry import Direction, MetricName
-from seedbed.stats.summary import RunCurves
+from seedbed.stats.summary import RunCurves, time_to_accuracy
+from seedbed.stats.survival import EventTime, median_time
 from seedbed.stats.training_cost import predict_memory_mib
 
 EMPTY_CURVE = Curve(np.array([], dtype=np.int64), np.array([], dtype=np.float64))
@@ -66,6 +69,7 @@ class Statistic:
     uses_metric: bool = True
     is_step: bool = False
     is_difference: bool = False  # 0 means no difference, so that a share is not between 0 and 1
+    threshold: float | None = None  # the accuracy whose first step it is; infinite for a run that never gets there
     needs_best: bool = False  # says little without the best value, which comparisons add
     comparison_note: Callable[[Sequence[RunCurves]], str] = _no_note  # what a comparison of these runs warns of
     chart_note: Callable[[Sequence[RunCurves]], str] = _no_note  # below a bar chart of these runs
@@ -100,8 +104,18 @@ def compute_statistic(run: RunCurves, metric: str, statistic: str, t_max: float 
 def find_statistic(name: str) -> Statistic:
     """The statistic of this name; UsageError if there is none."""
     if name not in STATISTICS:
+        if match := THRESHOLD_STATISTIC.fullmatch(name):
+            return _threshold_statistic(int(match["percent"]))
         raise UsageError(f"{name} is not a statistic; expected one of {', '.join(STATISTICS)}")
     return STATISTICS[name]
+
+
+def summarise_values(statistic: str, values: Mapping[int, float]) -> ConfidenceInterval:
+    """The mean over seeds with its 95 % interval; for t_90, the median, since some runs may never get there."""
+    if find_statistic(statistic).threshold is None:
+        return mean_confidence_interval(list(values.values()))
+    times = median_time([EventTime(value, isfinite(value)) for value in values.values() if not isnan(value)])
+    return ConfidenceInterval(times.median, times.low, times.high, times.n)
 
 
 def register_statistic(
@@ -160,6 +174,32 @@ def _t_f(run: RunCurves, metric: str, t_max: float | None) -> float:
     return find_extremum(run.curves.get(metric, EMPTY_CURVE), direction, t_max).step
 
 
+def _threshold_statistic(percent: int) -> Statistic:
+    """The statistic t_NN: the first step with an accuracy of at least NN %."""
+    name, threshold = f"t_{percent}", percent / 100
+
+    def compute(run: RunCurves, metric: str, t_max: float | None) -> float:
+        if MetricName.parse(metric).quantity not in ACCURACY_QUANTITIES:
+            return nan
+        time = time_to_accuracy(run, metric, threshold, t_max)
+        return nan if time is None else time.step if time.reached else inf
+
+    return Statistic(
+        name,
+        compute,
+        title=f"{name} of {{}}",
+        meaning=f"first recorded step with an accuracy of at least {threshold:g}; a run that never gets there is "
+        "censored at its last step",
+        phrase=f"{name} of {{}} (the first step with at least {threshold:g})",
+        menu_label=f"{name}: first step at {threshold:g}",
+        unit="steps",
+        better="min",
+        is_step=True,
+        threshold=threshold,
+        chart_note=lambda runs: "Medians by Kaplan and Meier, since runs that never get there are censored.",
+    )
+
+
 def _gap(run: RunCurves, metric: str, t_max: float | None) -> float:
     direction = metric_direction(metric)
     train, val = (run.curves.get(metric_for_split(metric, split), EMPTY_CURVE) for split in ("train", "val"))
@@ -190,8 +230,8 @@ def _predicted_memory_note(runs: Sequence[RunCurves]) -> str:
     return "Memory that was not measured is predicted from the settings." if is_predicted else ""
 
 
-# In the order in which messages list them. Steps have no better direction: an early t_f is not better if the value
-# attained is worse.
+# In the order in which messages list them. t_f and Δt have no better direction: an early t_f is not better if the value
+# attained is worse. t_90 has one, since all runs are held to the same value.
 STATISTICS: Final[dict[str, Statistic]] = {
     one.name: one
     for one in (
@@ -216,6 +256,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
             is_step=True,
             needs_best=True,
         ),
+        _threshold_statistic(90),
         Statistic(
             "last",
             _last,

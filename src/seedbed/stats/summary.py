@@ -1,7 +1,8 @@
 """From the curves of many runs to one summary per config: best values, t_f and Δt over seeds.
 
-Extrema are taken per run, and only then averaged. Runs that diverged or failed, and runs without an evaluation, are
-excluded from the means but counted by status, so that a table can show 2/3.
+Extrema are taken per run, and only then averaged. Only complete runs enter the means; the others are counted by
+status, so that a table can show 2 of 3. A config without a complete run is summarised up to the last step that all its
+runs have reached.
 
 >>> summarise([])
 []
@@ -20,11 +21,21 @@ from seedbed.errors import StoreError
 from seedbed.interp.analysis import Analysis
 from seedbed.records import Curve, RunStatus, StoredRun, to_jsonable
 from seedbed.settings import Value
+from seedbed.stats.chance import ChanceLevel, chance_level, is_above_chance, token_unit
 from seedbed.stats.comparison import SeedSummary, summarise_seeds
-from seedbed.stats.curve_statistics import find_extremum, last_value, metric_direction, value_at_best_step
-from seedbed.stats.metric_registry import metric_sort_key
+from seedbed.stats.curve_statistics import (
+    find_extremum,
+    first_step_reaching,
+    last_value,
+    metric_direction,
+    truncate_curve,
+    value_at_best_step,
+)
+from seedbed.stats.metric_registry import MetricName, metric_sort_key
+from seedbed.stats.survival import EventTime
 
 Reduction: TypeAlias = Literal["min", "max", "last"]
+TABLE_THRESHOLD, TABLE_THRESHOLD_NAME = 0.9, "t_90"  # the accuracy whose first step is summarised
 _EMPTY_CURVE = Curve(np.array([], dtype=np.int64), np.array([], dtype=np.float64))
 
 
@@ -53,6 +64,11 @@ class RunCurves:
         is_trained = self.run.status == "finished" or (self.t_max is not None and self.run.step >= self.t_max)
         return self.is_included and is_trained
 
+    @property
+    def last_step(self) -> int:
+        """The last step with an evaluation; 0 if there is none."""
+        return max((int(curve.steps[-1]) for curve in self.curves.values() if curve.steps.size), default=0)
+
 
 @dataclass(frozen=True)
 class MetricSummary:
@@ -74,6 +90,14 @@ class ConfigSummary:
     delta_t: Mapping[str, SeedSummary]
     # quantity → training value at the step of the best validation value
     at_best: Mapping[str, SeedSummary] = field(default_factory=dict)
+    so_far: int | None = None  # the last step that counts, if no run is complete; None: complete runs are summarised
+    unfinished: tuple[RunCurves, ...] = ()  # runs with evaluations that are not complete
+    chance: ChanceLevel | None = None  # of the task; None: it has none
+    at_chance: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # accuracy → seeds that never exceeded chance
+    threshold_times: Mapping[str, Mapping[int, EventTime]] = field(default_factory=dict)  # accuracy → t_90 by seed
+    token_unit: Hashable = None  # configs with equal ones predict the same tokens: their losses can be compared
 
     @property
     def n_included(self) -> int:
@@ -84,6 +108,11 @@ class ConfigSummary:
     def n_runs(self) -> int:
         """Number of all runs, including those excluded from the means."""
         return sum(self.status_counts.values())
+
+    @property
+    def planned_steps(self) -> int | None:
+        """The steps that its unfinished runs are to train for; None if unknown."""
+        return next((run.planned_steps for run in self.unfinished), None)
 
 
 def summarise(runs: Sequence[RunCurves], t_max: float | None = None) -> list[ConfigSummary]:
@@ -102,18 +131,48 @@ def _config_key(run: RunCurves) -> Hashable:
 
 def _summarise_config(members: Sequence[RunCurves], t_max: float | None) -> ConfigSummary:
     _check_unique_seeds(members)
-    included = [run for run in members if run.is_included]
+    evaluated = [run for run in members if run.is_included]
+    complete = [run for run in evaluated if run.is_complete or (t_max is not None and run.run.step >= t_max)]
+    so_far = None if complete or not evaluated else min(run.last_step for run in evaluated)
+    included, last = (complete, t_max) if so_far is None else (evaluated, so_far)
     names = sorted({name for run in members for name in run.curves}, key=metric_sort_key)
-    metrics = {name: _summarise_metric(name, included, t_max) for name in names}
+    metrics = {name: _summarise_metric(name, included, last) for name in names}
     statuses = Counter(run.run.status for run in members)
+    accuracies = [name for name in names if MetricName.parse(name).quantity == "accuracy"]
     return ConfigSummary(
         config=members[0].config,
         seeds=tuple(sorted(run.run.seed for run in included)),
         status_counts={status: statuses[status] for status in sorted(statuses)},
         metrics=metrics,
         delta_t=_delta_t(metrics),
-        at_best=_train_perplexity_at_best_val(included, t_max),
+        at_best=_train_perplexity_at_best_val(included, last),
+        so_far=so_far,
+        unfinished=tuple(run for run in evaluated if run not in complete),
+        chance=chance_level(members[0].run),
+        at_chance={name: seeds for name in accuracies if (seeds := _seeds_at_chance(included, name, last))},
+        threshold_times={
+            name: {
+                run.run.seed: time for run in included if (time := time_to_accuracy(run, name, TABLE_THRESHOLD, last))
+            }
+            for name in accuracies
+        },
+        token_unit=token_unit(members[0].run),
     )
+
+
+def _seeds_at_chance(runs: Sequence[RunCurves], metric: str, t_max: float | None) -> tuple[int, ...]:
+    """The seeds whose best accuracy does not exceed chance."""
+    best = [(run.run, find_extremum(run.curves[metric], "max", t_max).value) for run in runs if metric in run.curves]
+    return tuple(run.seed for run, value in best if not is_above_chance(run, metric, value))
+
+
+def time_to_accuracy(run: RunCurves, metric: str, threshold: float, t_max: float | None = None) -> EventTime | None:
+    """The first step with at least this accuracy, or the last step as a censored time; None without evaluations."""
+    curve = truncate_curve(run.curves.get(metric, _EMPTY_CURVE), t_max)
+    if not curve.steps.size:
+        return None
+    step = first_step_reaching(curve, threshold)
+    return EventTime(step, True) if step == step else EventTime(float(curve.steps[-1]), False)
 
 
 def _check_unique_seeds(members: Sequence[RunCurves]) -> None:
@@ -173,6 +232,12 @@ def _config_to_dict(summary: ConfigSummary) -> dict[str, Any]:
         "metrics": {name: _metric_to_dict(metric) for name, metric in summary.metrics.items()},
         "delta_t": {quantity: asdict(seeds) for quantity, seeds in summary.delta_t.items()},
         **({"at_best": {name: asdict(seeds) for name, seeds in summary.at_best.items()}} if summary.at_best else {}),
+        **({} if summary.chance is None else {"chance": asdict(summary.chance), "at_chance": summary.at_chance}),
+        TABLE_THRESHOLD_NAME: {
+            name: {seed: asdict(time) for seed, time in times.items()}
+            for name, times in summary.threshold_times.items()
+        },
+        **({} if summary.so_far is None else {"so_far": summary.so_far, "planned_steps": summary.planned_steps}),
         "status": summary.status_counts,
     }
 

@@ -90,7 +90,7 @@ class AdditionSettings(EquationTask):
             padding_id=PAD,
             digest="addition/1",
             tokens_per_sample=self.mean_sample_tokens(),
-            chance=1 / (2 * 10**self.digits - 1),  # results are 0 … 2 · (10^digits − 1)
+            chance=1 / 10**self.digits,  # the most frequent sum is 10^digits − 1, once for every first operand
             eos_id=EOS,
         )
 

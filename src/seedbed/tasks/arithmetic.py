@@ -11,7 +11,10 @@ code, so equal seeds reproduce its training sets. Batches are drawn in `equation
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
+from math import gcd, log
 from typing import Annotated, Literal
 
 import numpy as np
@@ -93,9 +96,20 @@ class ArithmeticSettings(EquationTask):
             padding_id=size - 1,
             digest="arithmetic/1",
             tokens_per_sample=self.mean_sample_tokens(),
-            chance=1 / self.p,
+            chance=self._largest_answer_share(),
             eos_id=size - 2,
         )
+
+    def _largest_answer_share(self) -> float:
+        """The share of the most frequent result among all equations: 1 / p, but products are 0 more often than that."""
+        if self.operator != "*":
+            return 1 / self.p
+        n_zero = sum(_count_zero_products(self.p, order) for order in self.orders)
+        return n_zero / sum(self.n_equations(order) for order in self.orders)
+
+    def chance_loss(self, info: DatasetInfo) -> float:
+        """Of the two scored tokens, the result has p values and EOS is certain: ln p / 2."""
+        return log(self.p) / N_SCORED_TOKENS
 
     def shape_key(self) -> tuple[int, ...]:
         """Equations of each order: `/` has fewer than the other operators, though the operator is per run."""
@@ -163,6 +177,26 @@ def _build_equations(task: ArithmeticSettings, order: int) -> Ints:
     tokens[:, 1 : 2 * order : 2] = operands
     tokens[:, -2] = result
     return tokens
+
+
+@cache
+def _count_zero_products(p: int, order: int) -> int:
+    """The number of tuples of residues whose product is 0 modulo p.
+
+    A product's greatest common divisor with p follows from those of its factors, so only divisors of p are counted.
+
+    >>> _count_zero_products(5, 2), _count_zero_products(6, 2)  # of 25 and 36 pairs
+    (9, 15)
+    """
+    by_divisor = Counter(gcd(number, p) for number in range(p))
+    products = Counter({1: 1})
+    for _ in range(order):
+        counts: Counter[int] = Counter()
+        for first, n_first in products.items():
+            for second, n_second in by_divisor.items():
+                counts[gcd(first * second, p)] += n_first * n_second
+        products = counts
+    return products[p]
 
 
 def _compute_results(operator: str, operands: Ints, p: int) -> tuple[Ints, Ints]:

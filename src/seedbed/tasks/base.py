@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,6 +108,10 @@ class Task(TaskSettings):
 
         A batch depends only on its run's own settings and seed and on the batch index, never on the other runs.
         """
+
+    def chance_loss(self, info: DatasetInfo) -> float | None:
+        """Loss per scored token of guessing uniformly among the answers; None if that is not meaningful."""
+        return log(info.n_classes) if info.n_classes else None
 
     # ---- work, for estimates ----
 

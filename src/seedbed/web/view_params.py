@@ -22,7 +22,8 @@ from seedbed.report.figures import RenderedFigure, default_scale, render_figure
 from seedbed.report.metrics_by_step import metrics_by_step_tables
 from seedbed.report.sections import study_figures
 from seedbed.report.study_runs import check_t_max, load_run_curves
-from seedbed.report.tables import Table, config_tables
+from seedbed.report.summary_tables import config_tables
+from seedbed.report.tables import Table
 from seedbed.specs import FigureSpec
 from seedbed.stats.answers import Answer, answer_question, format_question
 from seedbed.stats.summary import RunCurves, summarise

@@ -1,0 +1,230 @@
+"""The table of best values of any study: best values, t_f, Δt and t_90 of every config over its seeds.
+
+    for table in config_tables(summarise(runs)): ...
+
+The numbers come from `stats.summary`, the rows from `statistic_rows`; this module arranges them. Up to four configs are
+columns with metrics as rows; more configs are rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from seedbed.records import RunStatus
+from seedbed.report.statistic_rows import (
+    StatisticRow,
+    Summaries,
+    at_best_rows,
+    chance_rows,
+    delta_rows,
+    metric_names,
+    step_rows,
+    threshold_rows,
+    value_rows,
+)
+from seedbed.report.tables import Table
+from seedbed.settings import Value
+from seedbed.stats.format import join_words, pluralise
+from seedbed.stats.groups import describe_progress
+from seedbed.stats.metric_registry import metric_label
+from seedbed.stats.summary import ConfigSummary
+
+MAX_CONFIG_COLUMNS = 4  # with more configs, they are rows
+
+
+def config_tables(summaries: Summaries, t_max: float | None = None) -> list[Table]:
+    """Best values, t_f and Δt of every config: one table, or for many configs one of values and one of steps."""
+    if not summaries:
+        return []
+    if len(summaries) <= MAX_CONFIG_COLUMNS:
+        return [_configs_as_columns(summaries, t_max)]
+    plain, grouped = metric_names(summaries)
+    values = value_rows(summaries, plain) + at_best_rows(summaries) + value_rows(summaries, grouped)
+    values += [row for row in chance_rows(summaries) if len(set(row.texts)) > 1]  # else they are in the notes
+    steps = step_rows(summaries, plain) + delta_rows(summaries) + threshold_rows(summaries, plain)
+    steps += step_rows(summaries, grouped) + threshold_rows(summaries, grouped)
+    tables = [_configs_as_rows("Best values", summaries, values, t_max)]
+    return tables + [_configs_as_rows("Steps to the best values", summaries, steps, t_max)] * bool(steps)
+
+
+def _configs_as_columns(summaries: Summaries, t_max: float | None) -> Table:
+    plain, grouped = metric_names(summaries)
+    statistics = value_rows(summaries, plain) + at_best_rows(summaries) + chance_rows(summaries)
+    statistics += step_rows(summaries, plain) + delta_rows(summaries) + threshold_rows(summaries, plain)
+    statistics += value_rows(summaries, grouped) + step_rows(summaries, grouped) + threshold_rows(summaries, grouped)
+    best = frozenset(
+        (row, 1 + config) for row, statistic in enumerate(statistics) for config in statistic.best_configs()
+    )
+    return Table(
+        title="Best values and the steps that first attain them",
+        columns=("metric", *_headings(summaries)),
+        rows=tuple((statistic.label, *statistic.cells()) for statistic in statistics),
+        notes=_notes(summaries, statistics, t_max, "row" if best else None),
+        best=best,
+    )
+
+
+def _configs_as_rows(
+    title: str, summaries: Summaries, statistics: Sequence[StatisticRow], t_max: float | None
+) -> Table:
+    names = _short_names(summaries)
+    labels = [(short, [_format_setting(summary, name) for summary in summaries]) for name, short in names.items()]
+    labels += [] if _same_seeds(summaries) else [("n", [_format_run_count(summary) for summary in summaries])]
+    progress = [_format_progress(summary) for summary in summaries]
+    labels += [("so far", [text or "–" for text in progress])] if any(progress) else []
+    columns = labels + [(statistic.label, statistic.cells()) for statistic in statistics]
+    best = frozenset(
+        (row, column) for column, statistic in enumerate(statistics, len(labels)) for row in statistic.best_configs()
+    )
+    return Table(
+        title=title,
+        columns=tuple(name for name, _ in columns),
+        rows=tuple(zip(*(cells for _, cells in columns), strict=True)),
+        notes=_notes(summaries, statistics, t_max, "column" if best else None),
+        best=best,
+        n_labels=len(labels),
+    )
+
+
+# ---- its headings and notes ----
+
+
+def _headings(summaries: Summaries) -> list[str]:
+    """One heading per config, from its varied settings: `gpt`, `layers=2 dim=64`; with n if it differs."""
+    names = _short_names(summaries)
+    same_seeds = _same_seeds(summaries)
+    headings = []
+    for summary in summaries:
+        notes = [] if same_seeds else [f"n = {_format_run_count(summary)}"]
+        notes += [f"so far: {progress}"] if (progress := _format_progress(summary)) else []
+        headings.append(_heading(summary, names) + (f" ({', '.join(notes)})" if notes else ""))
+    return headings
+
+
+def _format_progress(summary: ConfigSummary) -> str:
+    """`step 200 of 3,001`, if no run of the config is complete; else empty."""
+    if summary.so_far is None:
+        return ""
+    return f"step {summary.so_far:,}" + (f" of {summary.planned_steps:,}" if summary.planned_steps else "")
+
+
+def _heading(summary: ConfigSummary, names: Mapping[str, str]) -> str:
+    values = {name: _format_setting(summary, name) for name in names if name in summary.config}
+    return " ".join(text if name == "model.kind" else f"{names[name]}={text}" for name, text in values.items()) or "all"
+
+
+def _short_names(summaries: Summaries) -> dict[str, str]:
+    """Each varied setting with the last part of its name, or all of it if two would be equal."""
+    names = list(dict.fromkeys(name for summary in summaries for name in summary.config))
+    ends = [name.rpartition(".")[2] for name in names]
+    return {name: end if ends.count(end) == 1 else name for name, end in zip(names, ends, strict=True)}
+
+
+def _format_setting(summary: ConfigSummary, name: str) -> str:
+    return _format_value(summary.config[name]) if name in summary.config else "–"
+
+
+def _format_value(value: Value) -> str:
+    """A setting's value as on the command line: `0.001`, `1`, `true`, `[2,3]`."""
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_format_value, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def _same_seeds(summaries: Summaries) -> bool:
+    """Whether all configs have the same seeds and all their runs are in the means."""
+    return all(summary.n_included == summary.n_runs and summary.seeds == summaries[0].seeds for summary in summaries)
+
+
+def _format_run_count(summary: ConfigSummary) -> str:
+    n, total = summary.n_included, summary.n_runs
+    return str(n) if n == total else f"{n} of {total}"
+
+
+def _notes(
+    summaries: Summaries, statistics: Sequence[StatisticRow], t_max: float | None, best_axis: str | None
+) -> tuple[str, ...]:
+    several = any(spread and spread.n > 1 for statistic in statistics for spread in statistic.spreads)
+    notes = [
+        _seeds_note(summaries),
+        _status_note(summaries),
+        _unfinished_note(summaries),
+        "± is the population std over seeds (ddof 0)." if several else "",
+        "; ".join(dict.fromkeys(statistic.legend for statistic in statistics)) + "."
+        if statistics
+        else "Nothing is recorded yet.",
+        _chance_level_note(summaries, statistics),
+        _chance_note(summaries, statistics),
+        "" if t_max is None else f"Only evaluations up to step {_format_value(t_max)} count.",
+        _best_note(statistics, best_axis) if best_axis else "",
+    ]
+    return tuple(note for note in notes if note)
+
+
+def _seeds_note(summaries: Summaries) -> str:
+    if not _same_seeds(summaries):
+        return "n: runs in the means; 1 of 2 if one is unfinished, diverged, failed or has no evaluation."
+    seeds = summaries[0].seeds
+    return f"n = {len(seeds)} seed{'s' * (len(seeds) != 1)}: {_format_seed_ranges(seeds)}."
+
+
+def _unfinished_note(summaries: Summaries) -> str:
+    """Which unfinished runs are left out of the means, and which configs are shown so far."""
+    notes = []
+    if left_out := [run for summary in summaries if summary.so_far is None for run in summary.unfinished]:
+        n_runs, verb = sum(summary.n_runs for summary in summaries), "is" if len(left_out) == 1 else "are"
+        progress = describe_progress(left_out)
+        notes = [f"{len(left_out)} of {pluralise(n_runs, 'run')} {verb} unfinished ({progress}) and left out."]
+    if any(summary.so_far is not None for summary in summaries):
+        notes.append("Configs without a complete run are shown as far as all of their runs have got, and not ranked.")
+    return " ".join(notes)
+
+
+def _chance_level_note(summaries: Summaries, statistics: Sequence[StatisticRow]) -> str:
+    """The chance levels, if the table shows values but has no row or column for these."""
+    labels = {statistic.label for statistic in statistics}
+    missing = [row for row in chance_rows(summaries) if row.label not in labels and len(set(row.texts)) == 1]
+    if not any(statistic.direction for statistic in statistics) or not missing:
+        return ""
+    return "; ".join(f"{row.legend} ({row.texts[0]})" for row in missing) + "."
+
+
+def _chance_note(summaries: Summaries, statistics: Sequence[StatisticRow]) -> str:
+    """Which accuracies never exceeded chance, so that their t_f and Δt are left out."""
+    if not any(statistic.label.startswith(("t_f", "Δt")) for statistic in statistics):
+        return ""
+    names = dict.fromkeys(name for summary in summaries for name in summary.at_chance)
+    clauses = []
+    for name in names:
+        n, total = (
+            sum(len(summary.at_chance.get(name, ())) for summary in summaries),
+            sum(summary.n_included for summary in summaries),
+        )
+        clauses.append(f"{metric_label(name)} never left chance in {n} of {pluralise(total, 'run')}")
+    return f"{join_words(clauses)}: they have no t_f and no Δt (–)." if clauses else ""
+
+
+def _best_note(statistics: Sequence[StatisticRow], best_axis: str) -> str:
+    note = f"The best mean of each {best_axis} is highlighted"
+    is_split = any(len(set(statistic.units)) > 1 for statistic in statistics)
+    return note + (", losses only among configs that predict the same tokens." if is_split else ".")
+
+
+def _status_note(summaries: Summaries) -> str:
+    """The number of runs by status; empty if all are finished."""
+    status = sum((Counter(summary.status_counts) for summary in summaries), Counter[RunStatus]())
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(status.items()))
+    return "" if set(status) == {"finished"} else f"Runs: {counts}."
+
+
+def _format_seed_ranges(seeds: Sequence[int]) -> str:
+    """`0–9, 42`: three or more consecutive seeds as a range."""
+    texts: list[str] = []
+    for _, group in groupby(enumerate(seeds), key=lambda item: item[1] - item[0]):
+        consecutive = [seed for _, seed in group]
+        texts += [f"{consecutive[0]}–{consecutive[-1]}"] if len(consecutive) > 2 else map(str, consecutive)
+    return ", ".join(texts)
