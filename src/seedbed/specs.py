@@ -150,8 +150,14 @@ class QuestionSpec(SettingsGroup):
     over: NonEmptyName | None = Field(
         None, description="setting X in: how does M change with X, smallest X with …, scales with X"
     )
-    expect: Literal["lower", "higher"] = Field(
-        "lower", description="the claim: M is lower than and_metric (does it hold)"
+    expect: Literal["lower", "higher", "same"] = Field(
+        "lower", description="the claim: M is lower than and_metric, or the same (does it hold)"
+    )
+    margin: float | None = Field(
+        None, gt=0, description="the largest difference that counts as the same (expect = same)"
+    )
+    allow_confounds: bool = Field(
+        False, description="gives a verdict although the groups differ in other settings as well"
     )
     at_least: float | None = Field(None, description="M ≥ this (smallest, largest, does it hold)")
     at_most: float | None = Field(None, description="M ≤ this (smallest, largest, does it hold)")
