@@ -3,7 +3,7 @@
     outcome = run_studies([plan], Path("lab"), Machine.detect(), observer, should_stop=lambda: False)
 
 Training yields events, which the recorder writes to the store. Finished runs are left unchanged; the others resume in
-the pack they started in, and a pack that does not fit into memory is split in two.
+the pack they started in. A pack is split in two if it does not fit into memory, or if only some of its runs are wanted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,13 +51,14 @@ class PackJob:
     placement: Placement
     state: Arrays | None
     previous_cost: Cost
+    until: int | None = None  # the step to stop at, before the end
 
 
 def run_pack_job(job: PackJob, should_stop: ShouldStop) -> Iterator[Event]:
     """Trains a job's pack; torch is imported here, in the process that trains."""
     from seedbed.training.loop import train_pack
 
-    return train_pack(job.settings, job.seeds, job.placement, job.state, job.previous_cost, should_stop)
+    return train_pack(job.settings, job.seeds, job.placement, job.state, job.previous_cost, should_stop, job.until)
 
 
 def precompile_pack(job: PackJob) -> None:
@@ -85,21 +86,24 @@ class ActivePack:
 
     stored: StoredPack
     runs: Sequence[StoredRun]
+    until: int | None = None
 
     @property
     def n_steps(self) -> int:
-        return max(run.settings.n_steps(run.settings.task.dataset_info()) for run in self.runs)
+        """The step at which its training ends in this command."""
+        n_steps = max(run.settings.n_steps(run.settings.task.dataset_info()) for run in self.runs)
+        return n_steps if self.until is None else min(n_steps, self.until)
 
     @property
     def n_remaining_steps(self) -> int | None:
         """Steps left to train; None with a time budget, which has no number of steps."""
-        has_step_budget = all(run.settings.train.seconds is None for run in self.runs)
-        return self.n_steps - (self.stored.step or 0) if has_step_budget else None
+        has_step_budget = self.until is not None or all(run.settings.train.seconds is None for run in self.runs)
+        return max(0, self.n_steps - (self.stored.step or 0)) if has_step_budget else None
 
 
 @dataclass
 class StudyOutcome:
-    """Number of runs by status after a command; `busy_packs` are messages about packs that another process trains."""
+    """Number of runs by status after a command; `busy_packs`: who trains each pack that is locked."""
 
     store_address: str
     counts: Counter[str] = field(default_factory=Counter)
@@ -126,8 +130,12 @@ def run_studies(
     observer: ProgressObserver,
     should_stop: ShouldStop,
     start_time: float | None = None,
+    until: int | None = None,
 ) -> StudyOutcome:
-    """Trains every run of the plans that has not ended yet; `start_time`: `perf_counter()` when the command began."""
+    """Trains every run of the plans that has not ended yet, and no other, to its end or to step `until`.
+
+    `start_time`: `perf_counter()` when the command began.
+    """
     start_time = time.perf_counter() if start_time is None else start_time
     with open_store(home) as store, ExitStack() as locks:
         for plan in plans:
@@ -141,7 +149,7 @@ def run_studies(
         machine = machine.fit_slots(packs)
         ordered = [pack for pack, _ in place_packs(packs, machine)]
         estimator, n_packs = load_estimator(machine.device), len(packs)
-        runner = _StudyRunner(store, locks, machine, estimator, observer)
+        runner = _StudyRunner(store, locks, machine, estimator, observer, set(planned), until)
         # Runs that were begun stay in their stored pack and placement, so what is claimed may differ from `ordered`.
         runner.enqueue_packs(store.claim(ordered, lambda pack: choose_placement(pack, n_packs, machine, estimator)))
         runner.run(should_stop)
@@ -163,10 +171,17 @@ class _StudyRunner:
     """The packs that a command trains, each with its lock, recorder and queued job."""
 
     def __init__(
-        self, store: Store, locks: ExitStack, machine: Machine, estimator: CostEstimator, observer: ProgressObserver
+        self,
+        store: Store,
+        locks: ExitStack,
+        machine: Machine,
+        estimator: CostEstimator,
+        observer: ProgressObserver,
+        run_ids: Set[str],
+        until: int | None,
     ) -> None:
         self._store, self._locks, self._machine, self._observer = store, locks, machine, observer
-        self._estimator = estimator
+        self._estimator, self._run_ids, self._until = estimator, run_ids, until
         self._packs: list[ActivePack] = []  # by job index
         self._jobs: list[QueuedJob] = []
         self._recorders: dict[str, Recorder] = {}
@@ -180,11 +195,20 @@ class _StudyRunner:
         try:
             self._locks.enter_context(self._store.lock(stored.id))
         except Busy as busy:
-            self.outcome.busy_packs.append(str(busy))
+            self.outcome.busy_packs.append(busy.holder)
             return None
-        pack = ActivePack(stored, self._store.pack_members(stored.id))
+        pack = ActivePack(stored, self._store.pack_members(stored.id), self._until)
+        if self._until is not None and (stored.step or 0) >= self._until:
+            return None
+        if self._has_other_runs(pack) and (parts := self._store.split(stored.id, self._run_ids)):
+            return self._lock_and_enqueue(parts[0])
         self._enqueue(pack, stored.placement.exclusive)
         return pack
+
+    def _has_other_runs(self, pack: ActivePack) -> bool:
+        """Whether a stored pack has unended runs that this command is not to train."""
+        others = [run for run in pack.runs if run.id not in self._run_ids and run.pack == pack.stored.id]
+        return any(run.status not in ("finished", "diverged") for run in others)
 
     def _enqueue(self, pack: ActivePack, exclusive: bool) -> None:
         self._recorders[pack.stored.id] = Recorder(self._store, pack.stored.id)
@@ -230,7 +254,7 @@ class _StudyRunner:
             event = replace(event, cause=_out_of_memory_message(pack, event.cause))
         self._recorders[pack.stored.id].record(event)
         self._observer.on_event(pack, event)
-        self.outcome.stopped |= isinstance(event, StopEvent)
+        self.outcome.stopped |= isinstance(event, StopEvent) and event.step != self._until
 
     def _retry_with_less_memory(self, job_index: int) -> bool:
         """Requeues a pack that did not fit, split in two or else exclusively; returns whether that was possible."""
@@ -259,7 +283,7 @@ def _make_job(pack: ActivePack, state: Arrays | None, previous_cost: Cost) -> Pa
     settings, seeds = [run.settings for run in pack.runs], [run.seed for run in pack.runs]
     # A process sees only its own GPU, as `cuda`: a pack of a GPU that is gone continues on any other.
     placement = replace(pack.stored.placement, device=pack.stored.placement.device.partition(":")[0])
-    return PackJob(settings, seeds, placement, state, previous_cost)
+    return PackJob(settings, seeds, placement, state, previous_cost, pack.until)
 
 
 def last_device(pack: StoredPack) -> str | None:

@@ -208,7 +208,7 @@ class SampleEvent:
 
 @dataclass(frozen=True)
 class StopEvent:
-    """Training was asked to stop; preceded by a CheckpointEvent of the same step."""
+    """Training was asked to stop, now or at this step; preceded by a CheckpointEvent of the same step."""
 
     step: int
 

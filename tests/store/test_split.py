@@ -128,3 +128,12 @@ def test_checking_a_lock_does_not_prevent_taking_it(tmp_path: Path, store: Store
     assert not is_locked(path)
     with store.lock("p"):
         pass
+
+
+def test_chosen_runs_are_separated_from_the_others_in_their_order(store: Store) -> None:
+    old = saved_pack(store)  # its run 1 has ended
+    first, second = store.split(old, first={*ids(4, 0, 1), "a run of another pack"})
+    assert (first.runs, second.runs) == (ids(0, 4), ids(2, 3))
+    assert (first.step, second.step) == (4, 4)
+    assert store.split(first.id, first=set(ids(0, 4))) == store.split(first.id, first=set(ids(2))) == []
+    assert store.run(ids(0)[0]).pack == first.id

@@ -124,10 +124,11 @@ class Store(ABC):
         """Close a pack whose runs have all ended, and delete its state."""
 
     @abstractmethod
-    def split(self, pack_id: str) -> list[StoredPack]:
-        """Replace a pack that ran out of memory by two, each with half of its unended runs and of its saved state.
+    def split(self, pack_id: str, first: Collection[str] | None = None) -> list[StoredPack]:
+        """Replace a pack by two, each with some of its unended runs and their part of the saved state.
 
-        Returns an empty list, and changes nothing, if fewer than two runs are unended.
+        The runs `first` and the others are separated, or else two halves. Returns an empty list, and changes nothing,
+        if one part would have no runs.
         """
 
     # ---- resetting and removing ----

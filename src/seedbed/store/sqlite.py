@@ -221,18 +221,20 @@ class SQLiteStore(Store):
             changes.close_packs(connection, [pack_id])
         self._delete_stale_states()
 
-    def split(self, pack_id: str) -> list[StoredPack]:
+    def split(self, pack_id: str, first: Collection[str] | None = None) -> list[StoredPack]:
         [pack] = self._select_packs(packs.c.id == pack_id)
         state = None if pack.step is None else self._load_state(self._pack_row(pack_id))
         with self._database.transaction() as connection:
             unsettled = select(runs.c.id).where(runs.c.pack == pack_id, ~runs.c.settled)
             unended = set(connection.execute(unsettled).scalars())
             slots = [slot for slot, run in enumerate(pack.runs) if run in unended]
-            if len(slots) < 2:
+            if first is None:
+                first = {pack.runs[slot] for slot in slots[: -(-len(slots) // 2)]}
+            chosen = [slot for slot in slots if pack.runs[slot] in first]
+            others = [slot for slot in slots if pack.runs[slot] not in first]
+            if not (chosen and others):
                 return []
-            middle = -(-len(slots) // 2)
-            halves = (slots[:middle], slots[middle:])
-            parts = [self._start_split_pack(connection, pack, half, state) for half in halves]
+            parts = [self._start_split_pack(connection, pack, part, state) for part in (chosen, others)]
             changes.close_packs(connection, [pack_id])
         self._delete_stale_states()
         stored = {part.id: part for part in self._select_packs(packs.c.id.in_(parts))}

@@ -50,8 +50,12 @@ def train_pack(
     resume_state: Arrays | None = None,
     previous_cost: Cost | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    until: int | None = None,
 ) -> Iterator[Event]:
-    """Trains runs of equal shape together, from `resume_state` if given; saves and ends when `should_stop()`."""
+    """Trains runs of equal shape together, from `resume_state` if given; saves and ends at `until` or `should_stop()`.
+
+    Schedules see the whole run whatever `until` is, so a run that is resumed from there equals one that never stopped.
+    """
     torch.set_num_threads(placement.threads)
     with acquire_stream(placement.device) as stream:
         timer = Timer(placement, previous_cost)
@@ -64,7 +68,7 @@ def train_pack(
         if resume_state is None:
             yield from session.evaluate(session.active_slots)
         while session.active_slots:
-            if should_stop():
+            if should_stop() or (until is not None and session.step >= until):
                 yield from session.save_checkpoint(())
                 yield StopEvent(session.step)
                 return
