@@ -67,4 +67,10 @@ class OutOfResources(SeedbedError):
 
 
 class Busy(SeedbedError):
+    """`holder` names the process that holds the lock, where it is known."""
+
     exit_code = 75
+
+    def __init__(self, message: str, holder: str = "another process") -> None:
+        self.holder = holder
+        super().__init__(message)

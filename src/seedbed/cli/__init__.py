@@ -13,9 +13,11 @@ import typer
 from seedbed import __version__
 from seedbed.cli.common import app, handle_errors
 from seedbed.cli.data_commands import data_app
+from seedbed.cli.usage_errors import run_command_line
 
 # isort: off
-from seedbed.cli import study_commands, result_commands, model_commands, serve_command, reference_commands  # noqa: F401
+from seedbed.cli import study_commands, store_commands, result_commands, model_commands  # noqa: F401
+from seedbed.cli import classify_command, serve_command, reference_commands  # noqa: F401
 # isort: on
 
 app.add_typer(data_app, name="data")
@@ -23,7 +25,8 @@ app.add_typer(data_app, name="data")
 
 def main() -> None:
     _reject_former_names(sys.argv[1:])
-    app()
+    verbs = [*typer.main.get_command(app).commands]  # type: ignore[attr-defined]
+    run_command_line(app, sys.argv[1:], verbs)
 
 
 def _reject_former_names(arguments: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,13 +27,15 @@ app = typer.Typer(
     epilog="Example: seedbed run quickstart",
 )  # fmt: skip
 
-HomeOption = Annotated[Path, typer.Option(envvar="SEEDBED_HOME", help="folder of the store and its checkpoints")]
 StudyArgument = Annotated[str, typer.Argument(help="a study file, or the name of a shipped study")]
-StoredStudyArgument = Annotated[str, typer.Argument(help="the name of a stored study")]
+HomeOption = Annotated[Path, typer.Option(envvar="SEEDBED_HOME", help="folder of the store and its checkpoints")]
 OverridesArgument = Annotated[
     list[str] | None, typer.Argument(help="key=value: override a setting of the study; commas separate values to sweep")
 ]
-FiltersArgument = Annotated[list[str] | None, typer.Argument(help="key=value: only runs with this setting")]
+OnlyOption = Annotated[
+    list[str],
+    typer.Option(help="only runs that match this filter, such as 'model.kind=gpt seed=0,1'; repeatable"),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document instead of a table")]
 PrintConfigOption = Annotated[bool, typer.Option("--print-config", help="print the resolved study and do nothing else")]
 DeviceOption = Annotated[
@@ -62,6 +65,32 @@ def handle_errors(function: Callable[..., Any]) -> Callable[..., Any]:
             raise typer.Exit(0) from None
 
     return guarded
+
+
+@handle_errors
+def stored_study_name(study: str | None) -> str | None:
+    """The name under which a study is stored: that of a study file, or else the argument itself."""
+    if study is None or not study.endswith(".toml"):
+        return study
+    from seedbed.study.read import read_study_name
+
+    return read_study_name(Path(study))
+
+
+StoredStudyArgument = Annotated[
+    str, typer.Argument(help="a stored study, by its name or its file", callback=stored_study_name)
+]
+StudyOrRunArgument = Annotated[
+    str, typer.Argument(help="a stored study, by its name or its file, or the id of a run", callback=stored_study_name)
+]
+
+
+def reject_settings(verb: str, words: Sequence[str]) -> None:
+    """UsageError if one of the words is key=value: those override settings, which only `run` and `plan` do."""
+    if settings := [word for word in words if "=" in word]:
+        others = [word for word in words if "=" not in word]
+        command = shlex.join(["seedbed", verb, *others, "--only", " ".join(settings)])
+        raise UsageError(f"{verb} does not change settings; to select runs, use: {command}")
 
 
 def print_tables(tables: Sequence[Table], table_format: str = "text") -> None:

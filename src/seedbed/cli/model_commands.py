@@ -10,9 +10,10 @@ import typer
 
 from seedbed.cli.common import (
     DEFAULT_HOME,
-    FiltersArgument,
     HomeOption,
     JsonOption,
+    OnlyOption,
+    StudyOrRunArgument,
     app,
     handle_errors,
     print_json,
@@ -122,12 +123,11 @@ def hooks(
         typer.echo("\n".join(names))
 
 
-@app.command(epilog="Example: seedbed heads arithmetic/sanity model.kind=gpt --ablation")
+@app.command(epilog="Example: seedbed heads arithmetic/sanity --only model.kind=gpt --ablation")
 @handle_errors
 def heads(
-    study: Annotated[str, typer.Argument(help="the name of a stored study, or a run's id")],
-    filters: FiltersArgument = None, home: HomeOption = DEFAULT_HOME, step: StepOption = "last",
-    as_json: JsonOption = False,
+    study: StudyOrRunArgument, only: OnlyOption = [],  # noqa: B006
+    home: HomeOption = DEFAULT_HOME, step: StepOption = "last", as_json: JsonOption = False,
     inputs: Annotated[int, typer.Option(min=1, help="number of held-out inputs")] = 64,
     ablation: Annotated[bool, typer.Option("--ablation", help="also the change of the loss by ablation")] = False,
     table_format: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
@@ -137,7 +137,7 @@ def heads(
     from seedbed.report.analysis_tables import analysis_tables
     from seedbed.report.run_analysis import analyze_configs
 
-    configs = analyze_configs(home, study, filters or (), inputs, ablation, step)
+    configs = analyze_configs(home, study, only, inputs, ablation, step)
     if as_json:
         print_json([analyses_as_json(config) for config in configs])
     else:

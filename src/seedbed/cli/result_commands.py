@@ -10,14 +10,16 @@ import typer
 
 from seedbed.cli.common import (
     DEFAULT_HOME,
-    FiltersArgument,
     HomeOption,
     JsonOption,
+    OnlyOption,
     StoredStudyArgument,
     app,
     handle_errors,
     print_json,
+    reject_settings,
     split_commas,
+    stored_study_name,
 )
 from seedbed.errors import UsageError
 from seedbed.specs import FIGURE_KINDS, STATISTIC_NAMES
@@ -34,19 +36,17 @@ ColumnOption = Annotated[str | None, typer.Option(help="setting with one column 
 @app.command(epilog="Example: seedbed answer arithmetic/sanity")
 @handle_errors
 def answer(
-    study: StoredStudyArgument,
-    filters: FiltersArgument = None,
-    home: HomeOption = DEFAULT_HOME,
-    as_json: JsonOption = False,
-) -> None:
+    study: StoredStudyArgument, only: OnlyOption = [],  # noqa: B006
+    home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
+) -> None:  # fmt: skip
     """Answer the study's questions in sentences, with their uncertainty and the number of runs."""
     from seedbed.report.study_answers import answer_study, answers_as_json
     from seedbed.stats.answers import format_question
     from seedbed.store import open_store
 
-    _run_missing_analyses(home, [study], filters or ())
+    _run_missing_analyses(home, [study], only)
     with open_store(home, read_only=True) as store:
-        answers = answer_study(store, study, filters or ())
+        answers = answer_study(store, study, only)
     if as_json:
         print_json(answers_as_json(study, answers))
         return
@@ -63,7 +63,7 @@ def compare(
     names: Annotated[list[str], typer.Argument(help="studies, runs, or one study with filters or a setting")],
     metric: Annotated[str, typer.Option(help="the metric to compare")] = "val/accuracy",
     value: Annotated[str, typer.Option(help=STATISTICS)] = "best",
-    home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
+    only: OnlyOption = [], home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,  # noqa: B006
 ) -> None:  # fmt: skip
     """Compare configs, runs or studies over seeds: effect, 95 % interval and an exact test."""
     from seedbed.report.study_answers import comparison_as_json, load_groups, parse_subject
@@ -72,7 +72,7 @@ def compare(
 
     subject = parse_subject(metric, value)
     with open_store(home, read_only=True) as store:
-        groups = load_groups(store, names)
+        groups = load_groups(store, [stored_study_name(name) or name for name in names], only)
     comparison = compare_groups(groups, subject)
     if as_json:
         print_json(comparison_as_json(groups, comparison))
@@ -83,24 +83,24 @@ def compare(
 @app.command(epilog="Example: seedbed report arithmetic/data-size")
 @handle_errors
 def report(
-    names: Annotated[list[str], typer.Argument(help="one or more studies; key=value filters select among their runs")],
+    names: Annotated[list[str], typer.Argument(help="one or more stored studies, by name or file")],
+    only: OnlyOption = [],  # noqa: B006
     home: HomeOption = DEFAULT_HOME,
     out: Annotated[Path | None, typer.Option(help="folder to write; default: HOME/reports/STUDY")] = None,
 ) -> None:
     """Write a report: one HTML page with answers, figures and tables, which are also written as files of their own."""
     from seedbed.report.html_report import write_report
 
-    studies, filters = [name for name in names if "=" not in name], [name for name in names if "=" in name]
-    if not studies:
-        raise UsageError("report needs the name of a stored study; `seedbed ls` shows them")
-    _run_missing_analyses(home, studies, filters)
-    typer.echo(write_report(home, studies, filters, out))
+    reject_settings("report", names)
+    studies = [stored_study_name(name) or name for name in names]
+    _run_missing_analyses(home, studies, only)
+    typer.echo(write_report(home, studies, only, out))
 
 
 @app.command(epilog="Example: seedbed plot quickstart --metrics val/loss --out loss.svg")
 @handle_errors
 def plot(
-    study: StoredStudyArgument, filters: FiltersArgument = None, home: HomeOption = DEFAULT_HOME,
+    study: StoredStudyArgument, only: OnlyOption = [], home: HomeOption = DEFAULT_HOME,  # noqa: B006
     kind: Annotated[str | None, typer.Option(help=PLOT_KINDS)] = None,
     metrics: Annotated[str | None, typer.Option(help="comma-separated metrics")] = None,
     value: Annotated[str | None, typer.Option(help=STATISTICS)] = None,
@@ -131,17 +131,15 @@ def plot(
     }  # fmt: skip
     with open_store(home, read_only=True) as store:
         runs = load_run_curves(
-            store, study, filters or (), extra_metrics=[*filter(is_analysis_metric, split_commas(metrics) or ())]
+            store, study, only, extra_metrics=[*filter(is_analysis_metric, split_commas(metrics) or ())]
         )
         spec = requested_figure(
             options, runs, figures_with_stopping(parse_declarations(store.study(study).text)), figure
         )
     if CHART_KINDS[spec.kind].needs_analysis or any(map(is_analysis_metric, spec.metrics)):
-        _run_missing_analyses(home, [study], filters or ())
+        _run_missing_analyses(home, [study], only)
         with open_store(home, read_only=True) as store:
-            runs = load_run_curves(
-                store, study, filters or (), extra_metrics=[*filter(is_analysis_metric, spec.metrics)]
-            )
+            runs = load_run_curves(store, study, only, extra_metrics=[*filter(is_analysis_metric, spec.metrics)])
     if out is None:
         typer.echo(preview_figure(spec, runs))
     else:
@@ -149,12 +147,12 @@ def plot(
         typer.echo(out)
 
 
-def _run_missing_analyses(home: Path, studies: Sequence[str], filters: Sequence[str]) -> None:
+def _run_missing_analyses(home: Path, studies: Sequence[str], only: Sequence[str]) -> None:
     """Runs the analyses that the studies need and the store lacks; imports torch only then."""
     from seedbed.report.stored_analyses import update_analyses
 
     for study in studies:
-        if n_analyzed := update_analyses(home, study, filters):
+        if n_analyzed := update_analyses(home, study, only):
             typer.echo(f"seedbed: analysed {n_analyzed} checkpoints of {study}", err=True)
 
 

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from seedbed.records import Curve, EstimateBasis, Pack, Plan, Run, StoredRun, StoredStudy, StudyEstimate
+from seedbed.records import (
+    Annotation,
+    Annotations,
+    Curve,
+    EstimateBasis,
+    Pack,
+    Plan,
+    Run,
+    StoredRun,
+    StoredStudy,
+    StudyEstimate,
+)
 from seedbed.report.study_runs import planned_steps, run_configs
 from seedbed.report.tables import Table
 from seedbed.settings import Settings, Value
 from seedbed.stats.curve_statistics import find_extremum, metric_direction
 from seedbed.stats.format import pluralise
 from seedbed.store import Store
+from seedbed.study.run_filter import FilterTerm
 
+MAX_NAMED_VALUES = 6  # of a setting, in a sentence
+NO_ANNOTATIONS = Annotations()
 BASIS_DESCRIPTIONS: Mapping[EstimateBasis, str] = {
     "measured": "from identical packs timed on this machine",
     "similar": "from packs of the same shape timed on this machine",
@@ -115,8 +130,9 @@ def format_duration(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24:02} h"
 
 
-def studies_table(studies: Sequence[StoredStudy]) -> Table:
-    rows = tuple(
+def studies_table(studies: Sequence[StoredStudy], annotations: Annotations = NO_ANNOTATIONS) -> Table:
+    """One row per study: its number of runs by status, what varies, and its tags and note where any has them."""
+    rows = [
         (
             one.name,
             str(one.n_runs),
@@ -124,8 +140,54 @@ def studies_table(studies: Sequence[StoredStudy]) -> Table:
             ", ".join(one.axes),
         )
         for one in studies
-    )
-    return Table("studies", ("study", "runs", "status", "varies"), rows)
+    ]
+    written = [annotations.studies.get(one.name, Annotation()) for one in studies]
+    return _with_annotations(Table("studies", ("study", "runs", "status", "varies"), tuple(rows)), written)
+
+
+def _with_annotations(table: Table, annotations: Sequence[Annotation]) -> Table:
+    """The table with columns of tags and notes, if any row has one."""
+    columns = {"tags": [", ".join(one.tags) for one in annotations], "note": [one.note for one in annotations]}
+    for name, cells in columns.items():
+        if any(cells):
+            rows = tuple((*row, cell) for row, cell in zip(table.rows, cells, strict=True))
+            table = replace(table, columns=(*table.columns, name), rows=rows)
+    return table
+
+
+def annotation_lines(annotation: Annotation | None) -> list[str]:
+    """`tags: …` and `note: …`, where there are any."""
+    if annotation is None:
+        return []
+    tags = [f"tags: {', '.join(annotation.tags)}"] if annotation.tags else []
+    return [*tags, *([f"note: {annotation.note}"] if annotation.note else [])]
+
+
+def describe_added_configs(plan: Plan, stored: Sequence[StoredRun]) -> str | None:
+    """What a plan adds to a stored study that has other configs; None if it adds no config, or has all of them.
+
+    `mine has 8 runs with train.steps=2501, and this adds 8 with train.steps=1201; …`
+    """
+    planned_ids, known = {run.id for run in plan.runs}, {run.settings for run in stored}
+    others = [run for run in stored if run.id not in planned_ids]
+    added = [run for run in plan.runs if run.settings not in known]
+    if not others or not added:
+        return None
+    before, new = (_distinguishing_filter(one, two) for one, two in ((others, added), (added, others)))
+    has = f"{plan.study} has {pluralise(len(others), 'other run')}" + (f" with {before}" if before else "")
+    adds = f"this adds {len(added):,}" + (f" with {new}" if new else "")
+    select = f"; to select these: --only {shlex.quote(new)}" if new else ""
+    return f"{has}, and {adds}; show, compare and plot use all of them{select}"
+
+
+def _distinguishing_filter(runs: Sequence[Run | StoredRun], others: Sequence[Run | StoredRun]) -> str:
+    """A filter on one setting that selects these runs and none of the others; empty if no setting does."""
+    own, other = ([run.settings.flat() for run in some] for some in (runs, others))
+    for name in sorted(own[0], key=lambda name: (name != "task.kind", name != "model.kind")):
+        values = dict.fromkeys(flat.get(name) for flat in own)
+        if len(values) <= MAX_NAMED_VALUES and not any(flat.get(name) in values for flat in other):
+            return str(FilterTerm(name, "=", tuple(values)))
+    return ""
 
 
 def _format_progress(run: StoredRun) -> str:
@@ -137,19 +199,20 @@ def _format_progress(run: StoredRun) -> str:
 def runs_table(store: Store, study: str, runs: Sequence[StoredRun]) -> Table:
     """One row per run: its status, progress and last metrics."""
     curves = store.curves([run.id for run in runs])
-    rows = []
+    rows, annotations = [], store.annotations().runs
     for run, config in zip(runs, run_configs(store, study, runs), strict=True):
         last = last_metrics(curves.get(run.id, {}))
         values = ", ".join(f"{name} {last[name]:.4g}" for name in ("val/loss", "val/accuracy") if name in last)
         rows.append(
             (run.id, format_config(config), str(run.seed), run.status, _format_progress(run), run.cause or values)
         )
-    return Table(study, ("run", "config", "seed", "status", "step", "last"), tuple(rows))
+    table = Table(study, ("run", "config", "seed", "status", "step", "last"), tuple(rows))
+    return _with_annotations(table, [annotations.get(run.id, Annotation()) for run in runs])
 
 
 def runs_as_json(store: Store, studies: Mapping[str, Sequence[StoredRun]]) -> dict[str, Any]:
     """`ls --json`."""
-    entries = []
+    entries, annotations = [], store.annotations().runs
     for study, runs in studies.items():
         curves = store.curves([run.id for run in runs])
         for run, config in zip(runs, run_configs(store, study, runs), strict=True):
@@ -157,6 +220,8 @@ def runs_as_json(store: Store, studies: Mapping[str, Sequence[StoredRun]]) -> di
                 "id": run.id, "study": study, "seed": run.seed, "config": config, "status": run.status,
                 "step": run.step, "last": last_metrics(curves.get(run.id, {})),
             }  # fmt: skip
+            written = annotations.get(run.id)
+            entry |= {} if written is None else {"tags": written.tags, "note": written.note}
             entries.append(entry | ({"cause": run.cause} if run.cause else {}))
     return {"runs": entries}
 
@@ -166,7 +231,7 @@ def run_as_json(store: Store, run: StoredRun) -> dict[str, Any]:
     return {
         "id": run.id, "seed": run.seed, "settings": _settings_as_dict(run.settings),
         "parameters": _parameter_counts(run), "status": run.status, "step": run.step, "cause": run.cause,
-        "best": run.best_step,
+        "best": run.best_step, **asdict(store.annotations().runs.get(run.id, Annotation())),
         "checkpoints": [
             {"step": one.step, "bytes": one.bytes, "digest": one.digest} for one in store.checkpoints(run.id)
         ],
@@ -194,8 +259,9 @@ def run_tables(store: Store, run: StoredRun) -> list[Table]:
         *((f"best checkpoint: {run.best_step:,}",) if run.best_step is not None else ()),
     )
     cause = (f"cause: {run.cause}",) if run.cause else ()
+    written = tuple(annotation_lines(store.annotations().runs.get(run.id)))
     return [
-        Table(title, ("metric", "last", "best", "at step"), tuple(rows), notes + cause),
+        Table(title, ("metric", "last", "best", "at step"), tuple(rows), notes + cause + written),
         Table("settings", ("setting", "value"), (*settings, ("seed", str(run.seed)))),
     ]
 

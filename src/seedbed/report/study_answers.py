@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
 from typing import Any
 
@@ -61,26 +62,27 @@ def parse_subject(metric: str, value: str) -> MetricStatistic:
 # ---- groups of runs ----
 
 
-def load_groups(store: Store, arguments: Sequence[str]) -> dict[str, list[RunCurves]]:
-    """The groups that the arguments of `compare` name: studies, runs, overrides, or a setting of the study before them.
+def load_groups(store: Store, arguments: Sequence[str], only: Sequence[str] = ()) -> dict[str, list[RunCurves]]:
+    """The groups that the arguments of `compare` name: studies, runs, filters, or a setting of the study before them.
 
     `STUDY model.kind=gpt model.kind=lstm`, `STUDY model.kind`, `STUDY "model.kind=gpt train.lr=1e-3" …`, `STUDY STUDY`
-    and `RUN RUN` all make groups; a study that nothing follows is itself a group.
+    and `RUN RUN` all make groups; a study that nothing follows is itself a group. `only` selects among the runs of all.
     """
     studies = {study.name for study in store.studies()}
+    _check_arguments(arguments, only, studies)
     groups: dict[str, list[RunCurves]] = {}
     study: str | None = None
     is_used = True
     for name in arguments:
         if name in studies:
-            groups |= {} if is_used or study is None else {study: load_run_curves(store, study)}
+            groups |= {} if is_used or study is None else {study: load_run_curves(store, study, only)}
             study, is_used = name, False
         elif "=" in name or name in all_settings():
-            groups |= _groups_within_study(store, study, name, len(studies & set(arguments)) > 1)
+            groups |= _groups_within_study(store, study, name, only, len(studies & set(arguments)) > 1)
             is_used = True
         else:
             groups[name] = [_load_run(store, name)]
-    groups |= {} if is_used or study is None else {study: load_run_curves(store, study)}
+    groups |= {} if is_used or study is None else {study: load_run_curves(store, study, only)}
     if len(groups) < 2:
         raise UsageError(
             f"{' '.join(arguments)}: only one group; expected two or more, such as STUDY model.kind=gpt model.kind=lstm"
@@ -88,17 +90,31 @@ def load_groups(store: Store, arguments: Sequence[str]) -> dict[str, list[RunCur
     return groups
 
 
+def _check_arguments(arguments: Sequence[str], only: Sequence[str], studies: Set[str]) -> None:
+    """UsageError for arguments that cannot be meant as groups."""
+    filters = [name for name in arguments if "=" in name]
+    settings = [name for name in arguments if name in all_settings()]
+    others = [name for name in arguments if name not in (*filters, *settings)]
+    if filters and settings:  # a filter would be a group that overlaps with those by setting
+        command = shlex.join(["seedbed", "compare", *others, *settings, "--only", " ".join([*only, *filters])])
+        raise UsageError(
+            f"{settings[0]} makes a group for each of its values; to compare only some runs, use: {command}"
+        )
+    if only and (runs := [name for name in others if name not in studies]):
+        raise UsageError(f"{runs[0]} is not a stored study, and --only selects among the runs of studies")
+
+
 def _groups_within_study(
-    store: Store, study: str | None, argument: str, show_study: bool
+    store: Store, study: str | None, argument: str, only: Sequence[str], show_study: bool
 ) -> dict[str, list[RunCurves]]:
     if study is None:
         raise UsageError(f"{argument}: name a stored study before the filters that select its runs")
     label = f"{study} " if show_study else ""
     if "=" in argument:
-        return {f"{label}{argument}": load_run_curves(store, study, [argument])}
+        return {f"{label}{argument}": load_run_curves(store, study, [*only, argument])}
     return {
         f"{label}{format_setting(argument, value)}": runs
-        for value, runs in group_by_setting(load_run_curves(store, study), argument).items()
+        for value, runs in group_by_setting(load_run_curves(store, study, only), argument).items()
     }
 
 

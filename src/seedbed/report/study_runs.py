@@ -14,7 +14,7 @@ from seedbed.stats.curve_statistics import truncate_curve
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 from seedbed.study.declarations import parse_declarations
-from seedbed.study.run_filter import select_runs
+from seedbed.study.run_filter import NO_FACTS, RunFacts, select_runs
 from seedbed.tasks.base import stored_dataset_info
 
 
@@ -23,7 +23,13 @@ def matching_runs(store: Store, study: str, only: Sequence[str] = (), skip_unrea
     runs = store.runs(study, skip_unreadable)
     if not runs and not skip_unreadable:
         raise MissingData(f"study {study} has no runs; `seedbed run` trains them")
-    return select_runs(runs, only, owner=study)
+    return select_runs(runs, only, run_facts(store) if only else NO_FACTS, owner=study)
+
+
+def run_facts(store: Store) -> RunFacts:
+    """The status and tags of all runs, for filters."""
+    statuses = {run.run: run.status for runs in store.progress().values() for run in runs}
+    return RunFacts(statuses, {run: annotation.tags for run, annotation in store.annotations().runs.items()})
 
 
 def unreadable_runs(store: Store, study: str) -> dict[str, str]:

@@ -153,9 +153,8 @@ def file_lock(path: Path, description: str, wait: bool = False) -> Iterator[None
             _acquire_lock(descriptor, wait)
         except BlockingIOError:
             holder = os.pread(descriptor, 200, 0).decode() or "another process"
-            raise Busy(
-                f"{description} is held by {holder}; wait for it or stop it, then run the same command again"
-            ) from None
+            message = f"{description} is held by {holder}; wait for it or stop it, then run the same command again"
+            raise Busy(message, holder) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} since {datetime.now():%Y-%m-%d %H:%M:%S}".encode(), 0)
         yield

@@ -68,6 +68,12 @@ def parse_study(text: str, path: str, overrides: Sequence[str] = (), stored: boo
     return study
 
 
+def read_study_name(path: Path) -> str:
+    """The name of the study in a file, which may have problems otherwise; StudyError if it is missing or not TOML."""
+    name = parse_toml(read_study_text(path), str(path)).get("name")
+    return name if isinstance(name, str) else _default_study_name(path)
+
+
 @dataclass(frozen=True)
 class StudyParser:
     """Turns a TOML document into a Study; problems carry the line of their key."""

@@ -15,11 +15,11 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeVar, get_args
 
 from seedbed.errors import MissingData, UsageError
-from seedbed.records import RunStatus
+from seedbed.records import Plan, RunStatus
 from seedbed.settings import DatasetInfo, Settings, Value, all_settings, check_value, matches_value
 from seedbed.study.exclude import InvalidRule, resolve_setting_name
 from seedbed.study.overrides import parse_value, split_outside_quotes
@@ -99,6 +99,19 @@ def select_runs(
     if runs and not selected:
         raise MissingData(f"no run of {owner} has {_describe_no_match(runs, terms, facts)}")
     return selected
+
+
+def filter_plans(plans: Sequence[Plan], only: Sequence[str], facts: RunFacts = NO_FACTS) -> list[Plan]:
+    """The plans with only the runs that match, without plans that have none; MissingData if no plan has any."""
+    reduced, misses = [], []
+    for plan in plans:
+        try:
+            reduced.append(replace(plan, runs=tuple(select_runs(plan.runs, only, facts, plan.study))))
+        except MissingData as miss:
+            misses.append(miss)
+    if misses and not reduced:
+        raise misses[0]
+    return reduced
 
 
 def parse_filters(only: Sequence[str]) -> tuple[FilterTerm, ...]:

@@ -66,6 +66,8 @@ def read_study_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_STUDY_BYTES + 1)
+    except FileNotFoundError:
+        raise study_error(str(path), "no such file") from None
     except IsADirectoryError:
         raise study_error(str(path), "is a folder; expected a study file") from None
     except (OSError, ValueError) as error:

@@ -1,0 +1,237 @@
+"""Commands on what is stored: ls, show, rm, note, tag."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seedbed.cli.common import (
+    DEFAULT_HOME,
+    HomeOption,
+    JsonOption,
+    OnlyOption,
+    StudyOrRunArgument,
+    app,
+    handle_errors,
+    print_json,
+    print_tables,
+    reject_settings,
+    stored_study_name,
+)
+from seedbed.errors import MissingData, UsageError
+
+if TYPE_CHECKING:
+    from seedbed.records import StoredRun
+    from seedbed.store import Store
+
+
+@app.command("ls", epilog="Example: seedbed ls quickstart --only train.weight_decay=1.0")
+@handle_errors
+def list_runs(
+    study: Annotated[
+        str | None, typer.Argument(help="a stored study; default: all studies", callback=stored_study_name)
+    ] = None,
+    only: OnlyOption = [], home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,  # noqa: B006
+) -> None:  # fmt: skip
+    """List studies, or the runs of one with status, step and latest metrics."""
+    from seedbed.report.overview import runs_as_json, runs_table, studies_table
+    from seedbed.report.study_runs import unreadable_runs
+    from seedbed.store import open_store
+
+    with open_store(home, read_only=True) as store:
+        if study is None and not as_json and not only:
+            print_tables([studies_table(store.studies(), store.annotations())])
+            return
+        names = [one.name for one in store.studies()] if study is None else [study]
+        runs = _runs_by_study(store, names, only)
+        for reason in (reason for name in names for reason in unreadable_runs(store, name).values()):
+            typer.echo(f"seedbed: warning: {reason}", err=True)
+        if as_json:
+            print_json(runs_as_json(store, runs))
+        else:
+            print_tables([runs_table(store, name, some) for name, some in runs.items()])
+
+
+def _runs_by_study(store: Store, names: Sequence[str], only: Sequence[str]) -> dict[str, list[StoredRun]]:
+    """The matching runs of each study; with several studies, those without a match are left out."""
+    from seedbed.report.study_runs import matching_runs
+
+    runs = {}
+    for name in names:
+        try:
+            runs[name] = matching_runs(store, name, only, skip_unreadable=True)
+        except MissingData:
+            if len(names) == 1:
+                raise
+    if names and not runs:
+        raise MissingData(f"no run of any study has {' '.join(only)}; `seedbed ls` lists the studies")
+    return runs
+
+
+@app.command(epilog="Example: seedbed show arithmetic/sanity --t-max 0.5")
+@handle_errors
+def show(
+    study: StudyOrRunArgument, only: OnlyOption = [],  # noqa: B006
+    home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
+    t_max: Annotated[str | None, typer.Option(help="ignore evaluations after this step or fraction of steps")] = None,
+    timing: Annotated[bool, typer.Option("--timing", help="show time and memory instead of metrics")] = False,
+    table_format: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
+) -> None:  # fmt: skip
+    """Print the results of a study: best loss and accuracy, the step of each, mean ± std over seeds."""
+    from seedbed.report.study_runs import check_t_max
+
+    check_t_max(t_max)
+    if timing:
+        _show_timing(home, study, only, as_json, table_format)
+    else:
+        show_study(home, study, only, t_max, as_json, table_format)
+
+
+def show_study(
+    home: Path,
+    study: str,
+    only: Sequence[str],
+    t_max: str | None,
+    as_json: bool = False,
+    table_format: str = "text",
+    run_ids: Collection[str] | None = None,
+) -> None:
+    """Prints the tables of a study, or of those of its runs that match, or of one run."""
+    from seedbed.report.cost_tables import run_cost_table
+    from seedbed.report.overview import annotation_lines, run_as_json, run_tables
+    from seedbed.report.study_runs import load_run_curves
+    from seedbed.report.summary_tables import config_tables
+    from seedbed.stats.summary import summaries_to_json, summarise
+    from seedbed.store import open_store
+
+    with open_store(home, read_only=True) as store:
+        if (run := _find_run(store, study, only)) is not None:
+            if as_json:
+                print_json(run_as_json(store, run))
+            else:
+                print_tables([*run_tables(store, run), *run_cost_table(store, run)], table_format)
+            return
+        runs = load_run_curves(store, study, only, t_max)
+        runs = [run for run in runs if run_ids is None or run.run.id in run_ids]
+        written = annotation_lines(store.annotations().studies.get(study))
+    if as_json:
+        print_json(summaries_to_json(summarise(runs)))
+    else:
+        if table_format == "text" and written:
+            typer.echo("\n".join(written))
+        print_tables(config_tables(summarise(runs)), table_format)
+
+
+def _show_timing(home: Path, study: str, only: Sequence[str], as_json: bool, table_format: str) -> None:
+    from seedbed.report.cost_tables import cost_as_json, cost_tables, run_cost_as_json, run_cost_table
+    from seedbed.report.study_runs import load_run_curves
+    from seedbed.store import open_store
+
+    with open_store(home, read_only=True) as store:
+        run = _find_run(store, study, only)
+        runs = [] if run else load_run_curves(store, study, only)
+        if as_json:
+            print_json(run_cost_as_json(store, run) if run else cost_as_json(store, study, runs))
+        elif tables := run_cost_table(store, run) if run else cost_tables(store, study, runs):
+            print_tables(tables, table_format)
+        else:
+            typer.echo(f"no timings yet; train with: seedbed run {study}", err=True)
+
+
+def _find_run(store: Store, prefix: str, only: Sequence[str]) -> StoredRun | None:
+    """The run with this id; None if it names a study, or nothing."""
+    if prefix in {study.name for study in store.studies()}:
+        return None
+    try:
+        run = store.run(prefix)
+    except (MissingData, UsageError):
+        return None
+    if only:
+        raise UsageError(f"{prefix} is one run; --only selects among the runs of a study")
+    return run
+
+
+@app.command(epilog="Example: seedbed rm quickstart --only train.weight_decay=0.1 --yes")
+@handle_errors
+def rm(
+    names: Annotated[list[str], typer.Argument(help="a stored study, by its name or its file, or ids of runs")],
+    only: OnlyOption = [], home: HomeOption = DEFAULT_HOME,  # noqa: B006
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
+) -> None:  # fmt: skip
+    """Remove runs with their metrics and checkpoints: those of a study, those that match --only, or single ones."""
+    from seedbed.stats.format import pluralise
+    from seedbed.store import open_store
+
+    reject_settings("rm", names)
+    with open_store(home, read_only=True) as store:
+        selected = _select_for_removal(store, names, only)
+    n_selected = len({run for runs in selected.values() for run in runs})
+    what = f"{pluralise(n_selected, 'run')} of {' and '.join(selected)}"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"this removes {what}; confirm with --yes")
+        typer.confirm(f"remove {what} with all metrics and checkpoints?", abort=True, err=True)
+    with open_store(home) as store:
+        removed = {run for study, runs in selected.items() for run in store.remove(study, runs)}
+    n_kept = n_selected - len(removed)
+    kept = f"; kept {n_kept} that another study shares" if n_kept else ""
+    typer.echo(f"removed {pluralise(len(removed), 'run')}{kept}")
+
+
+def _select_for_removal(store: Store, names: Sequence[str], only: Sequence[str]) -> dict[str, list[str]]:
+    """The ids of the runs to remove, by study; a run that is named itself is removed from every study that has it."""
+    from seedbed.report.study_runs import matching_runs
+
+    stored = {study: [run.run for run in runs] for study, runs in store.progress().items()}
+    studies = {study.name for study in store.studies()}
+    names = [stored_study_name(name) or name for name in names]
+    selected: dict[str, list[str]] = {}
+    for name in names:
+        if name in studies:
+            found = [run.id for run in matching_runs(store, name, only)] if only else stored.get(name, [])
+            selected.setdefault(name, []).extend(found)
+        elif only:
+            raise UsageError(f"{name} is not a stored study, and --only selects among the runs of one")
+        else:
+            run = store.find_target(name)[1]
+            for study, runs in stored.items():
+                if run in runs:
+                    selected.setdefault(study, []).append(run)
+    return selected
+
+
+@app.command(epilog='Example: seedbed note quickstart "seed 3 groks late"')
+@handle_errors
+def note(
+    target: StudyOrRunArgument, text: Annotated[str, typer.Argument(help="the note; an empty one deletes it")],
+    home: HomeOption = DEFAULT_HOME,
+) -> None:  # fmt: skip
+    """Write a note on a study or run, which ls, show, reports and the page show; it replaces the one before."""
+    from seedbed.store import open_store
+
+    with open_store(home) as store:
+        annotation = store.set_note(target, text)
+    typer.echo(f"note of {target}: {annotation.note or 'none'}", err=True)
+
+
+@app.command(epilog="Example: seedbed tag quickstart grokked --remove draft")
+@handle_errors
+def tag(
+    target: StudyOrRunArgument,
+    tags: Annotated[list[str] | None, typer.Argument(help="tags to add, one word each")] = None,
+    remove: Annotated[list[str], typer.Option(help="a tag to remove; repeatable")] = [],  # noqa: B006
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Add tags to a study or run, or remove them; `--only tag=NAME` selects runs that have one."""
+    from seedbed.store import open_store
+    from seedbed.store.annotation_rows import check_tags
+
+    check_tags(tags or ())
+    with open_store(home) as store:
+        store.remove_tags(target, remove)
+        annotation = store.add_tags(target, tags or ())
+    typer.echo(f"tags of {target}: {', '.join(annotation.tags) or 'none'}", err=True)
