@@ -15,7 +15,7 @@ ROOT = Path(seedbed.__file__).parent
 PARTS = (
     "errors", "settings", "specs", "records", "random_streams", "rng", "data", "tasks", "models", "study", "sampling",
     "interp", "training", "store", "stats", "charts", "report", "export", "engines", "estimates", "recorder",
-    "pipeline", "progress", "plugins", "web", "cli", "__main__",
+    "pipeline", "search", "progress", "plugins", "api", "web", "cli", "__main__",
 )  # fmt: skip
 ON_THE_DEVICE = {f"tasks/{name}_batches.py" for name in ("equation", "text", "label")} | {"data/batch.py"}
 KNOW_TORCH = {"rng.py", *ON_THE_DEVICE, "sampling", "interp", "training", "export", "web/model_worker.py"}

@@ -1,70 +1,32 @@
-"""A laboratory for small sequence models: a study file in, answers with uncertainty out."""
+"""A laboratory for small sequence models: a study in, answers with uncertainty out.
+
+    import seedbed as sb
+
+    study = sb.Study("quickstart").run()     # or a study file, or one written out: sb.Study(name=…, base=…, grid=…)
+    study.table(), study.answer()            # mean ± std over seeds; answers in sentences
+    study.results().to_pandas()              # every evaluation, as a DataFrame
+    sb.load(study.runs()[0]).sample("1 + 2 =")
+
+The guide is docs/python.md.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
-
-import seedbed.models.families
-import seedbed.tasks  # noqa: F401
-
-if TYPE_CHECKING:
-    from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
+import seedbed.models.families as _families  # noqa: F401  registers its kinds
+import seedbed.tasks as _tasks  # noqa: F401
+from seedbed.api.homes import home
+from seedbed.api.loading import load, load_all
+from seedbed.api.study import Study
+from seedbed.plugins import load_plugin_file as load_plugin
+from seedbed.plugins import load_plugins as _load_plugins
+from seedbed.plugins import register
 
 __version__ = "0.2.0"
-__all__ = ["__version__", "load", "load_all", "register"]
+__all__ = ["Study", "__version__", "home", "load", "load_all", "load_plugin", "register"]
 
 
-def register(kind: Any, name: str | None = None) -> Any:
-    """Adds a kind of your own (an optimizer, a task, a chart and so on) and returns it; see docs/extending.md."""
-    from seedbed.plugins import register as register_kind
-
-    return register_kind(kind, name)
-
-
-def load(run: str, home: str | os.PathLike[str] = "lab", step: int | Literal["last", "best"] = "last") -> LoadedRun:
-    """Loads a trained run by its id, or a prefix of it, at a saved step: to sample, to score text, to interpret."""
-    from seedbed.sampling.loaded_run import LoadedRun
-    from seedbed.store import open_store, stored_vocabulary
-
-    with open_store(home, read_only=True) as store:
-        stored = store.run(run)
-        checkpoint = store.find_checkpoint(stored.id, step)
-        weights = store.load_weights(stored.id, checkpoint.step)
-        return LoadedRun(stored, checkpoint.step, weights, _render_attention_html, stored_vocabulary(store, stored))
-
-
-def load_all(
-    names: str | Sequence[str], home: str | os.PathLike[str] = "lab", step: int | Literal["last", "best"] = "last"
-) -> list[LoadedRun]:
-    """Loads several trained runs by their ids; the name of a study loads all of its runs that have weights."""
-    from seedbed.errors import MissingData
-    from seedbed.store import open_store
-
-    requested = [names] if isinstance(names, str) else list(names)
-    ids: list[str] = []
-    with open_store(home, read_only=True) as store:
-        studies = {study.name for study in store.studies()}
-        for name in requested:
-            run_ids = [run.id for run in store.runs(name) if store.checkpoints(run.id)] if name in studies else [name]
-            if not run_ids:
-                raise MissingData(f"no run of {name} has weights yet; `seedbed run {name}` trains them")
-            ids += run_ids
-    return [load(run_id, home, step) for run_id in ids]
-
-
-def _render_attention_html(loaded: LoadedRun, text: TextOrIds) -> str:
-    """Attention as HTML. Passed to LoadedRun as a callback because `sampling` may not import `report`."""
-    from seedbed.report.notebook import attention_html
-
-    return attention_html(loaded, text)
-
-
-def _load_plugins() -> None:
-    from seedbed.plugins import load_plugins
-
-    load_plugins()
+def __dir__() -> list[str]:
+    return __all__
 
 
 _load_plugins()  # here, so that every process that imports seedbed knows the same kinds

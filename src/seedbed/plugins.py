@@ -36,8 +36,14 @@ def register(kind: Any, name: str | None = None) -> Any:
 
     A subclass of `TaskSettings`, `ModelSettings` or `Optimizer`, or a `CorpusEntry`, carries its own name. A subclass
     of `PositionEncoding`, `Store` (by its scheme) or `Engine`, a `ChartKind`, or a statistic (a function from the curve
-    of a metric to a number) is registered under `name`.
+    of a metric to a number) is registered under `name`. A class has to stand in a file of its own, not in a script or
+    notebook: worker processes and later sessions could not find it.
     """
+    if isinstance(kind, type) and kind.__module__ == "__main__":
+        raise UsageError(
+            f"{kind.__name__} is defined in a script or notebook, where worker processes cannot find it; move it to a "
+            'file of its own, say mine.py, and load that: seedbed.load_plugin("mine.py") or seedbed --plugin mine.py'
+        )
     if isinstance(kind, type) and issubclass(kind, SettingsGroup):
         return register_settings(kind)
     if isinstance(kind, CorpusEntry):

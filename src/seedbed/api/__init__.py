@@ -1,0 +1,10 @@
+"""Python first: what `import seedbed` offers, and what the command line shares with it.
+
+study.py            Study: planned, trained and read
+study_text.py       studies, overrides and filters as Python values
+tidy_results.py     evaluations as rows, DataFrames and files
+table_views.py      tables, answer_views.py: comparisons and answers, as text and as HTML
+figure_request.py   one figure as an Altair chart
+planning.py         packs and estimates of a plan; training_session.py: training with Ctrl-C and a progress display
+loading.py          trained models; homes.py: the home that is used where none is given
+"""

@@ -1,0 +1,87 @@
+"""Comparisons and answers that print as text in a terminal and as HTML in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from seedbed.api.table_views import notes_as_html
+from seedbed.report.study_answers import load_groups, parse_subject
+from seedbed.report.study_runs import matching_runs
+from seedbed.stats.answers import Answer, format_question
+from seedbed.stats.answers.best_group import compare_groups
+from seedbed.stats.answers.finding import Finding
+from seedbed.stats.summary import RunCurves
+from seedbed.store import Store
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Groups of runs compared over seeds: a sentence, the numbers behind it, and notes on what was left out."""
+
+    groups: Mapping[str, Sequence[RunCurves]]
+    finding: Finding
+
+    @property
+    def sentence(self) -> str:
+        return self.finding.sentence
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.finding.notes
+
+    @property
+    def numbers(self) -> Mapping[str, Any]:
+        """Means by group, and the difference of every pair with its interval and p-value."""
+        return self.finding.numbers
+
+    def __repr__(self) -> str:
+        return "\n".join([self.sentence, *(f"  ({note})" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(self.sentence)}</p>{notes_as_html(self.notes)}"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers to a study's questions, in order."""
+
+    answers: tuple[Answer, ...]
+
+    def __iter__(self) -> Iterator[Answer]:
+        return iter(self.answers)
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def __getitem__(self, index: int) -> Answer:
+        return self.answers[index]
+
+    def __repr__(self) -> str:
+        return "\n\n".join(
+            "\n".join(
+                [format_question(one.question), f"  {one.sentence}", *([f"  ({one.warning})"] * bool(one.warning))]
+            )
+            for one in self.answers
+        )
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            f"<p><b>{escape(format_question(one.question))}</b><br>{escape(one.sentence)}</p>"
+            + notes_as_html([one.warning] * bool(one.warning))
+            for one in self.answers
+        )
+
+
+def compare_runs(
+    store: Store, study: str, groups: Sequence[str], metric: str, value: str, only: Sequence[str]
+) -> Comparison:
+    """The comparison of `compare`, among the runs of one study that match the filters."""
+    subject = parse_subject(metric, value)
+    selected = {run.id for run in matching_runs(store, study, only)}
+    loaded = load_groups(store, [study, *groups])
+    members = {name: [run for run in runs if run.run.id in selected] for name, runs in loaded.items()}
+    members = {name: runs for name, runs in members.items() if runs}
+    return Comparison(members, compare_groups(members, subject))

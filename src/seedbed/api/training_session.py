@@ -1,0 +1,128 @@
+"""One call that trains plans to their end, or to Ctrl-C, with a progress display that suits where it is shown."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from seedbed.engines.base import JobFailure
+from seedbed.engines.machine import Machine
+from seedbed.pipeline import ActivePack, ProgressObserver, StudyOutcome, run_studies
+from seedbed.records import CheckpointEvent, Event, Plan, StepEvent, StopEvent
+from seedbed.store import open_store
+
+STOP_MESSAGE = b"\nfinishing this step and saving; press again to abort at once\n"
+
+
+def train_plans(plans: Sequence[Plan], home: Path, machine: Machine, show_progress: bool = True) -> StudyOutcome:
+    """Trains what is left of the plans; on Ctrl-C everything is saved before KeyboardInterrupt is raised."""
+    with catch_stop_signals([signal.SIGINT]) as caught, _make_display(show_progress) as display:
+        outcome = run_studies(plans, home, machine, display, lambda: bool(caught))
+    if caught and outcome.stopped:
+        raise KeyboardInterrupt("stopped; all progress is saved: run() again continues")
+    return outcome
+
+
+def restart_unfinished(home: Path, plan: Plan) -> None:
+    """Sets the unfinished runs of a plan back to step 0."""
+    with open_store(home) as store:
+        store.register(plan)
+        run_ids = {run.id for run in plan.runs}
+        for pack in store.study_packs(plan.study):
+            if run_ids & set(pack.runs):
+                store.restart(pack.id)
+
+
+@contextmanager
+def catch_stop_signals(numbers: Sequence[int] = (signal.SIGINT, signal.SIGTERM)) -> Iterator[list[int]]:
+    """Yields a list of received signals, for a graceful stop; a second SIGINT aborts at once.
+
+    Signals can be handled only in the main thread; elsewhere nothing is caught.
+    """
+    caught: list[int] = []
+
+    def handle(number: int, _: Any) -> None:
+        if caught and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        caught.append(number)
+        os.write(2, STOP_MESSAGE)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handle) for number in numbers if is_main}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _make_display(show_progress: bool) -> AbstractContextManager[ProgressObserver]:
+    from rich.console import Console
+
+    from seedbed.progress import ProgressDisplay
+
+    if show_progress and in_notebook():
+        return nullcontext(NotebookProgress())
+    return ProgressDisplay(Console(stderr=True, highlight=False), quiet=not show_progress)
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return type(get_ipython()).__name__ == "ZMQInteractiveShell"
+
+
+class NotebookProgress:
+    """One bar over the steps of all packs, in the output of a notebook's cell."""
+
+    def __init__(self) -> None:
+        from IPython.display import HTML, display
+
+        self._make_html = HTML
+        self._handle: Any = display(HTML("preparing"), display_id=True)
+        self._steps: dict[str, int] = {}
+        self._totals: dict[str, int] = {}
+        self._messages: list[str] = []
+        self._percent = -1
+
+    def report(self, text: str) -> None:
+        self._messages.append(text)
+        self._refresh()
+
+    def on_start(self, packs: Sequence[ActivePack]) -> None:
+        for pack in packs:
+            self._totals[pack.stored.id] = pack.n_steps * len(pack.runs)
+            self._steps[pack.stored.id] = (pack.stored.step or 0) * len(pack.runs)
+        self._refresh()
+
+    def on_split(self, pack: ActivePack, parts: Sequence[ActivePack]) -> None:
+        del self._totals[pack.stored.id], self._steps[pack.stored.id]
+        self.on_start(parts)
+
+    def on_event(self, pack: ActivePack, event: Event | JobFailure) -> None:
+        if isinstance(event, JobFailure):
+            self.report(f"a pack of {len(pack.runs)} runs failed: {event.cause}")
+        elif isinstance(event, StepEvent | CheckpointEvent | StopEvent):
+            self._steps[pack.stored.id] = event.step * len(pack.runs)
+            if self._fraction_percent() != self._percent:
+                self._refresh()
+
+    def _fraction_percent(self) -> int:
+        return 100 * sum(self._steps.values()) // max(1, sum(self._totals.values()))
+
+    def _refresh(self) -> None:
+        self._percent = self._fraction_percent()
+        n_steps, total = sum(self._steps.values()), sum(self._totals.values())
+        bar = f'<progress value="{n_steps}" max="{max(1, total)}"></progress> {self._percent} %'
+        text = f"{n_steps:,} of {total:,} steps, summed over runs"
+        messages = "".join(f"<br>{escape(message)}" for message in self._messages[-5:])
+        self._handle.update(self._make_html(f"<div>{bar} {text}{messages}</div>"))
