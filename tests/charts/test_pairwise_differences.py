@@ -36,14 +36,24 @@ def compare(first: list[float], second: list[float]) -> Mapping[str, Any]:
 
 
 def test_a_pair_has_its_mean_difference_interval_and_seeds() -> None:
-    found = gather_pairwise_differences(compare([1.0, 2.0, 3.0], [1.5, 2.7, 3.3]), LOSS)
+    first, second = [1.0, 2.0, 3.0, 2.0, 2.0, 2.0], [1.5, 2.7, 3.3, 2.4, 2.6, 2.5]
+    found = gather_pairwise_differences(compare(first, second), LOSS)
     (pair,) = found.differences
     assert (pair.pair, found.y_title) == ("2 − 4", "heads")
-    assert dict(pair.values) == pytest.approx({0: -0.5, 1: -0.7, 2: -0.3})
-    half = 4.302653 * 0.2 / np.sqrt(3)  # Student's t of two degrees of freedom, by table
-    assert (pair.effect, pair.low, pair.high) == pytest.approx((-0.5, -0.5 - half, -0.5 + half), abs=1e-6)
-    assert not pair.significant  # three seeds cannot reach 5 %
+    assert dict(pair.values) == pytest.approx({0: -0.5, 1: -0.7, 2: -0.3, 3: -0.4, 4: -0.6, 5: -0.5})
+    assert (pair.effect, pair.low, pair.high) == pytest.approx((-0.5, -0.7, -0.3))  # six seeds: the extreme differences
+    assert pair.significant
     assert "left of 0 the first is better" in found.x_title
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_fewer_than_six_seeds_have_no_interval_and_are_not_significant(n: int) -> None:
+    found = gather_pairwise_differences(compare([1.0] * n, [1.5] * n), LOSS)
+    (pair,) = found.differences
+    assert isnan(pair.low)
+    assert not pair.significant
+    assert pair.test == f"no test, n = {n}"
+    assert "Without a line there are too few seeds for an interval." in found.notes
 
 
 def test_eight_seeds_that_agree_are_significant() -> None:
@@ -54,10 +64,7 @@ def test_eight_seeds_that_agree_are_significant() -> None:
     assert pair.test == "p = 0.0078, n = 8"  # 2 of 2⁸ signs
 
 
-def test_one_seed_has_no_interval_and_no_comparison_is_empty() -> None:
-    found = gather_pairwise_differences(compare([1.0], [2.0]), LOSS)
-    assert isnan(found.differences[0].low)
-    assert "A single seed has no interval." in found.notes
+def test_no_comparison_is_empty() -> None:
     assert gather_pairwise_differences({}, LOSS).is_empty
 
 

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from seedbed.errors import MissingData, UsageError
 from seedbed.report.study_runs import load_run_curves
 from seedbed.settings import all_settings
-from seedbed.stats.answers import Answer, answer_question, format_question
+from seedbed.specs import STATISTIC_NAMES, describe_wrong_metric
+from seedbed.stats.answers import Answer, answer_questions, format_question
+from seedbed.stats.answers.best_group import compare_groups
 from seedbed.stats.answers.comparison_text import MetricStatistic
+from seedbed.stats.answers.defaults import list_metrics
 from seedbed.stats.answers.finding import Finding
-from seedbed.stats.format import format_setting
-from seedbed.stats.groups import group_by_setting
-from seedbed.stats.run_statistics import STATISTICS
+from seedbed.stats.format import format_setting, join_words
+from seedbed.stats.groups import describe_excluded_runs, group_by_setting
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 from seedbed.study.declarations import parse_declarations
+from seedbed.study.run_filter import parse_filters
 from seedbed.study.toml_format import did_you_mean
 
 
 def answer_study(store: Store, study: str, overrides: Sequence[str] = ()) -> list[Answer]:
-    """The answers to every question of a study, in order, from the runs that the overrides select."""
+    """The answers to every question of a study, or else to default questions, from the runs that the filters select."""
     questions = parse_declarations(store.study(study).text).questions
     runs = load_run_curves(store, study, overrides)
-    return [answer_question(question, runs) for question in questions]
+    return answer_questions(questions, runs)
 
 
 def answers_as_json(study: str, answers: Sequence[Answer]) -> dict[str, Any]:
@@ -37,6 +40,7 @@ def answers_as_json(study: str, answers: Sequence[Answer]) -> dict[str, Any]:
             {
                 "question": format_question(answer.question),
                 "asked": answer.question.model_dump(exclude_defaults=True),
+                "verdict": answer.verdict,
                 "sentence": answer.sentence,
                 "warning": answer.warning,
                 "n": answer.n,
@@ -54,9 +58,59 @@ def comparison_as_json(groups: Mapping[str, Sequence[RunCurves]], comparison: Fi
 
 def parse_subject(metric: str, value: str) -> MetricStatistic:
     """The metric and statistic that `--metric` and `--value` name."""
-    if value not in STATISTICS:
-        raise UsageError(f"--value {value}: expected one of {', '.join(STATISTICS)}{did_you_mean(value, STATISTICS)}")
+    if value not in STATISTIC_NAMES:
+        names = ", ".join(STATISTIC_NAMES)
+        raise UsageError(f"--value {value}: expected one of {names}{did_you_mean(value, STATISTIC_NAMES)}")
+    if problem := describe_wrong_metric(value, [metric]):
+        raise UsageError(f"--value {problem}")
     return MetricStatistic(metric, value)
+
+
+# ---- comparing groups of runs ----
+
+
+def compare_named(
+    groups: Mapping[str, Sequence[RunCurves]],
+    subject: MetricStatistic,
+    arguments: Sequence[str],
+    allow_confounds: bool = False,
+) -> Finding:
+    """The comparison of the groups that these arguments of `compare` name; UsageError if they share nothing to compare.
+
+    The settings that the arguments name are those asked about; without `allow_confounds`, groups that differ in
+    others get no verdict.
+    """
+    _check_metric(groups, subject)
+    found = compare_groups(groups, subject, _asked_settings(arguments), allow_confounds)
+    if not found.numbers and all(any(run.is_complete for run in runs) for runs in groups.values()):
+        raise UsageError(
+            f"{join_words(list(groups))} share nothing to compare: no combination of their settings is in all of them "
+            f"with the same seeds; select comparable runs with --only, or compare others"
+        )
+    excluded = describe_excluded_runs([run for runs in groups.values() for run in runs])
+    return replace(found, notes=tuple(dict.fromkeys([*excluded, *found.notes])))
+
+
+def _check_metric(groups: Mapping[str, Sequence[RunCurves]], subject: MetricStatistic) -> None:
+    """UsageError if a group has evaluations but not the metric."""
+    if not subject.record.uses_metric:
+        return
+    available = {name: metrics for name, runs in groups.items() if (metrics := list_metrics(runs))}
+    lacking = [name for name, metrics in available.items() if subject.metric not in metrics]
+    if not lacking:
+        return
+    common = [metric for metric in next(iter(available.values())) if all(metric in one for one in available.values())]
+    owner = (
+        "no run has" if len(lacking) == len(groups) else f"{join_words(lacking)} {'have' if lacking[1:] else 'has'} no"
+    )
+    known = f"available: {', '.join(common)}" if common else "the groups have no metric in common"
+    raise UsageError(f"--metric {subject.metric}: {owner} such metric{did_you_mean(subject.metric, common)}; {known}")
+
+
+def _asked_settings(arguments: Sequence[str]) -> set[str]:
+    """The settings that arguments of `compare` name, by themselves or in filters."""
+    filters = [argument for argument in arguments if "=" in argument]
+    return {*(name for name in arguments if name in all_settings()), *(term.name for term in parse_filters(filters))}
 
 
 # ---- groups of runs ----

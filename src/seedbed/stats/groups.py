@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from seedbed.settings import Value, matches_value
+from seedbed.settings import Settings, Value, matches_value
 from seedbed.specs import RunFilter
 from seedbed.stats.format import format_setting, join_words, pluralise
 from seedbed.stats.run_statistics import replay_at_alpha
@@ -106,6 +106,7 @@ class BalancedTable:
     combinations: tuple[SettingValues, ...]
     n_combinations: int  # including those left out
     n_non_finite: int  # complete runs without a finite value
+    configs: Mapping[Value, Mapping[SettingValues, Settings]]  # of the runs in the rows
 
     def mean_by_seed(self, group: Value) -> dict[int, float]:
         """The group's value for each seed: the mean over the combinations."""
@@ -130,9 +131,16 @@ class BalancedTable:
         return notes
 
 
-def balance_groups(groups: RunGroups, statistic: Callable[[RunCurves], float]) -> BalancedTable:
-    """The combinations and seeds that all groups have; with a single combination, every seed of each group."""
+def balance_groups(
+    groups: RunGroups, statistic: Callable[[RunCurves], float] | Mapping[Value, Callable[[RunCurves], float]]
+) -> BalancedTable:
+    """The combinations and seeds that all groups have; with a single combination, every seed of each group.
+
+    Groups of the same runs may have a statistic each, to compare two metrics of a run.
+    """
+    statistics = statistic if isinstance(statistic, Mapping) else dict.fromkeys(groups, statistic)
     names = varying_settings(groups.values())
+    configs: dict[Value, dict[SettingValues, Settings]] = {group: {} for group in groups}
     values: dict[Value, dict[SettingValues, dict[int, float]]] = {group: {} for group in groups}
     combinations: dict[SettingValues, None] = {}
     n_non_finite = 0
@@ -140,7 +148,8 @@ def balance_groups(groups: RunGroups, statistic: Callable[[RunCurves], float]) -
         for run in runs:
             combination = tuple(setting_value(run, name) for name in names)
             combinations[combination] = None
-            if run.is_complete and isfinite(value := statistic(run)):
+            if run.is_complete and isfinite(value := statistics[group](run)):
+                configs[group].setdefault(combination, run.run.settings)
                 values[group].setdefault(combination, {})[run.run.seed] = value
             n_non_finite += run.is_complete and not isfinite(value)
     seeds = {one: _common_seeds(values[group].get(one, {}) for group in groups) for one in combinations}
@@ -156,7 +165,8 @@ def balance_groups(groups: RunGroups, statistic: Callable[[RunCurves], float]) -
         }
         for group in groups
     }
-    return BalancedTable(rows, tuple(kept), len(combinations), n_non_finite)
+    used = {group: {one: by_name[one] for one in kept if one in by_name} for group, by_name in configs.items()}
+    return BalancedTable(rows, tuple(kept), len(combinations), n_non_finite, used)
 
 
 def _common_seeds(values: Iterable[Mapping[int, float]]) -> set[int]:

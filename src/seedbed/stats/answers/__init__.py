@@ -11,12 +11,13 @@ compares them, and `comparison_text` words the comparison.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.best_group import answer_which_is_better
 from seedbed.stats.answers.claims import answer_does_it_hold
+from seedbed.stats.answers.defaults import DEFAULT_NOTE, default_questions
 from seedbed.stats.answers.finding import Finding
 from seedbed.stats.answers.milestones import answer_grokking, answer_stopping
 from seedbed.stats.answers.scaling_comparison import answer_which_scales_better
@@ -50,6 +51,14 @@ class Answer:
     n: int
     warning: str = ""
     verdict: Verdict | None = None
+
+
+def answer_questions(questions: Sequence[QuestionSpec], runs: Sequence[RunCurves]) -> list[Answer]:
+    """The answers to these questions in order; if there are none, to default questions, which a note tells."""
+    if questions:
+        return [answer_question(question, runs) for question in questions]
+    answers = [answer_question(question, runs) for question in default_questions(runs)]
+    return [replace(one, warning="; ".join(filter(None, (DEFAULT_NOTE, one.warning)))) for one in answers]
 
 
 def answer_question(question: QuestionSpec, runs: Sequence[RunCurves]) -> Answer:

@@ -99,6 +99,17 @@ def format_ranking(values: ValuesBySeed, pairs: PairComparisons, statistic: Metr
     )
 
 
+def format_without_verdict(values: ValuesBySeed, pairs: PairComparisons, statistic: MetricStatistic) -> str:
+    """The numbers alone, for groups that must not be ranked."""
+    means = {name: summarise_seeds(by_seed).mean for name, by_seed in values.items()}
+    listed = f"mean {statistic}: {join_words([f'{name} {format_number(mean)}' for name, mean in means.items()])}"
+    if len(pairs) > 1:
+        return f"{listed[0].upper()}{listed[1:]}."
+    [comparison] = pairs.values()
+    test = format_test(comparison, 1)
+    return f"{listed[0].upper()}{listed[1:]}, a difference of {format_effect(comparison)} ({test})."
+
+
 def rank_verdict(values: ValuesBySeed, pairs: PairComparisons, statistic: MetricStatistic) -> Verdict:
     """Yes if the best group differs from every other one."""
     means = {name: summarise_seeds(by_seed).mean for name, by_seed in values.items()}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from seedbed.specs import QuestionSpec
+from seedbed.stats.confounds import Confound, describe_confounds
 from seedbed.stats.decision import Verdict
 from seedbed.stats.format import format_setting
 from seedbed.stats.groups import group_by_setting
@@ -29,12 +30,27 @@ class Finding:
     verdict: Verdict | None = None
 
 
+def withhold_verdict(finding: Finding, confounds: Sequence[Confound], withhold: bool, also: bool = True) -> Finding:
+    """The finding with its confounds: as the reason for giving no verdict, or as a note."""
+    if not confounds:
+        return finding
+    differences = f"the groups {'also ' if also else ''}differ in {describe_confounds(confounds)}"
+    if withhold:
+        return replace(finding, sentence=f"No verdict: {differences}. {finding.sentence}", verdict="no verdict")
+    return replace(finding, notes=(*finding.notes, differences))
+
+
 def split_by_setting(question: QuestionSpec, runs: Sequence[RunCurves]) -> dict[str, Sequence[RunCurves]]:
     """The runs grouped by the setting `between`, with a name per group; one unnamed group if it is not given."""
     if question.between is None:
         return {"": runs}
     groups = group_by_setting(runs, question.between)
     return {format_setting(question.between, value): members for value, members in groups.items()}
+
+
+def format_verdict(verdict: Verdict) -> str:
+    """The verdict at the beginning of a sentence: `Yes`, `Cannot tell`."""
+    return verdict[0].upper() + verdict[1:]
 
 
 def format_clause(name: str, text: str) -> str:

@@ -6,13 +6,21 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TypeAlias
 
-from seedbed.settings import Value
+from seedbed.settings import Settings, Value
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.comparison_text import MetricStatistic
-from seedbed.stats.answers.finding import Finding, format_clause, join_sentences
+from seedbed.stats.answers.finding import Finding, format_clause, join_sentences, withhold_verdict
 from seedbed.stats.comparison import clopper_pearson
+from seedbed.stats.confounds import Confound, find_confounds
+from seedbed.stats.decision import Verdict, combine_verdicts, decide_claim, seeds_needed
 from seedbed.stats.format import format_interval, format_value, join_words, pluralise, short_setting_name
-from seedbed.stats.groups import group_by_description, group_by_level, group_by_setting, varying_settings
+from seedbed.stats.groups import (
+    group_by_description,
+    group_by_level,
+    group_by_setting,
+    setting_value,
+    varying_settings,
+)
 from seedbed.stats.run_statistics import compute_statistic
 from seedbed.stats.summary import RunCurves
 
@@ -28,12 +36,25 @@ def answer_extreme_level(question: QuestionSpec, runs: Sequence[RunCurves]) -> F
     counts = {name: _count_by_level(question, group_by_setting(group, over)) for name, group in combinations.items()}
     clauses = [format_clause(name, _format_level(question, by_level)) for name, by_level in counts.items()]
     numbers = {name or "all": _level_to_dict(question, by_level) for name, by_level in counts.items()}
-    ids = {run.run.id for run in replayed if run.is_included}
-    return Finding(join_sentences(clauses), numbers, len(ids))
+    ids = {run.run.id for run in replayed if run.is_complete}
+    verdict = combine_verdicts(_decide_level(question, by_level) for by_level in counts.values())
+    finding = Finding(join_sentences(clauses), numbers, len(ids), (), verdict if ids else None)
+    confounds = _confounds_along(over, combinations)
+    return withhold_verdict(finding, confounds, not question.allow_confounds)
+
+
+def _confounds_along(over: str, combinations: Mapping[str, Sequence[RunCurves]]) -> tuple[Confound, ...]:
+    """The settings that change along the levels as well."""
+    by_level: dict[str, dict[str, Settings]] = {}
+    for name, group in combinations.items():
+        for run in group:
+            if run.is_complete:
+                by_level.setdefault(format_value(setting_value(run, over)), {})[name] = run.run.settings
+    return find_confounds(by_level, [over])
 
 
 def _count_by_level(question: QuestionSpec, levels: Mapping[Value, Sequence[RunCurves]]) -> LevelCounts:
-    included = {level: [run for run in runs if run.is_included] for level, runs in levels.items()}
+    included = {level: [run for run in runs if run.is_complete] for level, runs in levels.items()}
     return {
         level: (sum(meets_condition(question, run) for run in runs), len(runs))
         for level, runs in included.items()
@@ -43,14 +64,14 @@ def _count_by_level(question: QuestionSpec, levels: Mapping[Value, Sequence[RunC
 
 def meets_condition(question: QuestionSpec, run: RunCurves) -> bool:
     """Does a run meet the condition, or both conditions if there are two?"""
-    first = _is_within(compute_statistic(run, question.metric, question.value), question.at_least, question.at_most)
+    first = is_within(compute_statistic(run, question.metric, question.value), question.at_least, question.at_most)
     if not first or question.and_metric is None:
         return first
     second = compute_statistic(run, question.and_metric, question.value)
-    return _is_within(second, question.and_at_least, question.and_at_most)
+    return is_within(second, question.and_at_least, question.and_at_most)
 
 
-def _is_within(value: float, at_least: float | None, at_most: float | None) -> bool:
+def is_within(value: float, at_least: float | None, at_most: float | None) -> bool:
     """Is the value within the bounds? False for NaN."""
     return (-inf if at_least is None else at_least) <= value <= (inf if at_most is None else at_most)
 
@@ -61,9 +82,29 @@ def _find_level(question: QuestionSpec, counts: LevelCounts) -> Value:
     return None if not good else good[0] if question.ask == "smallest" else good[-1]
 
 
+def _decide_level(question: QuestionSpec, counts: LevelCounts) -> Verdict:
+    """Yes if more than half of all seeds meet the condition at the level found, and at all levels beyond it.
+
+    Levels are tested one after the other, from the side where the condition is easiest to meet, so that no correction
+    is needed (fixed-sequence testing). No if, at every level, most seeds do not meet it.
+    """
+    level, levels = _find_level(question, counts), list(counts)
+    verdicts = {one: _decide_share(*counts[one]) for one in levels}
+    if level is None:
+        return "no" if counts and set(verdicts.values()) == {"no"} else "cannot tell"
+    index = levels.index(level)
+    sequence = levels[index:] if question.ask == "smallest" else levels[: index + 1]
+    return "yes" if all(verdicts[one] == "yes" for one in sequence) else "cannot tell"
+
+
+def _decide_share(n_met: int, n: int) -> Verdict:
+    low, high = clopper_pearson(n_met, n)
+    return decide_claim(low - 0.5, high - 0.5, "higher")
+
+
 def _level_to_dict(question: QuestionSpec, counts: LevelCounts) -> dict[str, Value]:
     seeds = {format_value(level): {"met": n_met, "n": n} for level, (n_met, n) in counts.items()}
-    return {"level": _find_level(question, counts), "seeds": seeds}
+    return {"level": _find_level(question, counts), "seeds": seeds, "verdict": _decide_level(question, counts)}
 
 
 # ---- sentences ----
@@ -80,9 +121,17 @@ def _format_level(question: QuestionSpec, counts: LevelCounts) -> str:
     interval = format_interval(*clopper_pearson(*counts[level]))
     seeds = f"in {_format_seed_count(counts[level])}, 95 % interval of the fraction {interval}"
     return (
-        f"the {question.ask} {setting_name} with {condition} is {format_value(level)} "
+        f"{_doubt(question, counts, level)}the {question.ask} {setting_name} with {condition} is {format_value(level)} "
         f"({seeds}{_next_level_note(question, counts, level)}){_exceptions_note(question, counts, level)}"
     )
+
+
+def _doubt(question: QuestionSpec, counts: LevelCounts, level: Value) -> str:
+    """What a level that is not decided is introduced by."""
+    if _decide_level(question, counts) == "yes":
+        return ""
+    few = counts[level][1] < seeds_needed()
+    return f"cannot tell{f', a test needs {seeds_needed()} seeds' if few else ''}: in these seeds, "
 
 
 def _format_condition(question: QuestionSpec) -> str:
