@@ -16,7 +16,7 @@ from seedbed.cli.data_commands import data_app
 from seedbed.cli.usage_errors import run_command_line
 
 # isort: off
-from seedbed.cli import study_commands, store_commands, result_commands, model_commands  # noqa: F401
+from seedbed.cli import study_commands, search_command, store_commands, result_commands, model_commands  # noqa: F401
 from seedbed.cli import classify_command, serve_command, reference_commands  # noqa: F401
 # isort: on
 
