@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seedbed.data.documents import Corpus, Document, concatenate_corpora, corpus_from_path
+from seedbed.data.documents import Corpus, Document, concatenate_corpora, corpus_from_path, iter_text
 from seedbed.data.labelled_texts import LabelledTexts, labelled_texts_from_tables
 from seedbed.data.table_files import (
     TABLE_SUFFIXES,
@@ -97,6 +97,29 @@ def read_own_labelled_texts(path: Path, part: str, columns: Columns) -> Labelled
             f"({', '.join(TABLE_SUFFIXES)}), or a folder with train{TABLE_SUFFIXES[0]} and the like"
         )
     return labelled_texts_from_tables(str(path), _tables(chosen, columns), columns)
+
+
+def read_texts(path: Path, columns: Columns) -> tuple[list[str], list[str] | None]:
+    """Returns the texts of a table, or the lines of any other file; and their labels, where a table has them."""
+    if path.suffix.lower() not in TABLE_SUFFIXES and not path.is_dir():
+        return [line for line in _read_whole(path).split("\n") if line.strip()], None
+    [table, *_] = _tables(_select_part(path, "train"), columns)
+    if table.columns is None and all(len(cells) == 1 for _, cells in table.rows):
+        return [cells[0] or "" for _, cells in table.rows], None
+    text = find_column(table, "text", columns)
+    texts = [(cells[text] if text < len(cells) else None) or "" for _, cells in table.rows]
+    try:
+        label = find_column(table, "label", columns)
+    except UsageError:
+        if columns.label is not None:
+            raise
+        return texts, None
+    return texts, [((cells[label] if label < len(cells) else None) or "").strip() for _, cells in table.rows]
+
+
+def _read_whole(path: Path) -> str:
+    [document] = corpus_from_path(path).documents
+    return "".join(iter_text(document))
 
 
 def _select_part(path: Path, part: str) -> OwnPart:

@@ -154,7 +154,7 @@ def _iter_tsv(document: Document) -> Iterator[tuple[int, list[str]]]:
 def _has_header(name: str, rows: Sequence[tuple[int, Sequence[str]]]) -> bool:
     """Whether the first row names the columns; UsageError where that, or the order of two columns, is ambiguous."""
     recognised = [bool(_recognised_columns(rows[0][1], role)) for role in COLUMN_NAMES] if rows else []
-    if recognised and all(recognised):
+    if recognised and (all(recognised) or (len(rows[0][1]) == 1 and any(recognised))):
         return True
     pairs = [(cells[0].strip(), cells[1].strip()) for _, cells in rows if len(cells) == 2]
     if len(pairs) != len(rows) or len(rows) <= MIN_HEADER_EVIDENCE_ROWS:

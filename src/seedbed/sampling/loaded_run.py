@@ -30,11 +30,13 @@ from seedbed.models.hooks import attention_patterns, get_activations
 from seedbed.models.inference import eval_mode
 from seedbed.models.sequence_model import SequenceModel
 from seedbed.records import Arrays, StoredRun, Vocabulary
+from seedbed.sampling.classifier import classify
 from seedbed.sampling.copy_detection import find_training_copies
 from seedbed.sampling.filters import SamplingFilters
 from seedbed.sampling.results import (
     ActivationCache,
     AttentionTensor,
+    ClassProbabilities,
     Sample,
     Samples,
     StreamChunk,
@@ -143,8 +145,13 @@ class LoadedRun:
             raise UsageError(f"the prompt has {len(ids)} tokens with BOS; an equation of this task has {self.context}")
         return (ids if len(ids) else self.default_prompt_ids())[-self.context :]
 
+    def classify(self, text: TextOrIds) -> ClassProbabilities:
+        """The probability of each class of a text, most likely first; longer texts are cut, as in training."""
+        return classify(self, text)
+
     def top_next_tokens(self, prompt: TextOrIds = "", n: int = 5) -> TokenProbabilities:
         """The n most likely tokens after a prompt."""
+        self.require_next_token("has no next token")
         probabilities = self.logits(self.encode_prompt(prompt))[-1].double().softmax(-1)
         top = probabilities.topk(min(n, len(probabilities)))
         pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
@@ -162,6 +169,7 @@ class LoadedRun:
         top_k: int = 0, top_p: float = 1.0, seed: int = 0, n: int = 1, hop: int | None = None,
     ) -> Iterator[StreamChunk]:  # fmt: skip
         """Like `stream`, with a model that stacks several runs that share this run's tokenizer."""
+        self.require_next_token("generates no text")
         filters = SamplingFilters(temperature, top_k, top_p)
         prompt_ids = torch.from_numpy(self.encode_prompt(prompt))[None, None]
         decoders = {(run, i): self._stream_decoder(prompt) for run in range(n_runs) for i in range(n)}
@@ -212,9 +220,16 @@ class LoadedRun:
 
     def surprisal(self, text: TextOrIds, n_alternatives: int = 5) -> Surprisal:
         """Loss of each token of a text, with the most likely alternatives."""
-        if self.run.settings.model.predicts == "label":
-            raise UsageError(f"run {self.run.id} predicts labels; surprisal needs a model that predicts the next token")
+        self.require_next_token("has no surprisal")
         return compute_surprisal(self.model, self.tokenizer, self.encode(text), self.context, n_alternatives)
+
+    def require_next_token(self, problem: str) -> None:
+        """UsageError for a classifier, which says what to use instead."""
+        if self.run.settings.task.predicts == "label":
+            raise UsageError(
+                f"run {self.run.id} is a classifier and {problem}; use `seedbed classify {self.run.id} TEXT`, "
+                "or `classify(text)` in Python"
+            )
 
     def _stream_decoder(self, prompt: TextOrIds) -> StreamDecoder:
         """A stream decoder that has consumed the prompt, so spaces and multi-token characters continue correctly."""

@@ -27,6 +27,8 @@ class SamplePrinter:
     def __init__(
         self, runs: Sequence[LoadedRun], prompt: str, *args: Any, n_samples: int = 1, copied: bool = True, **kwargs: Any
     ) -> None:
+        for run in runs:
+            run.require_next_token("generates no text")
         self.runs, self.prompt, self._n_samples = runs, prompt, n_samples
         self._args, self._kwargs = args, kwargs | {"n": n_samples}
         self._indexed_tasks: dict[str, Task] = {}  # by run, of the runs whose training text is there

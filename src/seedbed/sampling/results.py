@@ -44,6 +44,25 @@ class TokenProbabilities(list[TokenProbability]):
 
 
 @dataclass(frozen=True)
+class ClassProbability:
+    """A class that a classifier can give, and its probability."""
+
+    name: str
+    probability: float
+
+
+class ClassProbabilities(list[ClassProbability]):
+    """All classes, most likely first."""
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{one.name} {one.probability:.1%}" for one in self)
+
+    def _repr_html_(self) -> str:
+        rows = [(f"<bdi>{escape(one.name)}</bdi>", f"{one.probability:.2%}", bar_html(one.probability)) for one in self]
+        return table_html(("class", "probability", ""), rows)
+
+
+@dataclass(frozen=True)
 class StreamChunk:
     """One token of one sample and the text it completes; the last chunk may hold only the remaining text."""
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.data.tokenizers import PAD_ID
 from seedbed.errors import UsageError
 from seedbed.interp.attention_extraction import compute_attention
 from seedbed.report.analysis_tables import analysis_tables
@@ -145,13 +144,7 @@ def _reply_header(loaded: LoadedRun, n_given: int) -> Reply:
 
 def _label_probabilities(loaded: LoadedRun, ids: IntArray) -> Reply:
     """Probability of each label, with the text padded or truncated as in training."""
-    if not len(ids):
-        raise UsageError("the text is empty; a label needs at least one token")
-    padded = np.full(loaded.context, PAD_ID)
-    padded[: len(ids)] = ids[: loaded.context]
-    probabilities = loaded.logits(padded)[0].double().softmax(-1).tolist()
-    rows = sorted(zip(loaded.label_names, probabilities, strict=True), key=lambda row: -row[1])
-    return _reply_header(loaded, len(ids)) | {"labels": [{"name": name, "probability": p} for name, p in rows]}
+    return _reply_header(loaded, len(ids)) | {"labels": [vars(one) for one in loaded.classify(ids)]}
 
 
 def compute_alternatives(
