@@ -146,7 +146,7 @@ def test_an_invalid_equation_is_refused_by_its_position(home, sums, prompt, mess
         seedbed.load(sums, home).sample(prompt)
 
 
-def test_a_corpus_that_changed_after_training_is_refused(home, tmp_path):
+def test_a_corpus_that_changed_after_training_is_refused_where_the_vocabulary_was_not_kept(home, tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("abc" * 100)
     run = store_run(home, {"task.kind": "text", "task.corpus": str(path), "task.length": 5, "model.heads": 2})
@@ -155,7 +155,8 @@ def test_a_corpus_that_changed_after_training_is_refused(home, tmp_path):
     command = [sys.executable, "-m", "seedbed", "sample", run, "--home", str(home)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 4
-    assert "is not what it was trained on" in result.stderr
+    assert f"{path} has changed since run {run} was trained on it" in result.stderr
+    assert "did not keep its vocabulary" in result.stderr
 
 
 def test_a_step_without_weights_is_refused_with_the_available_steps(home, letters):
