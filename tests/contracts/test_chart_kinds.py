@@ -189,7 +189,7 @@ def test_a_study_file_a_question_and_a_report_accept_a_plugins_kinds(tmp_path: P
     home, runner = ["--home", str(tmp_path)], CliRunner()
     answered = runner.invoke(app, ["answer", "toy", *home])
     assert answered.exit_code == 0, answered.output
-    assert "weight_decay = 0.1 is lower than weight_decay = 1.0 on highest of val/loss by 0.9" in answered.stdout
+    assert "on highest of val/loss: weight_decay = 0.1 is lower by 0.9" in answered.stdout
     reported = runner.invoke(app, ["report", "toy", *home])
     assert reported.exit_code == 0, reported.output
     page = Path(reported.stdout.strip()).read_text(encoding="utf-8")
@@ -223,7 +223,7 @@ def test_without_the_plugin_its_names_are_refused_with_those_that_exist(tmp_path
     fill(tmp_path)
     refused = CliRunner().invoke(app, ["plot", "toy", "--value", "bets", "--home", str(tmp_path)])
     assert refused.exit_code == 2
-    assert "--value bets: expected 'best', 't_f', 'last', 'gap', 'delta_t', 'seconds' or 'memory'" in refused.stderr
+    assert "--value bets: expected 'best', 't_f', 't_90', 'last', 'gap', 'delta_t', 'seconds' or 'memory'" in refused.stderr
     assert "(did you mean best?)" in refused.stderr
 
 

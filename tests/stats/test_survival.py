@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from math import inf, isnan
 
 import numpy as np
@@ -18,6 +18,10 @@ def censored(times: Sequence[float], ends: Sequence[float]) -> list[EventTime]:
 
 def draw(rng: np.random.Generator, n: int, scale: float = 1.0) -> list[EventTime]:
     return censored(scale * rng.lognormal(0, 1, n), rng.exponential(3, n))
+
+
+def by_seed(times: Sequence[EventTime], first_seed: int = 0) -> dict[tuple[Hashable, int], EventTime]:
+    return {("", seed): time for seed, time in enumerate(times, first_seed)}
 
 
 def as_scipy(times: Sequence[EventTime]) -> stats.CensoredData:
@@ -88,26 +92,37 @@ def test_equal_groups_differ_in_at_most_five_percent_of_studies(n: int, paired: 
     """At a true rate of 5 %, more than 7 % of 600 have a chance of 1 in 80; the seeds fix the draw."""
     rng, n_rejected = np.random.default_rng(n), 0
     for _ in range(600):
-        first, second = (dict(enumerate(censored(rng.lognormal(0, 1, n), [end] * n))) for _ in range(2))
-        second = second if paired else {seed + n: time for seed, time in second.items()}
-        n_rejected += compare_times(first, second).p.value <= 0.05
+        first, second = (censored(rng.lognormal(0, 1, n), [end] * n) for _ in range(2))
+        n_rejected += compare_times(by_seed(first), by_seed(second, 0 if paired else n)).p.value <= 0.05
     assert n_rejected / 600 <= 0.07
 
 
 def test_a_late_group_is_found_though_most_of_it_never_gets_there() -> None:
-    rng = np.random.default_rng(0)
-    fast = dict(enumerate(censored(rng.uniform(100, 200, 8), [1000] * 8)))
-    slow = {seed: EventTime(1000, False) for seed in range(8)} | {0: EventTime(900, True)}
-    comparison = compare_times(fast, slow)
+    fast = censored(np.random.default_rng(0).uniform(100, 200, 8), [1000] * 8)
+    slow = [EventTime(900, True), *[EventTime(1000, False)] * 7]
+    comparison = compare_times(by_seed(fast), by_seed(slow))
     assert (comparison.sooner, comparison.paired, comparison.n) == (-1, True, 8)
     assert comparison.p.value == comparison.p.least == 2 / 2**8
-    assert compare_times(slow, fast).sooner == 1
-    unpaired = compare_times(fast, {seed + 8: time for seed, time in slow.items()})
+    assert compare_times(by_seed(slow), by_seed(fast)).sooner == 1
+    unpaired = compare_times(by_seed(fast), by_seed(slow, 8))
     assert (unpaired.paired, unpaired.p.value) == (False, pytest.approx(2 / 12870))
 
 
+def test_runs_are_ranked_within_their_stratum() -> None:
+    """One task takes ten times as long as the other; in both, the first group is sooner by a little."""
+    rng = np.random.default_rng(0)
+    first, second = {}, {}
+    for task, scale in (("easy", 100.0), ("hard", 1000.0)):
+        for seed in range(6):
+            time = scale * rng.uniform(1, 1.2)
+            first[task, seed], second[task, seed] = EventTime(time, True), EventTime(1.05 * time, True)
+    second["hard", 5] = EventTime(1300.0, False)
+    comparison = compare_times(first, second)
+    assert (comparison.n, comparison.sooner, comparison.p.value) == (6, -1, 2 / 2**6)
+
+
 def test_groups_that_never_get_there_do_not_differ() -> None:
-    never = {seed: EventTime(50, False) for seed in range(6)}
+    never = by_seed([EventTime(50, False)] * 6)
     comparison = compare_times(never, never)
     assert (comparison.sooner, comparison.p.value) == (0, 1.0)
     assert compare_times(never, {}).p.value == 1.0

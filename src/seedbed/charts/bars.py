@@ -17,9 +17,8 @@ from seedbed.charts.run_selection import check_setting_names, group_by_config
 from seedbed.charts.sweep import truncate_at_alphas
 from seedbed.charts.theme import CATEGORY_COLOURS
 from seedbed.specs import FigureSpec
-from seedbed.stats.comparison import mean_confidence_interval
 from seedbed.stats.groups import filter_runs, setting_value
-from seedbed.stats.run_statistics import Statistic, compute_statistic, find_statistic
+from seedbed.stats.run_statistics import Statistic, compute_statistic, find_statistic, summarise_values
 from seedbed.stats.summary import RunCurves
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def _bars_in_panel(figure: FigureSpec, panel_index: int, spec: PanelSpec, runs: 
         unique_name = name if names.count(name) == 1 else (config_label(seed_runs[0]) or name[0], name[1])
         included = [run for run in seed_runs if run.is_included]
         values = tuple((run.run.seed, compute_statistic(run, spec.metrics[0], figure.value)) for run in included)
-        interval = mean_confidence_interval([value for _, value in values])
+        interval = summarise_values(figure.value, dict(values))
         ends = (interval.low, interval.high) if isfinite(interval.low) else (nan, nan)
         yield Bar(panel_index, *unique_name, interval.mean, *ends, values, len(seed_runs))
 
@@ -114,8 +113,9 @@ def _chart_notes(statistic: Statistic, runs: Sequence[RunCurves], bars: Sequence
     counts = sorted({len(bar.values) for bar in bars})
     n = f"n = {counts[0] if len(set(counts)) == 1 else f'{counts[0]} to {counts[-1]}'} runs per bar." if counts else ""
     several = any(isfinite(bar.low) for bar in bars)
+    of_what = "the mean (Student's t)" if statistic.threshold is None else "the median (sign test)"
     intervals = (
-        "Lines are 95 % intervals of the mean (Student's t), cut at the panel's edge; dots are runs."
+        f"Lines are 95 % intervals of {of_what}, cut at the panel's edge; dots are runs."
         if several
         else "A single run has no interval."
     )
@@ -140,7 +140,8 @@ def _dataset_rows(bars: Bars) -> Iterator[tuple[Any, ...]]:
         ends = (max(bar.low, bottom), min(bar.high, top)) if isfinite(bar.low) else (nan, nan)
         yield (bar.panel, bar.x, bar.colour, bar.mean, *ends, nan, "", n)
         for seed, value in bar.values:
-            yield (bar.panel, bar.x, bar.colour, nan, nan, nan, value, str(seed), n)
+            if isfinite(value):
+                yield (bar.panel, bar.x, bar.colour, nan, nan, nan, value, str(seed), n)
 
 
 def _y_domain(bars: Bars, panel: Panel, panel_index: int) -> tuple[float, float]:

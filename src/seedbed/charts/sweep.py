@@ -38,7 +38,7 @@ from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.comparison import SeedSummary, summarise_seeds
 from seedbed.stats.groups import filter_runs, setting_value
-from seedbed.stats.run_statistics import Statistic, compute_statistic, find_statistic, replay_at_alpha
+from seedbed.stats.run_statistics import Statistic, compute_statistic, find_statistic, replay_at_alpha, summarise_values
 from seedbed.stats.summary import RunCurves
 
 if TYPE_CHECKING:
@@ -129,9 +129,10 @@ def _sort_key(value: Value) -> tuple[int, Value]:
 
 def spread_over_seeds(seed_runs: Sequence[RunCurves], metric: str, figure: FigureSpec) -> SeedSummary:
     """The figure's statistic over the seeds of a config, without runs that diverged or failed."""
-    return summarise_seeds(
-        {run.run.seed: compute_statistic(run, metric, figure.value) for run in seed_runs if run.is_included}
-    )
+    values = {run.run.seed: compute_statistic(run, metric, figure.value) for run in seed_runs if run.is_included}
+    if find_statistic(figure.value).threshold is None:
+        return summarise_seeds(values)
+    return SeedSummary(summarise_values(figure.value, values).mean, nan, values)  # a median has no std
 
 
 # ---- titles and notes ----
@@ -149,7 +150,10 @@ def _chart_notes(
     conditions = {
         f"{statistic.legend}.": bool(statistic.legend),
         seed_count_note(lines): True,
-        "Error bars are ± std over seeds (population).": any(line.n > 1 for line in lines),
+        statistic.chart_note(runs): True,
+        "Error bars are ± std over seeds (population).": any(
+            np.isfinite(line.high - line.low).any() and line.n > 1 for line in lines
+        ),
         "α: each run is truncated at αT.": "alpha" in (figure.x, figure.colour),
         "Configs without a finite mean are left out.": any(np.isnan(line.y).any() for line in lines),
     }

@@ -115,7 +115,8 @@ def summarise_values(statistic: str, values: Mapping[int, float]) -> ConfidenceI
     if find_statistic(statistic).threshold is None:
         return mean_confidence_interval(list(values.values()))
     times = median_time([EventTime(value, isfinite(value)) for value in values.values() if not isnan(value)])
-    return ConfidenceInterval(times.median, times.low, times.high, times.n)
+    low = times.low if times.low > 0 or isfinite(times.high) else -inf  # too few runs for an interval
+    return ConfidenceInterval(times.median, low, times.high, times.n)
 
 
 def register_statistic(
@@ -196,7 +197,7 @@ def _threshold_statistic(percent: int) -> Statistic:
         better="min",
         is_step=True,
         threshold=threshold,
-        chart_note=lambda runs: "Medians by Kaplan and Meier, since runs that never get there are censored.",
+        chart_note=lambda runs: "Means are medians by Kaplan and Meier, in which runs that never get there count too.",
     )
 
 

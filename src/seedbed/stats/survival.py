@@ -1,6 +1,6 @@
 """Times to an event that some runs never reach: Kaplan–Meier medians with intervals, and log-rank tests of groups.
 
-    times = {0: EventTime(1200, True), 1: EventTime(2501, False), …}    # seed 1 had not got there at step 2501
+    times = {("", 0): EventTime(1200, True), ("", 1): EventTime(2501, False), …}  # seed 1 never got there
     median_time(list(times.values()))
     compare_times(times, other_times).p
 
@@ -22,14 +22,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, inf, nan
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbed.stats.decision import SIGNIFICANCE_LEVEL
 from seedbed.stats.permutation_tests import PValue, permutation_test, sign_flip_test
 
 Floats = NDArray[np.float64]
-SIGNIFICANCE_LEVEL = 0.05
 MIN_PAIRS = 2  # fewer matching seeds are compared unpaired
 
 
@@ -39,6 +40,9 @@ class EventTime:
 
     step: float
     reached: bool
+
+
+TimesByRun: TypeAlias = Mapping[tuple[Any, int], EventTime]  # (stratum, seed) → time; any hashable stratum
 
 
 @dataclass(frozen=True)
@@ -124,23 +128,42 @@ def log_rank_scores(times: Sequence[EventTime]) -> Floats:
     return np.asarray(reached - hazard[np.searchsorted(steps, ends, side="right")])
 
 
-def compare_times(first: Mapping[int, EventTime], second: Mapping[int, EventTime]) -> TimeComparison:
-    """Compares two groups given by seed: by sign flips within seeds if at least two match, else by permutations.
+def compare_times(first: TimesByRun, second: TimesByRun) -> TimeComparison:
+    """Compares two groups: by sign flips within seeds if at least two match, else by permutations.
 
-    The scores are the steps themselves where seeds match and every run got there, and log-rank scores otherwise.
+    The scores are the steps themselves where seeds match and every run got there, and log-rank scores otherwise. Runs
+    are ranked within their stratum, and a seed's scores are added up, so that seeds are the units.
     """
-    common = sorted(first.keys() & second.keys())
+    common = {seed for _, seed in first} & {seed for _, seed in second}
     is_paired = len(common) >= MIN_PAIRS
-    seeds = (common, common) if is_paired else (sorted(first), sorted(second))
-    groups = [[group[seed] for seed in own] for group, own in zip((first, second), seeds, strict=True)]
+    groups = [
+        {key: time for key, time in group.items() if not is_paired or key[1] in common} for group in (first, second)
+    ]
     if not all(groups):
         return TimeComparison(PValue(1.0, 1.0, 1, True), 0, False, sum(map(len, groups)), "")
-    pooled = [time for group in groups for time in group]
-    is_complete = all(time.reached for time in pooled)
-    scores = -np.array([time.step for time in pooled]) if is_paired and is_complete else log_rank_scores(pooled)
-    one, other = scores[: len(groups[0])], scores[len(groups[0]) :]
-    sooner = -int(np.sign(round(float(one.mean() - other.mean()), 12)))
+    is_complete = all(time.reached for group in groups for time in group.values())
+    one, other = _scores_by_seed(groups, uses_steps=is_paired and is_complete)
+    sooner = -int(np.sign(round(float(np.mean(list(one.values())) - np.mean(list(other.values()))), 12)))
     if is_paired:
         method = "sign-flip test" if is_complete else "log-rank test with sign flips within seeds"
-        return TimeComparison(sign_flip_test(one - other), sooner, True, len(common), method)
-    return TimeComparison(permutation_test(one, other), sooner, False, len(pooled), "log-rank permutation test")
+        p = sign_flip_test([one[seed] - other[seed] for seed in sorted(common)])
+        return TimeComparison(p, sooner, True, len(common), method)
+    p = permutation_test(list(one.values()), list(other.values()))
+    return TimeComparison(p, sooner, False, len(one) + len(other), "log-rank permutation test")
+
+
+def _scores_by_seed(groups: Sequence[TimesByRun], uses_steps: bool) -> tuple[dict[int, float], dict[int, float]]:
+    """Each group's scores by seed, added up over strata; early times have high scores."""
+    totals: tuple[dict[int, float], dict[int, float]] = ({}, {})
+    for stratum in dict.fromkeys(stratum for group in groups for stratum, _ in group):
+        runs = [
+            (index, seed, time)
+            for index, group in enumerate(groups)
+            for (own, seed), time in group.items()
+            if own == stratum
+        ]
+        times = [time for _, _, time in runs]
+        scores = -np.array([time.step for time in times]) if uses_steps else log_rank_scores(times)
+        for (index, seed, _), score in zip(runs, scores, strict=True):
+            totals[index][seed] = totals[index].get(seed, 0.0) + float(score)
+    return totals

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from seedbed.settings import OneOf, Value, all_settings
-from seedbed.specs import FIGURE_KINDS, METRIC_PATTERN, FigureSpec, QuestionSpec
+from seedbed.specs import FIGURE_KINDS, METRIC_PATTERN, FigureSpec, QuestionSpec, describe_wrong_metric
 from seedbed.study.definition import Problems, check_setting_value, format_assignment
 from seedbed.study.former_words import FORMER_FIGURE_KINDS, translate_stored
 from seedbed.study.study_files import parse_toml
@@ -125,6 +125,9 @@ class _DeclarationParser:
         if len(self.problems.entries) + self.problems.n_omitted > before:
             return None
         entry = model.model_validate(options)
+        metrics = (entry.metric, entry.and_metric) if isinstance(entry, QuestionSpec) else entry.metrics
+        if problem := describe_wrong_metric(entry.value, filter(None, metrics)):
+            self.add_problem(f"{key}.value", problem)
         if isinstance(entry, QuestionSpec):
             self.check_required_options(entry, key)
         else:
@@ -191,8 +194,11 @@ class _DeclarationParser:
         bounded = any(getattr(question, name) is not None for name in BOUND_OPTIONS)
         if question.ask in ("smallest", "largest") and not bounded:
             missing.append("at_least or at_most")
-        if question.ask == "does it hold" and not bounded and question.and_metric is None:
+        same_between = question.expect == "same" and question.between is not None
+        if question.ask == "does it hold" and not bounded and question.and_metric is None and not same_between:
             missing.append("and_metric, at_least or at_most")
+        if question.expect == "same" and question.margin is None:
+            missing.append("margin, the largest difference that counts as the same,")
         has_bound = any(getattr(question, name) is not None for name in AND_BOUND_OPTIONS)
         compared = question.ask in ("which is better", "does it hold")
         if question.and_metric is not None and not has_bound and not compared:
@@ -255,4 +261,6 @@ _EXPECTED_OPTION_VALUES: Final = {
     "only": 'settings and values such as { model.kind = "gpt" }',
     **dict.fromkeys(("layers", "heads"), "a list of whole numbers from 1, such as [1, 4]"),
     **dict.fromkeys((*BOUND_OPTIONS, *AND_BOUND_OPTIONS), _NUMBER),
+    "margin": "a number above 0",
+    "allow_confounds": "true or false",
 }
