@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isnan, nan, sqrt
 
 import numpy as np
 import pytest
+from tests.charts.factories import make_run
 
 from seedbed.records import Curve
-from seedbed.stats.stopping_advice import advise_stopping, format_stopping_advice
+from seedbed.specs import QuestionSpec
+from seedbed.stats.answers import answer_question
+from seedbed.stats.stopping_advice import advise_stopping, advise_stopping_for_runs, format_stopping_advice
 
 STEPS = np.arange(6) * 100
 
@@ -66,3 +70,70 @@ def test_one_evaluation_has_a_best_step_and_no_noise() -> None:
     assert (advice.best, advice.earliest) == (0, 0)
     assert isnan(advice.noise)
     assert "standard error unknown" in format_stopping_advice(advice, "val/loss")
+
+
+# ---- one piece of advice ----
+
+
+def test_a_curve_that_still_improves_is_to_be_trained_longer_and_saves_nothing() -> None:
+    """Two noisy seeds: step 100 is within one standard error of the best, which is at the end."""
+    advice = advise_stopping([curve([5, 1.4, 1.3, 1.3, 1.2, 1.0]), curve([5, 2.0, 2.1, 2.0, 2.0, 2.0])])
+    assert advice.earliest == advice.best == 500
+    text = format_stopping_advice(advice, "val/loss")
+    assert text.endswith("; it was still improving at the end: train longer")
+    assert "saved" not in text
+
+
+def test_the_closing_evaluation_is_not_a_further_step() -> None:
+    """With 30 steps, the evaluation after the last update is recorded as step 31."""
+    runs = [make_run({}, 0, {"val/loss": [4, 1, 2, 3, 3]}, [0, 10, 20, 30, 31])]
+    runs[0] = replace(runs[0], run=replace(runs[0].run, step=30))
+    advice = advise_stopping_for_runs(runs, "val/loss")
+    assert advice is not None
+    assert advice.last == 30
+    assert "the 20 steps after it brought no improvement" in format_stopping_advice(advice, "val/loss")
+
+
+@pytest.mark.parametrize(
+    ("val", "text"),
+    [
+        ([0.0, 0.0, 0.1, 1.0, 0.95, 0.95], "; do not stop early: training accuracy reached 0.99 at step 10 and "),
+        ([0.0, 0.3, 0.2, 0.1, 0.1, 0.1], "; do not stop there: training accuracy reached 0.99 at step 10, and "),
+        ([0.0, 1.0, 1.0, 1.0, 1.0, 1.0], "; the 40 steps after it brought no improvement"),
+    ],
+)
+def test_an_early_stop_is_not_advised_where_validation_follows_late(val: list[float], text: str) -> None:
+    runs = [make_run({}, 0, {"train/accuracy": [0, 1, 1, 1, 1, 1], "val/accuracy": val})]
+    advice = advise_stopping_for_runs(runs, "val/accuracy")
+    assert advice is not None
+    assert text in format_stopping_advice(advice, "val/accuracy")
+    assert advice.earliest == advice.best
+
+
+# ---- grokking ----
+
+GROKKED = {"train/accuracy": [0, 1, 1, 1, 1], "val/accuracy": [0, 0, 0, 1, 1]}
+MEMORISED = {"train/accuracy": [0, 1, 1, 1, 1], "val/accuracy": [0, 0, 0, 0, 0]}
+
+
+def test_models_and_tasks_are_never_pooled() -> None:
+    runs = [
+        make_run({"task.p": p, "model.kind": kind}, seed, GROKKED if kind == "gpt" else MEMORISED)
+        for p in (23, 29) for kind in ("gpt", "lstm") for seed in range(2)
+    ]  # fmt: skip
+    found = answer_question(QuestionSpec(ask="grokking"), runs)
+    assert list(found.numbers) == ["p = 23, GPT", "p = 23, LSTM", "p = 29, GPT", "p = 29, LSTM"]
+    assert (
+        "P = 23, GPT: of 2 runs, 2 grokked" in found.sentence or "p = 23, GPT: of 2 runs, 2 grokked" in found.sentence
+    )
+    assert found.numbers["p = 29, LSTM"]["labels"]["memorised"] == 2
+    by_kind = answer_question(QuestionSpec(ask="grokking", between="model.kind"), runs)
+    assert list(by_kind.numbers)[:2] == ["GPT, p = 23", "LSTM, p = 23"]
+
+
+def test_many_configs_are_listed_by_label() -> None:
+    runs = [make_run({"model.dim": 8 * dim}, seed, GROKKED if dim > 4 or (dim == 4 and seed) else MEMORISED)
+            for dim in range(1, 11) for seed in range(2)]  # fmt: skip
+    sentence = answer_question(QuestionSpec(ask="grokking"), runs).sentence
+    assert sentence.startswith("Every run memorised: dim = 8; dim = 16; dim = 24. Every run grokked: dim = 40; ")
+    assert "Runs differ: dim = 32 (1 memorised and 1 grokked)." in sentence

@@ -1,8 +1,9 @@
-"""When training could have stopped: three steps on a validation curve, as numbers and as a sentence.
+"""When training could have stopped, or whether it should go on: one piece of advice, as numbers and as a sentence.
 
 The best step with the standard error of its value; the earliest step within one standard error of it, which is
 statistically as good (the one-standard-error rule, Breiman et al. 1984); and, if samples were analysed, the first step
-at which they copy more from the training text than held-out text does.
+at which they copy more from the training text than held-out text does. There is no earlier step if the curve was still
+improving at the end, or if validation follows training with a long delay (grokking), when any early stop is wrong.
 
 >>> import numpy as np
 >>> steps = np.arange(5) * 100
@@ -17,7 +18,7 @@ the samples' n-grams that occur in the training text) and `copied[held-out]` (th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan, nan, sqrt
 
 import numpy as np
@@ -25,7 +26,9 @@ import numpy as np
 from seedbed.records import Curve
 from seedbed.stats.curve_statistics import find_extremum, first_step_reaching, first_step_within, metric_direction
 from seedbed.stats.format import format_count, format_number, format_percent
+from seedbed.stats.grokking import MEMORISED_TRAIN_ACCURACY
 from seedbed.stats.metric_registry import Direction
+from seedbed.stats.run_statistics import classify_run
 from seedbed.stats.summary import RunCurves
 
 NOISE_WINDOW_RECORDS = 5  # evaluations on either side of the best one that estimate a single run's noise
@@ -40,27 +43,54 @@ class StoppingAdvice:
     best: float
     value: float
     noise: float
-    earliest: float
+    earliest: float  # equals `best` if stopping before it is not advised
     last: float
     n: int  # seeds
     copying: float = nan
+    memorised_at: float = nan  # the mean first step at which training accuracy is high and validation lags behind
+    n_grokked: int = 0  # seeds whose validation accuracy followed with a delay
 
     @property
     def saved_fraction(self) -> float:
         """Fraction of all steps that come after the earliest good one."""
         return 1 - self.earliest / self.last if self.last else 0.0
 
+    @property
+    def is_improving(self) -> bool:
+        """Was it still improving at the end?"""
+        return self.best >= STILL_IMPROVING_FRACTION * self.last
+
 
 def advise_stopping_for_runs(runs: Sequence[RunCurves], metric: str) -> StoppingAdvice | None:
     """Advice for the runs of one config; None if no included run has the metric, or if the metric has no direction."""
     direction = metric_direction(metric)
     included = [run for run in runs if run.is_included and metric in run.curves]
+    included = [run for run in included if run.is_complete] or included
     if direction is None or not included:
         return None
     sampled = [run for run in included if COPIED_METRIC in run.curves and HELD_OUT_COPIED_METRIC in run.curves]
     copied = mean_curve([run.curves[COPIED_METRIC] for run in sampled]) if sampled else None
     held_out = float(np.mean([run.curves[HELD_OUT_COPIED_METRIC].values.mean() for run in sampled])) if sampled else nan
-    return advise_stopping([run.curves[metric] for run in included], direction, copied, held_out)
+    advice = advise_stopping([run.curves[metric] for run in included], direction, copied, held_out)
+    return _with_delay(_count_steps(advice, included), included, metric)
+
+
+def _count_steps(advice: StoppingAdvice, runs: Sequence[RunCurves]) -> StoppingAdvice:
+    """The advice in steps done: the closing evaluation of some tasks is recorded one step after the last update."""
+    n_steps = max(run.run.step for run in runs)
+    best, earliest, last = (min(step, n_steps) for step in (advice.best, advice.earliest, advice.last))
+    return replace(advice, best=best, earliest=earliest, last=last) if n_steps and not isnan(advice.best) else advice
+
+
+def _with_delay(advice: StoppingAdvice, runs: Sequence[RunCurves], metric: str) -> StoppingAdvice:
+    """The advice not to stop early, if validation lags far behind training on a task that has a rule to be found."""
+    results = [result for run in runs if (result := classify_run(run, metric))]
+    n_grokked = sum(result.label == "grokked" for result in results)
+    may_grok = runs[0].run.settings.task.completes_prompts and any(result.label == "memorised" for result in results)
+    if not (n_grokked or may_grok):
+        return advice
+    late = [result.memorised_at for result in results if result.label in ("grokked", "memorised")]
+    return replace(advice, earliest=advice.best, memorised_at=float(np.mean(late)), n_grokked=n_grokked)
 
 
 def advise_stopping(
@@ -74,7 +104,8 @@ def advise_stopping(
     noise = _standard_error(curves, mean, best.step)
     earliest = first_step_within(mean, 0.0 if isnan(noise) else noise, direction)
     copying = nan if copied is None else first_step_reaching(copied, float(np.nextafter(held_out, np.inf)), "max")
-    return StoppingAdvice(best.step, best.value, noise, earliest, float(mean.steps[-1]), len(curves), copying)
+    advice = StoppingAdvice(best.step, best.value, noise, earliest, float(mean.steps[-1]), len(curves), copying)
+    return replace(advice, earliest=advice.best) if advice.is_improving else advice
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
@@ -109,15 +140,29 @@ def format_stopping_advice(advice: StoppingAdvice, metric: str) -> str:
     source = f"standard error over {advice.n} seeds" if advice.n > 1 else "scatter of nearby evaluations, one seed"
     noise = ", standard error unknown" if isnan(advice.noise) else f" ± {format_number(advice.noise)}, {source}"
     text = f"{metric} is best at step {format_count(advice.best)} ({format_number(advice.value)}{noise})"
-    if advice.earliest < advice.best:
-        text += f"; step {format_count(advice.earliest)} is the first within one standard error of it, and stopping "
-        text += (
-            f"there would have saved {format_percent(advice.saved_fraction)} of the {format_count(advice.last)} steps"
-        )
-    elif advice.best < STILL_IMPROVING_FRACTION * advice.last:
-        text += f"; the {format_count(advice.last - advice.best)} steps after it brought no improvement"
-    if advice.best >= STILL_IMPROVING_FRACTION * advice.last:
-        text += "; it was still improving at the end, so longer training may help"
+    text += _format_advice(advice)
     if not isnan(advice.copying):
         text += f"; from step {format_count(advice.copying)} on, samples copy more than held-out text does"
     return text
+
+
+def _format_advice(advice: StoppingAdvice) -> str:
+    """One piece of advice: train longer, do not stop early, stop there, or the steps that brought nothing."""
+    if advice.is_improving:
+        return "; it was still improving at the end: train longer"
+    n_after = format_count(advice.last - advice.best)
+    memorised = f"training accuracy reached {MEMORISED_TRAIN_ACCURACY} at step {_format_step(advice.memorised_at)}"
+    if advice.n_grokked:
+        saved = f"only the {n_after} steps after it can be saved"
+        return f"; do not stop early: {memorised} and validation followed much later; {saved}"
+    if not isnan(advice.memorised_at):
+        return f"; do not stop there: {memorised}, and validation may follow much later (grokking), so train longer"
+    if advice.earliest < advice.best:
+        saved = f"{format_percent(advice.saved_fraction)} of the {format_count(advice.last)} steps"
+        first = f"step {format_count(advice.earliest)} is the first within one standard error of it"
+        return f"; {first}, and stopping there would have saved {saved}"
+    return f"; the {n_after} steps after it brought no improvement"
+
+
+def _format_step(step: float) -> str:
+    return "unknown" if isnan(step) else format_count(round(step))

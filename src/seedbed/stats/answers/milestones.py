@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from seedbed.specs import QuestionSpec
-from seedbed.stats.answers.finding import Finding, format_clause, join_sentences, split_by_setting
+from seedbed.stats.answers.finding import MAX_CLAUSES, Finding, format_clause, join_sentences
 from seedbed.stats.comparison import ConfidenceInterval, clopper_pearson, mean_confidence_interval
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.format import format_count, format_interval, format_number, join_words, pluralise
@@ -19,16 +19,42 @@ from seedbed.stats.summary import RunCurves
 
 
 def answer_grokking(question: QuestionSpec, runs: Sequence[RunCurves]) -> Finding:
-    """How many runs have each grokking label, and the mean delay of those that grokked."""
-    clauses, numbers, n = [], {}, 0
-    for name, group in split_by_setting(question, runs).items():
-        results = [result for run in group if run.is_included and (result := classify_run(run, question.metric))]
+    """How many runs of each config have each grokking label, and the mean delay of those that grokked."""
+    groups = group_by_description(runs, _grouping_settings(question, runs))
+    clauses, counts_by_group, numbers, n = [], {}, {}, 0
+    for name, group in groups.items():
+        results = [result for run in group if run.is_complete and (result := classify_run(run, question.metric))]
         counts = Counter(result.label for result in results)
         delay = mean_confidence_interval([result.delay for result in results if result.label == "grokked"])
         clauses.append(format_clause(name, _format_label_counts(counts, delay)))
+        counts_by_group[name] = counts
         numbers[name or "all"] = {"labels": {label: counts[label] for label in GROKKING_LABELS}, "delay": asdict(delay)}
         n += len(results)
-    return Finding(f"{join_sentences(clauses)} ({LABEL_DEFINITIONS}.)", numbers, n)
+    text = join_sentences(clauses) if len(groups) <= MAX_CLAUSES else _list_groups_by_label(counts_by_group)
+    return Finding(f"{text} ({LABEL_DEFINITIONS}.)", numbers, n)
+
+
+def _grouping_settings(question: QuestionSpec, runs: Sequence[RunCurves]) -> list[str]:
+    """All settings that vary, so that no two configs are pooled: that of the question first, then task and model."""
+    varying = varying_settings([runs])
+    parts = ("task.", "model.", "train.")
+    varying.sort(
+        key=lambda name: next((index for index, part in enumerate(parts) if name.startswith(part)), len(parts))
+    )
+    return list(dict.fromkeys([*filter(None, [question.between]), *varying]))
+
+
+def _list_groups_by_label(counts: Mapping[str, Mapping[GrokkingLabel, int]]) -> str:
+    """For many configs: those in which every run has the same label, by label, and those with several."""
+    by_label: dict[str, list[str]] = {}
+    for name, labels in counts.items():
+        present = [label for label in GROKKING_LABELS if labels.get(label)]
+        text = f"{name} ({join_words([f'{labels[label]} {label}' for label in present])})" if len(present) > 1 else name
+        by_label.setdefault("several labels" if len(present) > 1 else present[0] if present else "", []).append(text)
+    headings: dict[str, str] = {label: f"every run {label}" for label in GROKKING_LABELS}
+    headings |= {"several labels": "runs differ", "": "no accuracies"}
+    clauses = [f"{heading}: {'; '.join(by_label[label])}" for label, heading in headings.items() if label in by_label]
+    return " ".join(f"{clause[0].upper()}{clause[1:]}." for clause in clauses)
 
 
 def _format_label_counts(counts: Mapping[GrokkingLabel, int], delay: ConfidenceInterval) -> str:
