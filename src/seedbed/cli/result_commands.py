@@ -30,6 +30,9 @@ PLOT_KINDS = join_words([name for name, required in FIGURE_KINDS.items() if not 
 ColourOption = Annotated[str | None, typer.Option(help="setting shown by colour, such as model.layers")]
 DashOption = Annotated[str | None, typer.Option(help="setting shown by line dash")]
 RowOption = Annotated[str | None, typer.Option(help="setting with one row of panels per value")]
+ConfoundedOption = Annotated[
+    bool, typer.Option("--confounded", help="give a verdict although the groups differ in other settings as well")
+]
 ColumnOption = Annotated[str | None, typer.Option(help="setting with one column of panels per value")]
 
 
@@ -54,7 +57,7 @@ def answer(
         warning = f"\n  ({one.warning})" if one.warning else ""
         typer.echo(f"{format_question(one.question)}\n  {one.sentence}{warning}\n")
     if not answers:
-        typer.echo(f"{study} has no questions; add [[questions]] to its file, then `seedbed run` it again", err=True)
+        typer.echo(f"{study} has no [[questions]], and no run yet that default questions could be asked of", err=True)
 
 
 @app.command(epilog="Example: seedbed compare arithmetic/sanity model.kind=gpt model.kind=lstm")
@@ -63,17 +66,18 @@ def compare(
     names: Annotated[list[str], typer.Argument(help="studies, runs, or one study with filters or a setting")],
     metric: Annotated[str, typer.Option(help="the metric to compare")] = "val/accuracy",
     value: Annotated[str, typer.Option(help=STATISTICS)] = "best",
+    confounded: ConfoundedOption = False,
     only: OnlyOption = [], home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,  # noqa: B006
 ) -> None:  # fmt: skip
     """Compare configs, runs or studies over seeds: effect, 95 % interval and an exact test."""
-    from seedbed.report.study_answers import comparison_as_json, load_groups, parse_subject
-    from seedbed.stats.answers.best_group import compare_groups
+    from seedbed.report.study_answers import compare_named, comparison_as_json, load_groups, parse_subject
     from seedbed.store import open_store
 
     subject = parse_subject(metric, value)
     with open_store(home, read_only=True) as store:
-        groups = load_groups(store, [stored_study_name(name) or name for name in names], only)
-    comparison = compare_groups(groups, subject)
+        arguments = [stored_study_name(name) or name for name in names]
+        groups = load_groups(store, arguments, only)
+    comparison = compare_named(groups, subject, arguments, confounded)
     if as_json:
         print_json(comparison_as_json(groups, comparison))
     else:

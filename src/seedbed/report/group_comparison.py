@@ -18,14 +18,14 @@ from seedbed.charts.pairwise_differences import draw_pairwise_differences, gathe
 from seedbed.charts.parallel_coordinates import draw_parallel_coordinates, gather_parallel_coordinates
 from seedbed.charts.vega_lite import to_vega_lite
 from seedbed.report.figures import RenderedFigure, render_figure
+from seedbed.report.study_answers import compare_named
 from seedbed.report.study_runs import differing_settings
 from seedbed.report.tables import Table, format_mean_std
 from seedbed.specs import FigureSpec
-from seedbed.stats.answers.best_group import compare_groups
 from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.answers.finding import Finding
 from seedbed.stats.comparison import SeedSummary
-from seedbed.stats.decision import SIGNIFICANCE_LEVEL
+from seedbed.stats.decision import Verdict
 from seedbed.stats.format import format_interval, format_number, format_p_value
 from seedbed.stats.run_statistics import metric_for_split
 from seedbed.stats.summary import RunCurves
@@ -57,12 +57,15 @@ class GroupComparison:
 
 
 def compare_named_groups(
-    groups: Mapping[str, Sequence[RunCurves]], subject: MetricStatistic, arguments: Sequence[str] = ()
+    groups: Mapping[str, Sequence[RunCurves]],
+    subject: MetricStatistic,
+    arguments: Sequence[str] = (),
+    allow_confounds: bool = False,
 ) -> GroupComparison:
     """The comparison of these groups; `arguments` are those of `seedbed compare` that name them."""
-    options = ["--metric", subject.metric, "--value", subject.statistic]
+    options = ["--metric", subject.metric, "--value", subject.statistic, *(["--confounded"] * allow_confounds)]
     command = shlex.join(["seedbed", "compare", *arguments, *options])
-    return GroupComparison(subject, groups, compare_groups(groups, subject), command)
+    return GroupComparison(subject, groups, compare_named(groups, subject, arguments, allow_confounds), command)
 
 
 # ---- tables ----
@@ -80,24 +83,27 @@ def _means_table(comparison: GroupComparison) -> Table:
 
 def _pairs_table(comparison: GroupComparison) -> Table:
     pairs = comparison.result.numbers["pairs"]
-    rows = tuple(_pair_row(pair) for pair in pairs)
-    notes = ["Difference: first − second, with its 95 % interval; p: an exact test of seeds or runs."]
-    notes += ["Holm: p corrected for the number of pairs."] if len(pairs) > 1 else []
-    columns = ("first", "second", "difference", "95 % interval", "p", "p (Holm)", "n", "pairing", "significant")
+    rows = tuple(_pair_row(pair, comparison.result.verdict) for pair in pairs)
+    notes = ["Difference: first − second; its 95 % interval holds the differences that the exact test does not reject."]
+    notes += ["Holm: corrected for the number of pairs, and the intervals with it."] if len(pairs) > 1 else []
+    if any(not isfinite(pair["low"]) for pair in pairs):
+        notes.append("In parentheses: too few seeds for an interval, so the smallest and largest single difference.")
+    columns = ("first", "second", "difference", "95 % interval", "p", "p (Holm)", "n", "pairing", "different")
     return Table("All pairs", columns, rows, tuple(notes), n_labels=2)
 
 
-def _pair_row(pair: Mapping[str, Any]) -> tuple[str, ...]:
+def _pair_row(pair: Mapping[str, Any], overall: Verdict | None) -> tuple[str, ...]:
+    verdict = "no verdict" if overall == "no verdict" else pair["verdict"]
     has_test = isfinite(pair["low"])
-    interval = format_interval(pair["low"], pair["high"]) if has_test else "–"
+    bounds = format_interval(pair["low"], pair["high"]) if has_test else ""
+    observed = f"({format_number(pair['smallest'])} to {format_number(pair['largest'])})" if pair["n"] > 1 else "–"
     p_values = [
         format_p_value(p).removeprefix("p = ").removeprefix("p ") for p in (pair["p"]["value"], pair["corrected"])
     ]
-    significant = ("yes" if pair["corrected"] <= SIGNIFICANCE_LEVEL else "no") if has_test else "one seed"
     pairing = "by seed" if pair["paired"] else "none"
     return (
-        pair["first"], pair["second"], format_number(pair["effect"]), interval, *(p_values if has_test else ["–", "–"]),
-        str(pair["n"]), pairing, significant,
+        pair["first"], pair["second"], format_number(pair["effect"]), bounds or observed,
+        *(p_values if has_test else ["–", "–"]), str(pair["n"]), pairing, verdict,
     )  # fmt: skip
 
 

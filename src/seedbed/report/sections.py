@@ -22,7 +22,7 @@ from seedbed.report.summary_tables import config_tables
 from seedbed.report.tables import Table
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
-from seedbed.stats.answers import Answer, answer_question
+from seedbed.stats.answers import Answer, answer_questions
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.groups import varying_settings
 from seedbed.stats.summary import ConfigSummary, RunCurves, summarise
@@ -60,7 +60,7 @@ def build_study_section(store: Store, name: str, only: Sequence[str]) -> ReportS
         question=study_question(study),
         status_line=status_summary(runs),
         warnings=tuple(study_warnings(runs)),
-        answers=tuple(answer_question(question, runs) for question in declared.questions),
+        answers=tuple(answer_questions(declared.questions, runs)),
         figures=tuple(render_figure(figure, runs, name) for figure in study_figures(declared, runs)),
         tables=(
             *config_tables(summarise(runs)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -109,8 +110,11 @@ def _check_metric(groups: Mapping[str, Sequence[RunCurves]], subject: MetricStat
 
 def _asked_settings(arguments: Sequence[str]) -> set[str]:
     """The settings that arguments of `compare` name, by themselves or in filters."""
-    filters = [argument for argument in arguments if "=" in argument]
-    return {*(name for name in arguments if name in all_settings()), *(term.name for term in parse_filters(filters))}
+    asked = {name for name in arguments if name in all_settings()}
+    for argument in arguments:
+        with suppress(UsageError):  # a study whose name is not a filter
+            asked |= {term.name for term in parse_filters([argument])} if "=" in argument else set()
+    return asked
 
 
 # ---- groups of runs ----

@@ -20,8 +20,7 @@ from seedbed.report.study_answers import load_groups, parse_subject
 from seedbed.report.study_runs import run_configs
 from seedbed.settings import Value
 from seedbed.stats.answers.comparison_text import MetricStatistic
-from seedbed.stats.curve_statistics import metric_direction
-from seedbed.stats.metric_registry import metric_sort_key
+from seedbed.stats.answers.defaults import list_metrics
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 from seedbed.study.run_filter import format_filter, parse_filters
@@ -41,11 +40,13 @@ class CompareQuery:
     by: str
     metric: str
     value: str
+    allow_confounds: bool = False
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> CompareQuery:
         groups = tuple(query[letter].strip() for letter in GROUP_KEYS if query.get(letter, "").strip())
-        return cls(groups, query.get("by", ""), query.get("metric", ""), query.get("value", "best"))
+        allow = query.get("confounded", "") == "true"
+        return cls(groups, query.get("by", ""), query.get("metric", ""), query.get("value", "best"), allow)
 
 
 @dataclass(frozen=True)
@@ -74,21 +75,20 @@ def _gather_compare_groups(store: Store, query: CompareQuery) -> CompareGroups:
 
 
 def _compare_gathered(gathered: CompareGroups, query: CompareQuery) -> GroupComparison:
-    return compare_named_groups(gathered.groups, choose_subject(query, gathered.groups), gathered.arguments)
+    subject = choose_subject(query, gathered.groups)
+    return compare_named_groups(gathered.groups, subject, gathered.arguments, query.allow_confounds)
 
 
 def choose_subject(query: CompareQuery, groups: Mapping[str, Sequence[RunCurves]]) -> MetricStatistic:
-    """The requested metric and statistic; by default the first metric that has a better direction."""
-    metrics = list_metrics([run for runs in groups.values() for run in runs])
+    """The requested metric and statistic; by default the main metric that all groups have."""
+    metrics = common_metrics(groups)
     return parse_subject(query.metric or next(iter(metrics), "val/accuracy"), query.value)
 
 
-def list_metrics(runs: Sequence[RunCurves]) -> list[str]:
-    """Metric names of these runs: validation accuracy, loss and perplexity first, then in table order."""
-    names = {name for run in runs for name in run.curves}
-    first = ("val/accuracy", "val/loss", "val/perplexity")
-    ranked = sorted(names, key=lambda name: (metric_direction(name) is None, metric_sort_key(name)))
-    return [*(name for name in first if name in names), *(name for name in ranked if name not in first)]
+def common_metrics(groups: Mapping[str, Sequence[RunCurves]]) -> list[str]:
+    """The metrics that every group with evaluations has, the main one first."""
+    metrics = [names for runs in groups.values() if (names := list_metrics(runs))]
+    return [name for name in metrics[0] if all(name in names for names in metrics)] if metrics else []
 
 
 def _command_arguments(query: CompareQuery, studies: set[str]) -> list[str]:

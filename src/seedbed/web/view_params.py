@@ -25,7 +25,7 @@ from seedbed.report.study_runs import check_t_max, load_run_curves
 from seedbed.report.summary_tables import config_tables
 from seedbed.report.tables import Table
 from seedbed.specs import FigureSpec
-from seedbed.stats.answers import Answer, answer_question, format_question
+from seedbed.stats.answers import Answer, answer_questions, format_question
 from seedbed.stats.summary import RunCurves, summarise
 from seedbed.study.declarations import Declarations, parse_declarations
 from seedbed.web.store_cache import StoreCache
@@ -115,14 +115,15 @@ def get_answers(cache: StoreCache, study: str, params: ViewParams) -> list[dict[
     runs = get_runs(cache, study, params)
     key = ("answers", study, params.only, params.t_max)
     questions = get_declared_specs(cache, study).questions
-    return cache.get_or_derive(
-        key, runs, lambda: [_answer_as_json(answer_question(question, runs)) for question in questions]
-    )
+    return cache.get_or_derive(key, runs, lambda: [_answer_as_json(one) for one in answer_questions(questions, runs)])
 
 
 def _answer_as_json(answer: Answer) -> dict[str, Any]:
     question = answer.question.text or format_question(answer.question)
-    return {"question": question, "sentence": answer.sentence, "warning": answer.warning, "n": answer.n}
+    return {
+        "question": question, "verdict": answer.verdict, "sentence": answer.sentence, "warning": answer.warning,
+        "n": answer.n,
+    }  # fmt: skip
 
 
 def get_tables(cache: StoreCache, study: str, params: ViewParams) -> tuple[Table, ...]:

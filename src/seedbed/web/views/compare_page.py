@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from seedbed.report.group_comparison import GroupComparison
 from seedbed.stats.run_statistics import STATISTICS
-from seedbed.web.compare_query import CompareQuery, compute_comparison, list_choices, list_metrics
+from seedbed.web.compare_query import CompareQuery, common_metrics, compute_comparison, list_choices
 from seedbed.web.responses import json_response, render_page
 from seedbed.web.store_cache import StoreCacheDep
 from seedbed.web.views.study_page import figure_as_json, table_as_json
@@ -41,12 +41,13 @@ def send_comparison(request: Request, cache: StoreCacheDep) -> Response:
 
 def _comparison_as_json(comparison: GroupComparison) -> dict[str, Any]:
     return {
+        "verdict": comparison.result.verdict,
         "sentence": comparison.result.sentence,
         "notes": comparison.result.notes,
         "n": comparison.result.n,
         "metric": comparison.subject.metric,
         "value": comparison.subject.statistic,
-        "metrics": list_metrics([run for runs in comparison.groups.values() for run in runs]),
+        "metrics": common_metrics(comparison.groups),
         "groups": [{"name": name, "runs": len(runs)} for name, runs in comparison.groups.items()],
         "tables": [table_as_json(table) for table in comparison.tables()],
         "figures": {
