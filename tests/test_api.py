@@ -294,7 +294,7 @@ def test_a_plain_script_trains_in_worker_processes_and_runs_once(tmp_path: Path,
 INTERRUPTED = """
 import os, signal, threading
 import seedbed as sb
-study = sb.Study("quickstart", {"train.steps": 100_000, "model.dim": 16}, seeds=2, home="lab")
+study = sb.Study("quickstart", {"train.steps": 100_000, "model.dim": 16}, seeds=1, home="lab")
 def interrupt():
     while not (study.runs() and max(run.step for run in study.runs())):
         pass
@@ -305,6 +305,9 @@ try:
 except KeyboardInterrupt as stopped:
     print(stopped)
 print(study)
+step = study.runs()[0].step
+study.run(workers=1, progress=False, until=step + 50)
+print(0 < study.runs()[0].step - step <= 50, study.results("train/loss")["step"].tolist()[:3])
 """
 
 
@@ -314,7 +317,8 @@ def test_an_interrupt_saves_everything_and_the_next_call_continues(tmp_path: Pat
     )
     assert done.stdout.splitlines() == [
         "stopped; all progress is saved: run() again continues",
-        "quickstart: 2 runs, 2 stopped",
+        "quickstart: 1 run, 1 stopped",
+        "True [0, 1, 2]",
     ], done.stderr
 
 

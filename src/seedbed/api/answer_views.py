@@ -9,7 +9,6 @@ from typing import Any
 
 from seedbed.api.table_views import notes_as_html
 from seedbed.report.study_answers import load_groups, parse_subject
-from seedbed.report.study_runs import matching_runs
 from seedbed.stats.answers import Answer, format_question
 from seedbed.stats.answers.best_group import compare_groups
 from seedbed.stats.answers.finding import Finding
@@ -80,8 +79,5 @@ def compare_runs(
 ) -> Comparison:
     """The comparison of `compare`, among the runs of one study that match the filters."""
     subject = parse_subject(metric, value)
-    selected = {run.id for run in matching_runs(store, study, only)}
-    loaded = load_groups(store, [study, *groups])
-    members = {name: [run for run in runs if run.run.id in selected] for name, runs in loaded.items()}
-    members = {name: runs for name, runs in members.items() if runs}
+    members = load_groups(store, [study, *groups], only)
     return Comparison(members, compare_groups(members, subject))

@@ -13,8 +13,10 @@ from seedbed.estimates import estimate_study, place_packs, probe_candidates, pro
 from seedbed.pipeline import pack_plans
 from seedbed.records import Pack, Plan, Run, StoredRun, StudyEstimate
 from seedbed.report.overview import plan_tables
+from seedbed.report.study_runs import run_facts
 from seedbed.report.tables import Table
 from seedbed.store import open_store, store_exists
+from seedbed.study.run_filter import NO_FACTS, RunFacts
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,20 @@ def load_stored_runs(home: Path) -> dict[str, StoredRun]:
         return {run.id: run for run in store.runs()}
 
 
+def load_run_facts(home: Path) -> RunFacts:
+    """The status and tags of stored runs; none if there is no store yet."""
+    if not store_exists(home):
+        return NO_FACTS
+    with open_store(home, read_only=True) as store:
+        return run_facts(store)
+
+
 def make_plan_view(plan: Plan, home: Path, machine: Machine, probe: bool = False) -> StudyPlan:
     """The plan with its packs and estimate; `probe` times each pack for a second first."""
     if probe:
         probe_candidates(plan.runs, machine, lambda _: None, lambda: False)
         probe_packs(place_packs(pack_plans([plan], machine), machine), machine, start_time=time.perf_counter())
     stored = load_stored_runs(home)
-    packs = pack_plans([plan], machine)
     statuses = {name: run.status for name, run in stored.items()}
+    packs = pack_plans([plan], machine, lambda run: statuses.get(run) in ("finished", "diverged"))
     return StudyPlan(plan, tuple(packs), estimate_study(packs, machine, stored), statuses, machine.device)

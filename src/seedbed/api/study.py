@@ -18,7 +18,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -166,10 +165,11 @@ class Study:
         device: str | None = None,
         workers: int | None = None,
         mode: str | None = None,
+        until: int | None = None,
         restart: bool = False,
         progress: bool = True,
     ) -> Study:
-        """Trains every run that has not ended, and returns the study.
+        """Trains every run that has not ended, to its end or to step `until`, and returns the study.
 
         Ctrl-C, or the stop button of a notebook, saves everything before KeyboardInterrupt is raised; the next call
         continues. `restart` trains unfinished runs from step 0.
@@ -180,7 +180,7 @@ class Study:
         plan = self._selected_plan(only)
         if restart:
             restart_unfinished(self.home, plan)
-        outcome = train_plans([plan], self.home, _machine(device, workers, mode), progress)
+        outcome = train_plans([plan], self.home, _machine(device, workers, mode), progress, until)
         if outcome.busy_packs:
             raise Busy("; ".join(outcome.busy_packs))
         if n_failed := outcome.counts.get("failed", 0):
@@ -188,16 +188,12 @@ class Study:
         return self
 
     def _selected_plan(self, only: Filters) -> Plan:
-        from seedbed.api.planning import load_stored_runs
+        from seedbed.api.planning import load_run_facts
         from seedbed.api.study_text import to_filters
-        from seedbed.study.run_filter import RunFacts, select_runs
+        from seedbed.study.run_filter import filter_plans
 
-        filters = to_filters(only)
-        if not filters:
-            return self._plan
-        statuses = {run.id: run.status for run in load_stored_runs(self.home).values()}
-        runs = select_runs(self._plan.runs, filters, RunFacts(statuses, {}), owner=self.name)
-        return replace(self._plan, runs=tuple(runs))
+        [plan] = filter_plans([self._plan], to_filters(only), load_run_facts(self.home)) if only else [self._plan]
+        return plan
 
     # ---- reading ----
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -27,6 +28,7 @@ from seedbed.errors import MissingData, UsageError
 from seedbed.records import Curve
 from seedbed.report.study_runs import matching_runs, run_configs
 from seedbed.settings import Value
+from seedbed.stats.format import join_words
 from seedbed.stats.metric_registry import metric_sort_key
 from seedbed.store import Store
 from seedbed.study.run_filter import format_filter_value
@@ -124,16 +126,21 @@ class Results:
         )
         return table
 
-    def write(self, path: Path, file_format: str | None = None) -> None:
-        """Writes a file in the format of its suffix, or this one: csv, jsonl or parquet."""
-        file_format = check_file_format(file_format or path.suffix.removeprefix("."))
+    def write(self, path: str | os.PathLike[str], file_format: str | None = None) -> None:
+        """Writes a file in the format of its suffix, or in this one: csv, jsonl or parquet."""
+        path = Path(path)
+        file_format = choose_file_format(path, file_format)
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             if file_format == "parquet":
-                import_module("pyarrow.parquet").write_table(self.to_arrow(), path)
-                return
-            with path.open("w", encoding="utf-8", newline="") as file:
-                self.write_text(file, file_format)
+                table = self.to_arrow()
+                import_module("pyarrow.parquet").write_table(table, unfinished)
+            else:
+                with unfinished.open("w", encoding="utf-8", newline="") as file:
+                    self.write_text(file, file_format)
+            unfinished.replace(path)
         except OSError as error:
+            unfinished.unlink(missing_ok=True)
             raise UsageError(f"{path} cannot be written ({error.strerror}); name another file") from None
 
     def write_text(self, file: IO[str], file_format: str) -> None:
@@ -206,11 +213,15 @@ def _check_metrics(
     raise UsageError(f"no run has the metric {name}{did_you_mean(name, recorded)}; recorded: {', '.join(recorded)}")
 
 
-def check_file_format(file_format: str) -> str:
-    """The format; UsageError if results cannot be written in it."""
-    if file_format not in FILE_FORMATS:
-        raise UsageError(f"format {file_format or 'of the file'}: expected {', '.join(FILE_FORMATS[:-1])} or parquet")
-    return file_format
+def choose_file_format(path: Path | None, file_format: str | None) -> str:
+    """The format that is given, or else that of the file's suffix, or else csv."""
+    if file_format is None and path is not None:
+        if path.suffix.removeprefix(".") in FILE_FORMATS:
+            return path.suffix.removeprefix(".")
+        raise UsageError(f"{path}: expected a file that ends in .csv, .jsonl or .parquet, or a format")
+    if (file_format or "csv") not in FILE_FORMATS:
+        raise UsageError(f"format {file_format}: expected {join_words(FILE_FORMATS, 'or')}")
+    return file_format or "csv"
 
 
 def _import(library: str) -> Any:

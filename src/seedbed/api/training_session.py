@@ -20,10 +20,12 @@ from seedbed.store import open_store
 STOP_MESSAGE = b"\nfinishing this step and saving; press again to abort at once\n"
 
 
-def train_plans(plans: Sequence[Plan], home: Path, machine: Machine, show_progress: bool = True) -> StudyOutcome:
+def train_plans(
+    plans: Sequence[Plan], home: Path, machine: Machine, show_progress: bool = True, until: int | None = None
+) -> StudyOutcome:
     """Trains what is left of the plans; on Ctrl-C everything is saved before KeyboardInterrupt is raised."""
     with catch_stop_signals([signal.SIGINT]) as caught, _make_display(show_progress) as display:
-        outcome = run_studies(plans, home, machine, display, lambda: bool(caught))
+        outcome = run_studies(plans, home, machine, display, lambda: bool(caught), until=until)
     if caught and outcome.stopped:
         raise KeyboardInterrupt("stopped; all progress is saved: run() again continues")
     return outcome

@@ -17,7 +17,8 @@ from seedbed.cli.usage_errors import run_command_line
 
 # isort: off
 from seedbed.cli import study_commands, search_command, store_commands, result_commands, model_commands  # noqa: F401
-from seedbed.cli import classify_command, serve_command, reference_commands  # noqa: F401
+from seedbed.cli import ensemble_command  # noqa: F401
+from seedbed.cli import classify_command, results_command, serve_command, reference_commands  # noqa: F401
 # isort: on
 
 app.add_typer(data_app, name="data")
