@@ -87,9 +87,11 @@ def test_show_json_has_the_stable_fields_and_repeats_byte_for_byte(trained, tmp_
 
 def test_filters_select_the_shown_runs(trained):
     home, _ = trained
-    configs = json.loads(seedbed("show", "quickstart", "model.kind=lstm", "--json", home=home).stdout)["configs"]
+    configs = json.loads(seedbed("show", "quickstart", "--only", "model.kind=lstm", "--json", home=home).stdout)[
+        "configs"
+    ]
     assert [one["config"]["model.kind"] for one in configs] == ["lstm"]
-    seedbed("show", "quickstart", "model.dim=1024", home=home, code=4)
+    seedbed("show", "quickstart", "--only", "model.dim=1024", home=home, code=4)
 
 
 def test_t_max_evaluates_as_if_stopped_earlier(trained):

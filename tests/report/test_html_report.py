@@ -273,7 +273,7 @@ def test_the_commands_write_a_report_and_a_chart(tmp_path: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["report", "nothing"], 4, "there is no study 'nothing'"),
-        (["report", "a=b"], 2, "report needs the name of a stored study"),
+        (["report", "toy", "a=b"], 2, "use: seedbed report toy --only a=b"),
         (["plot", "toy", "--kind", "pie"], 2, "--kind pie: expected"),
         (["plot", "toy", "--kind", "against"], 2, "--kind against is now called sweep"),
         (["plot", "toy", "--colour", "train.weightdecay"], 2, "did you mean train.weight_decay"),

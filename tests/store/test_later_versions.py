@@ -124,8 +124,8 @@ def test_a_renamed_setting_is_read_under_its_new_name_with_the_same_ids(tmp_path
     }
     later, folder = later_version(tmp_path, lab, edits)
     assert set(ids_and_configs(later)) == before
-    assert later("show", "study", "model.init_gain=0.5").returncode == 0
-    assert later("show", "study", "model.init_gain=1.0").returncode == 4
+    assert later("show", "study", "--only", "model.init_gain=0.5").returncode == 0
+    assert later("show", "study", "--only", "model.init_gain=1.0").returncode == 4
     refused = later("plan", "study.toml")
     assert refused.returncode == 2
     assert "study.toml:6: model.init_scale is now called model.init_gain" in refused.stderr

@@ -33,7 +33,7 @@ from seedbed.cli.common import (
     print_tables,
 )
 from seedbed.engines.local import process_age_seconds
-from seedbed.errors import Busy, UnreadableRun, UsageError
+from seedbed.errors import Busy, StoreError, UnreadableRun, UsageError
 
 if TYPE_CHECKING:
     from seedbed.pipeline import Machine, StudyOutcome
@@ -94,13 +94,16 @@ def plan(
             machine,
             start_time=time.perf_counter() - process_age_seconds(),
         )
-    packs, done = pack_plans(plans, machine), {name: run.status for name, run in stored.items()}
-    estimate = estimate_study(packs, machine, stored)
+    statuses = {name: run.status for name, run in stored.items()}
     if as_json:
-        documents = [plan_as_json(planned, packs, done, estimate) for planned in plans]
+        packs = pack_plans(plans, machine)
+        estimate = estimate_study(packs, machine, stored)
+        documents = [plan_as_json(planned, packs, statuses, estimate) for planned in plans]
         print_json(documents if len(plans) > 1 else documents[0])
     else:
-        print_tables(plan_tables(plans, packs, done, machine.device, estimate))
+        packs = pack_plans(plans, machine, lambda run: statuses.get(run) in ("finished", "diverged"))
+        estimate = estimate_study(packs, machine, stored)
+        print_tables(plan_tables(plans, packs, statuses, machine.device, estimate))
 
 
 @app.command(epilog="Example: seedbed run arithmetic/sanity train.steps=2001 seeds=5")
@@ -188,14 +191,20 @@ def _report_added_configs(home: Path, plans: Sequence[Plan]) -> None:
     """Prints which studies have other runs already, since later commands show all of them together."""
     from seedbed.report.overview import describe_added_configs
     from seedbed.store import open_store, store_exists
+    from seedbed.study.run_data import describe_changed_datasets
 
     if not store_exists(home):
         return
-    with open_store(home, read_only=True) as store:
-        stored = {study.name for study in store.studies()} & {planned.study for planned in plans}
-        runs = {name: store.runs(name, skip_unreadable=True) for name in stored}
+    try:
+        with open_store(home, read_only=True) as store:
+            stored = {study.name for study in store.studies()} & {planned.study for planned in plans}
+            runs, dates = {name: store.runs(name, skip_unreadable=True) for name in stored}, store.dataset_dates()
+    except StoreError:  # training upgrades an older store, and reports one that it cannot use
+        return
     for planned in plans:
-        if notice := describe_added_configs(planned, runs.get(planned.study, ())):
+        known = runs.get(planned.study, ())
+        notices = [describe_added_configs(planned, known), *describe_changed_datasets(planned, known, dates)]
+        for notice in filter(None, notices):
             typer.echo(f"seedbed: {notice}", err=True)
 
 

@@ -24,7 +24,7 @@ from seedbed.report.study_runs import planned_steps, run_configs
 from seedbed.report.tables import Table
 from seedbed.settings import Settings, Value
 from seedbed.stats.curve_statistics import find_extremum, metric_direction
-from seedbed.stats.format import pluralise
+from seedbed.stats.format import join_words, pluralise
 from seedbed.store import Store
 from seedbed.study.run_filter import FilterTerm
 
@@ -72,8 +72,22 @@ def plan_tables(
     device: str,
     estimate: StudyEstimate | None = None,
 ) -> list[Table]:
-    """The configs of each plan with their sizes, and the packs of all plans with their estimate."""
-    return [*(_configs_table(plan, statuses) for plan in plans), _packs_table(packs, device, estimate)]
+    """The configs of each plan with their sizes, and the packs that are left to train with their estimate."""
+    configs = [_configs_table(plan, statuses) for plan in plans]
+    if packs:
+        return [*configs, _packs_table(packs, device, estimate)]
+    n_runs = len({run.id for plan in plans for run in plan.runs})
+    configs[-1] = replace(configs[-1], notes=(f"nothing to do: {_describe_ended(plans, statuses, n_runs)}",))
+    return configs
+
+
+def _describe_ended(plans: Sequence[Plan], statuses: Mapping[str, str], n_runs: int) -> str:
+    """`all 24 runs are finished`, or how many finished and diverged."""
+    counts = Counter(statuses[run] for run in {run.id for plan in plans for run in plan.runs})
+    if len(counts) > 1:
+        return join_words([f"{n} of {n_runs} runs {status}" for status, n in counts.items()])
+    all_runs = "its only run is" if n_runs == 1 else f"all {n_runs:,} runs are"
+    return f"{all_runs} {next(iter(counts))}"
 
 
 def _configs_table(plan: Plan, statuses: Mapping[str, str]) -> Table:
@@ -110,8 +124,6 @@ def _packs_table(packs: Sequence[Pack], device: str, estimate: StudyEstimate | N
 
 
 def _estimate_sentence(estimate: StudyEstimate) -> str:
-    if not estimate.seconds:
-        return "All runs have ended already; `seedbed run` would train nothing."
     return f"`seedbed run` would take about {format_duration(estimate.seconds)} ({BASIS_DESCRIPTIONS[estimate.basis]})."
 
 
