@@ -49,8 +49,12 @@ FRAGMENTS = [
         "\x1b[2J",
         "task.p = [4, 1]",
     ),
+    *("[random]\nn_configs = 3\n", "train.lr = 'log 1e-4..1e-1 x3'\n", "model.layers = '1..3'\n", "..", " x9", "log "),
     *("[base.task]\np = 4\noperator = '/'", "name = 'x'", "[[configs]]\nmodel.hidden = 3\n", "model.kind = ['gpt']\n"),
 ]
+
+
+RANGE_PIECES = st.lists(st.sampled_from(["log ", "..", "1", "-", "e5", "e999", "0.1", " x", "9", ","])).map("".join)
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +88,7 @@ def test_a_mutated_file_plans_or_raises_our_own_error(tmp_path: Path, text: str)
 @given(
     argument=st.text(max_size=30)
     | st.builds("{}={}".format, st.sampled_from(["train.lr", "task.orders", "seeds"]), st.text())
+    | st.builds("{}={}".format, st.sampled_from(["train.lr", "seeds", "random.model.dim", "random.seed"]), RANGE_PIECES)
 )
 def test_any_override_parses_or_raises_our_own_error(argument: str) -> None:
     overrides, problems = outcome(lambda: parse_overrides([argument]))
