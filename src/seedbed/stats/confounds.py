@@ -18,6 +18,8 @@ from seedbed.stats.format import format_value, join_words
 NEUTRAL_SETTINGS: Final = frozenset(
     {"train.save_every", "train.exclusive", "train.sample_every", "train.sample_tokens", "train.prompt"}
 )
+# Of different kinds of model, parts of different layers that happen to have the same name.
+KIND_SETTINGS: Final = frozenset({"model.hidden", "model.activation"})
 MAX_LISTED_CONFOUNDS: Final = 8
 MAX_LISTED_VALUES: Final = 4
 Key = TypeVar("Key", bound=Hashable)
@@ -33,8 +35,9 @@ class Confound:
     def __str__(self) -> str:
         """`train.steps (1,201 against 60)`."""
         texts = list(dict.fromkeys(join_words([_format(value) for value in values]) for values in self.values.values()))
-        more = " …" if len(texts) > MAX_LISTED_VALUES else ""
-        return f"{self.setting} ({' against '.join(texts[:MAX_LISTED_VALUES])}{more})"
+        if len(texts) == 2:
+            return f"{self.setting} ({' against '.join(texts)})"
+        return f"{self.setting} ({', '.join(texts[:MAX_LISTED_VALUES])}{' …' if texts[MAX_LISTED_VALUES:] else ''})"
 
 
 def _format(value: Value) -> str:
@@ -80,6 +83,8 @@ def _values(configs: Iterable[Settings], name: str) -> tuple[Value, ...]:
 
 
 def _is_asked(name: str, asked: Collection[str]) -> bool:
+    if "model.kind" in asked and name in KIND_SETTINGS:
+        return True
     return name in asked or ("parameters" in asked and name.startswith("model."))
 
 

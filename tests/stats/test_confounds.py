@@ -1,0 +1,171 @@
+"""Settings that differ between compared groups: which ones are named, and when they withhold the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from tests.corpora import require_corpora
+
+from seedbed.models.model_size import count_parameters
+from seedbed.records import Curve, StoredRun
+from seedbed.settings import Settings, Value
+from seedbed.specs import QuestionSpec
+from seedbed.stats.answers import answer_question
+from seedbed.stats.answers.best_group import compare_groups
+from seedbed.stats.answers.comparison_text import MetricStatistic
+from seedbed.stats.confounds import describe_confounds, find_confounds
+from seedbed.stats.summary import RunCurves
+from seedbed.study.plan import plan_named
+from seedbed.study.read import read_study
+from seedbed.study.study_files import shipped_studies
+
+ACCURACY = MetricStatistic("val/accuracy", "best")
+BETTER = QuestionSpec(between="model.kind")
+
+
+def run(config: Mapping[str, Value], seed: int, value: float) -> RunCurves:
+    settings = Settings.from_flat({"train.steps": 40, **config})
+    stored = StoredRun(f"{config}{seed}", seed, settings, count_parameters(settings), "finished", 40)
+    return RunCurves(stored, config, {"val/accuracy": Curve(np.array([40]), np.array([value]))})
+
+
+def runs(configs: Sequence[Mapping[str, Value]], n: int = 6) -> list[RunCurves]:
+    """The later a config, the higher its values."""
+    return [run(config, seed, index / 10 + seed / 100) for index, config in enumerate(configs) for seed in range(n)]
+
+
+def confounds(*configs: Mapping[str, Value], asked: Sequence[str] = ()) -> list[str]:
+    groups = {str(index): {(): Settings.from_flat(dict(config))} for index, config in enumerate(configs)}
+    return [confound.setting for confound in find_confounds(groups, asked)]
+
+
+def test_all_other_settings_that_differ_are_found_and_described() -> None:
+    one, other = {"train.steps": 1201, "model.dim": 64}, {"train.steps": 60, "model.dim": 32}
+    assert confounds(one, other) == ["model.dim", "train.steps"]
+    assert confounds(one, other, asked=["model.dim"]) == ["train.steps"]
+    groups = {name: {(): Settings.from_flat(dict(config))} for name, config in (("a", one), ("b", other))}
+    assert describe_confounds(find_confounds(groups)) == "model.dim (64 against 32) and train.steps (1,201 against 60)"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "asked"),
+    [
+        ({"model.kind": "gpt"}, {"model.kind": "lstm"}, "model.kind"),  # heads, positions … exist for GPT alone
+        ({"model.kind": "gpt"}, {"model.kind": "lstm", "model.activation": "relu"}, "model.kind"),
+        ({"model.kind": "gpt", "model.hidden": 64}, {"model.kind": "lstm"}, "model.kind"),
+        ({"train.optimizer": "adamw", "train.betas": (0.9, 0.95)}, {"train.optimizer": "sgd"}, "train.optimizer"),
+        ({"train.schedule": "step", "train.lr_every": 9}, {"train.schedule": "constant"}, "train.schedule"),
+        ({"model.dim": 32, "train.save_every": 7}, {"model.dim": 64}, "model.dim"),
+        ({"model.dim": 32, "model.layers": 1}, {"model.dim": 64, "model.layers": 4}, "parameters"),
+    ],
+    ids=["kind", "activation", "hidden", "betas", "schedule", "saving", "size"],
+)  # fmt: skip
+def test_settings_that_follow_from_the_one_asked_about_are_no_confounds(
+    one: Mapping[str, Value], other: Mapping[str, Value], asked: str
+) -> None:
+    assert confounds(one, other, asked=[asked]) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [
+        ({"model.kind": "gpt", "model.dim": 64}, {"model.kind": "lstm", "model.dim": 32}, "model.dim"),
+        ({"model.kind": "gpt", "train.epochs": 3}, {"model.kind": "lstm", "train.steps": 60}, "train.steps"),
+        ({"model.kind": "gpt", "task.p": 29}, {"model.kind": "lstm"}, "task.p"),
+    ],
+)
+def test_other_settings_are(one: Mapping[str, Value], other: Mapping[str, Value], found: str) -> None:
+    assert found in confounds(one, other, asked=["model.kind"])
+
+
+def test_a_question_with_a_confound_gets_its_numbers_but_no_verdict_unless_it_allows_it() -> None:
+    given = runs([{"model.kind": "gpt", "train.steps": 60}, {"model.kind": "lstm", "train.steps": 1201}])
+    found = answer_question(BETTER, given)
+    assert found.sentence == (
+        "No verdict: the groups also differ in train.steps (60 against 1,201). Mean val/accuracy: GPT 0.025 and LSTM "
+        "0.125, a difference of 0.1 [0.1, 0.1] (paired over 6 seeds, exact sign-flip test p = 0.031)."
+    )
+    assert found.verdict == "no verdict"
+    assert found.numbers["confounds"] == [
+        {"setting": "train.steps", "values": {"GPT": (60,), "LSTM": (1201,)}},
+    ]
+    allowed = answer_question(BETTER.model_copy(update={"allow_confounds": True}), given)
+    assert allowed.sentence.startswith("LSTM beats GPT on val/accuracy by 0.1")
+    assert (allowed.verdict, allowed.warning) == ("yes", "the groups also differ in train.steps (60 against 1,201)")
+
+
+def test_a_setting_that_varies_in_the_same_way_in_all_groups_is_balanced() -> None:
+    kinds, rates = ("gpt", "lstm"), (1e-3, 1e-2)
+    grid = [{"model.kind": kind, "train.lr": lr} for kind in kinds for lr in rates]
+    assert answer_question(BETTER, runs(grid)).verdict == "yes"
+    # one more config of one kind alone is left out, so it is no confound either
+    extra = answer_question(BETTER, runs([*grid, {"model.kind": "gpt", "train.lr": 0.1}]))
+    assert extra.verdict == "yes"
+    assert "1 of 3 combinations of settings left out" in extra.warning
+
+
+def test_the_same_values_in_other_combinations_are_a_confound() -> None:
+    crossed = [
+        {"model.kind": "gpt", "train.lr": 1e-3, "task.p": 29}, {"model.kind": "gpt", "train.lr": 1e-2, "task.p": 31},
+        {"model.kind": "lstm", "train.lr": 1e-3, "task.p": 31}, {"model.kind": "lstm", "train.lr": 1e-2, "task.p": 29},
+    ]  # fmt: skip
+    found = answer_question(BETTER, runs(crossed))
+    assert found.verdict == "no verdict"
+    assert "the groups also differ in train.lr" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        QuestionSpec(ask="which scales better", between="model.kind", over="model.dim"),
+        QuestionSpec(ask="smallest", over="model.dim", at_least=0.1),
+        QuestionSpec(ask="how does it change", over="model.dim"),
+    ],
+    ids=lambda question: question.ask,
+)
+def test_a_setting_that_changes_along_with_the_one_asked_about_withholds_the_verdict(question: QuestionSpec) -> None:
+    zipped = [
+        {"model.kind": kind, "model.dim": dim, "train.lr": 1 / dim} for kind in ("gpt", "lstm") for dim in (32, 64, 128)
+    ]
+    found = answer_question(question, runs(zipped))
+    assert found.sentence.startswith("No verdict: the groups also differ in train.lr (")
+    assert found.verdict == "no verdict"
+    straight = [{name: value for name, value in config.items() if name != "train.lr"} for config in zipped]
+    assert answer_question(question, runs(straight)).verdict != "no verdict"
+
+
+def test_groups_that_are_named_without_a_setting_may_differ_in_one() -> None:
+    one, two = [{"model.dim": 32}, {"model.dim": 64}], [{"model.dim": 32}, {"model.dim": 64, "train.steps": 60}]
+    groups = {"a": runs(one)[:6], "b": runs(one)[6:]}
+    found = compare_groups(groups, ACCURACY)
+    assert found.sentence.startswith("b beats a on val/accuracy")
+    assert found.notes == ("the groups differ in model.dim (32 against 64)",)
+    several = compare_groups({"a": runs(two)[:6], "b": runs(two)[6:]}, ACCURACY)
+    assert several.sentence.startswith(
+        "No verdict: the groups differ in model.dim (32 against 64) and train.steps (40 against 60). "
+    )
+
+
+@pytest.mark.parametrize("name", sorted(shipped_studies()))
+def test_shipped_questions_are_not_confounded_unless_they_say_so(name: str) -> None:
+    if not name.startswith(("quickstart", "addition", "arithmetic/")):
+        require_corpora()
+    plan, questions = plan_named(name), read_study(shipped_studies()[name]).questions
+    metrics = {metric for one in questions for metric in (one.metric, one.and_metric) if metric}
+    metrics |= {f"{split}/{quantity}" for split in ("train", "val") for quantity in ("loss", "accuracy")}
+    given = [
+        RunCurves(
+            StoredRun(f"{one.id}{seed}", seed, one.settings, one.parameters, "finished", 9),
+            one.config,
+            {metric: Curve(np.array([9]), np.array([0.5 + seed / 100 + index / 1000])) for metric in metrics},
+            {"compute": 1.0 + index},
+        )
+        for index, one in enumerate({run.settings: run for run in plan.runs}.values())
+        for seed in range(6)
+    ]
+    for question in questions:
+        answer = answer_question(question, given)
+        assert answer.verdict != "no verdict", answer.sentence
+        assert not answer.sentence.startswith("There is no"), answer.sentence
