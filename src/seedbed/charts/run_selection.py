@@ -65,11 +65,13 @@ def check_setting_names(runs: Sequence[RunCurves], names: Iterable[str | None]) 
 def group_by_config(runs: Iterable[RunCurves]) -> list[list[RunCurves]]:
     """Groups of runs that differ only in their seed, in order of first appearance.
 
-    Truncations of a run (`alpha`) and the groups of a comparison (`group`) stay separate, though their settings agree.
+    Truncations of a run (`alpha`), the groups of a comparison (`group`) and versions of an edited text (`dataset`) stay
+    separate, though their settings agree.
     """
     groups: dict[Hashable, list[RunCurves]] = {}
     for run in runs:
-        groups.setdefault((run.run.settings, run.config.get("alpha"), run.config.get("group")), []).append(run)
+        beside_settings = (run.config.get(name) for name in ("alpha", "group", "dataset"))
+        groups.setdefault((run.run.settings, *beside_settings), []).append(run)
     return list(groups.values())
 
 

@@ -30,6 +30,7 @@ from seedbed.stats.attention_stats import (
     uniform_attention,
 )
 from seedbed.store import Store, open_store, stored_vocabulary
+from seedbed.study.run_data import distinguish_datasets
 
 if TYPE_CHECKING:
     from seedbed.interp.ablation import Ablation
@@ -72,24 +73,26 @@ def analyze_configs(
             runs = [store.run(study)]
         if not runs:
             raise MissingData(f"no run of {study} has a checkpoint yet; `seedbed run {study}` trains them")
-        configs: dict[Settings, list[StoredRun]] = {}
-        for run in runs:
-            configs.setdefault(run.settings, []).append(run)
+        configs: dict[tuple[Settings, str | None], list[StoredRun]] = {}
+        for run, dataset in zip(runs, distinguish_datasets(runs), strict=True):
+            configs.setdefault((run.settings, dataset), []).append(run)
         differing = differing_settings(runs)
-        labels = {run.settings: _format_settings(run, differing) for run in runs}
         return [
             tuple(
-                replace(analyze_run(store, run, n_inputs, ablation, parse_step(step)), config_label=labels[settings])
+                replace(
+                    analyze_run(store, run, n_inputs, ablation, parse_step(step)),
+                    config_label=_format_config(settings, differing, dataset),
+                )
                 for run in seed_runs
             )
-            for settings, seed_runs in configs.items()
+            for (settings, dataset), seed_runs in configs.items()
         ]
 
 
-def _format_settings(run: StoredRun, names: Sequence[str]) -> str:
-    """The run's values of these settings: `model.kind=gpt, train.lr=0.001`."""
-    values = run.settings.flat()
-    return ", ".join(f"{name}={values[name]}" for name in names if name in values)
+def _format_config(settings: Settings, names: Sequence[str], dataset: str | None) -> str:
+    """The values of these settings, and the dataset if there are several: `model.kind=gpt, train.lr=0.001`."""
+    values = settings.flat() | ({} if dataset is None else {"dataset": dataset})
+    return ", ".join(f"{name}={values[name]}" for name in (*names, "dataset") if name in values)
 
 
 def analyze_run(

@@ -135,7 +135,7 @@ def load_groups(store: Store, arguments: Sequence[str], only: Sequence[str] = ()
         if name in studies:
             groups |= {} if is_used or study is None else {study: load_run_curves(store, study, only)}
             study, is_used = name, False
-        elif "=" in name or name in all_settings():
+        elif "=" in name or _is_grouping(name):
             groups |= _groups_within_study(store, study, name, only, len(studies & set(arguments)) > 1)
             is_used = True
         else:
@@ -151,7 +151,7 @@ def load_groups(store: Store, arguments: Sequence[str], only: Sequence[str] = ()
 def _check_arguments(arguments: Sequence[str], only: Sequence[str], studies: Set[str]) -> None:
     """UsageError for arguments that cannot be meant as groups."""
     filters = [name for name in arguments if "=" in name]
-    settings = [name for name in arguments if name in all_settings()]
+    settings = [name for name in arguments if _is_grouping(name)]
     others = [name for name in arguments if name not in (*filters, *settings)]
     if filters and settings:  # a filter would be a group that overlaps with those by setting
         command = shlex.join(["seedbed", "compare", *others, *settings, "--only", " ".join([*only, *filters])])
@@ -160,6 +160,11 @@ def _check_arguments(arguments: Sequence[str], only: Sequence[str], studies: Set
         )
     if only and (runs := [name for name in others if name not in studies]):
         raise UsageError(f"{runs[0]} is not a stored study, and --only selects among the runs of studies")
+
+
+def _is_grouping(name: str) -> bool:
+    """Whether runs can be grouped by this: a setting, or the dataset, which differs where a text was edited."""
+    return name in all_settings() or name == "dataset"
 
 
 def _groups_within_study(

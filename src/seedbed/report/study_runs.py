@@ -14,6 +14,7 @@ from seedbed.stats.curve_statistics import truncate_curve
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 from seedbed.study.declarations import parse_declarations
+from seedbed.study.run_data import distinguish_datasets
 from seedbed.study.run_filter import NO_FACTS, RunFacts, select_runs
 from seedbed.tasks.base import stored_dataset_info
 
@@ -55,10 +56,17 @@ def differing_settings(runs: Sequence[StoredRun]) -> list[str]:
 
 
 def run_configs(store: Store, study: str, runs: Sequence[StoredRun]) -> list[dict[str, Value]]:
-    """Each run's config: its values of the settings that the study varies, or that differ among these runs."""
+    """Each run's config: its values of the settings that the study varies, or that differ among these runs.
+
+    `dataset` is among them where runs with equal settings have different datasets: their text was edited in between.
+    """
     axes = dict.fromkeys([*store.study(study).axes, *differing_settings(runs)])
     flat_settings = [run.settings.flat() for run in runs]
-    return [{name: flat[name] for name in axes if name in flat} for flat in flat_settings]
+    configs = [{name: flat[name] for name in axes if name in flat} for flat in flat_settings]
+    datasets = distinguish_datasets(runs)
+    return [
+        config if name is None else config | {"dataset": name} for config, name in zip(configs, datasets, strict=True)
+    ]
 
 
 def load_run_curves(

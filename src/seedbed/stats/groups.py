@@ -76,7 +76,8 @@ def varying_settings(groups: Iterable[Sequence[RunCurves]]) -> list[str]:
     """
     kept: list[str] = []
     for runs in groups:
-        configs = [run.run.settings.flat() for run in runs]
+        # Runs with equal settings have a `dataset` in their config if their text was edited in between.
+        configs = [run.run.settings.flat() | {"dataset": run.config.get("dataset")} for run in runs]
         distinct = {tuple(config.get(name) for name in kept) for config in configs}
         for name in dict.fromkeys(name for config in configs for name in config):
             finer = {tuple(config.get(other) for other in (*kept, name)) for config in configs}

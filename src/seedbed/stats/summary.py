@@ -156,7 +156,7 @@ def _summarise_config(members: Sequence[RunCurves], t_max: float | None) -> Conf
             }
             for name in accuracies
         },
-        token_unit=token_unit(members[0].run),
+        token_unit=(token_unit(members[0].run), members[0].config.get("dataset")),
     )
 
 

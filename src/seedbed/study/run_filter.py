@@ -194,7 +194,9 @@ def _resolve_name(text: str) -> str:
 
 
 def _parse_filter_value(name: str, piece: str) -> Value:
-    if name in ("id", "dataset", "tag"):
+    if name == "dataset":  # the digest, or what tables call the dataset: "greek.txt (a1b2c3)"
+        return re.sub(r".*\(|\).*", "", piece)
+    if name in ("id", "tag"):
         return piece  # 12e4 begins an id, and is not a number
     if piece == "unset" and name in all_settings():
         return None
@@ -220,7 +222,7 @@ def _field_value(run: FilterableRun, name: str, facts: RunFacts) -> Value:
         case "tag":
             return facts.tags.get(run.id, ())
         case "dataset":
-            return run.dataset_info and run.dataset_info.digest
+            return run.dataset_info and run.dataset_info.digest.rpartition("/")[2]
     return run.settings.get(name)
 
 
