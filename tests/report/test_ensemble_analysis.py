@@ -166,4 +166,5 @@ def test_the_command_prints_ensembles_and_refuses_in_one_sentence(home: Path) ->
     assert document["metrics"]["val/loss"]["ensemble"] < np.mean(document["metrics"]["val/loss"]["members"])
     assert "best single" in invoke("texts")[1]
     assert invoke("texts", "--step", "never")[0] == 2
+    assert invoke("texts", "--device", "abacus")[0] == 2
     assert invoke("texts", "--only", "seed=1")[0] == 4

@@ -8,6 +8,7 @@ import typer
 
 from seedbed.cli.common import (
     DEFAULT_HOME,
+    DeviceOption,
     HomeOption,
     JsonOption,
     OnlyOption,
@@ -17,6 +18,7 @@ from seedbed.cli.common import (
     print_json,
     print_tables,
 )
+from seedbed.cli.study_commands import _make_machine
 
 
 @app.command(epilog="Example: seedbed ensemble characters/heads --only heads=4")
@@ -25,13 +27,13 @@ def ensemble(
     study: StoredStudyArgument, only: OnlyOption = [],  # noqa: B006
     home: HomeOption = DEFAULT_HOME,
     step: Annotated[str, typer.Option(help="checkpoint of each run: last or best")] = "last",
-    as_json: JsonOption = False,
+    device: DeviceOption = None, as_json: JsonOption = False,
     table_format: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
 ) -> None:  # fmt: skip
     """Evaluate the mean of the predictions of a config's seeds on held-out data, beside the single models."""
     from seedbed.report.ensemble_analysis import ensemble_study, ensemble_table, ensembles_as_json
 
-    results = ensemble_study(home, study, only, step)
+    results = ensemble_study(home, study, only, step, _make_machine(device, None).device)
     if as_json:
         print_json(ensembles_as_json(results))
     else:

@@ -51,7 +51,7 @@ class EnsembleResult:
 
 
 def ensemble_study(
-    home: Path, study: str, only: Sequence[str] = (), step: str = "last", device: str = "cpu"
+    home: Path, study: str, only: Sequence[str] = (), step: str = "last", device: str | None = None
 ) -> list[EnsembleResult]:
     """The ensemble of each config that has at least two finished runs.
 
@@ -77,7 +77,7 @@ def ensemble_study(
 
 
 def _evaluate_members(
-    store: Store, members: Sequence[StoredRun], names: Sequence[str], step: str, device: str
+    store: Store, members: Sequence[StoredRun], names: Sequence[str], step: str, device: str | None
 ) -> EnsembleResult:
     from seedbed.training.ensemble import evaluate_ensemble
 

@@ -2,26 +2,28 @@
 
     evaluate_ensemble([settings] * 3, [0, 1, 2], weights)["val/loss"].ensemble
 
-The models are stacked and evaluated on the same samples as in training, so the values of single runs are those that
-their training recorded. Only sets that are the same for all runs count: an ensemble of runs with different splits would
-be scored on what some of its members were trained on.
+The models are evaluated on the same samples as in training, so the values of single runs are those that their training
+recorded. Only sets that are the same for all runs count: an ensemble of runs with different splits would be scored on
+what some of its members were trained on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from seedbed.data.batch import Batch, EvalSplit
-from seedbed.models.build import load_run_arrays
+from seedbed.models.build import build_pack, load_run_arrays
 from seedbed.records import Arrays
 from seedbed.settings import Settings
 from seedbed.training.loss import n_correct, sample_losses
-from seedbed.training.trainer import Trainer, set_matmul_precision
+from seedbed.training.pack_batches import make_batches
+from seedbed.training.trainer import BatchForward, set_matmul_precision
 
 
 @dataclass(frozen=True)
@@ -32,70 +34,99 @@ class EnsembleMetric:
     members: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class _ChunkScores:
+    """Losses and correct tokens of the runs and of their ensemble, and which samples are the same for all runs."""
+
+    losses: Float[Tensor, "R B"]
+    correct: Int[Tensor, "R B"]
+    ensemble_losses: Float[Tensor, "1 B"]
+    ensemble_correct: Int[Tensor, "1 B"]
+    is_shared: Bool[Tensor, "1 B"]
+
+
 @torch.no_grad()
 def evaluate_ensemble(
-    settings: Sequence[Settings], seeds: Sequence[int], weights: Sequence[Arrays], device: str = "cpu"
+    settings: Sequence[Settings], seeds: Sequence[int], weights: Sequence[Arrays], device: str | None = None
 ) -> dict[str, EnsembleMetric]:
-    """The metrics by name on every set of samples that the runs share; empty if they share none."""
-    trainer = Trainer(settings, seeds, device, torch.float32)
-    for slot, arrays in enumerate(weights):
-        load_run_arrays(trainer.model, trainer.parameters, slot, arrays)
-    set_matmul_precision(trainer.precision)
-    trainer.parameters.sync_bf16()
-    trainer.model.eval()
-    chunks = [_score_chunk(trainer, batch) for batch in trainer.batches.eval_chunks()]
-    losses, correct, ensemble_losses, ensemble_correct, is_shared = (
-        torch.cat(columns, -1) for columns in zip(*chunks, strict=True)
+    """The metrics by name on every set of samples that the runs share; empty if they share none.
+
+    The device is a GPU, if there is one, unless another is given.
+    """
+    torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    set_matmul_precision(settings[0].train.precision)
+    models = [_load_model(*member, torch_device) for member in zip(settings, seeds, weights, strict=True)]
+    batches = make_batches(settings, seeds, torch_device)
+    chunks = [_score_chunk(models, batch) for batch in batches.eval_chunks()]
+    scores = _ChunkScores(
+        *(torch.cat([getattr(chunk, name) for chunk in chunks], 1) for name in _ChunkScores.__dataclass_fields__)
     )
     found: dict[str, EnsembleMetric] = {}
-    for split in trainer.batches.eval_splits:
+    for split in batches.eval_splits:
         samples = split.sample_slice
-        if _is_shared_split(split, is_shared[samples]):
-            members = split.metrics(losses[:, samples], correct[:, samples])
-            # The masks of all runs are equal, so the ensemble's samples are repeated for each of them.
-            ensemble = split.metrics(
-                ensemble_losses[:, samples].expand(len(seeds), -1), ensemble_correct[:, samples].expand(len(seeds), -1)
-            )
-            found |= {
-                name: EnsembleMetric(float(ensemble[name][0]), tuple(values.tolist()))
-                for name, values in members.items()
-            }
+        if not _is_shared_split(split, scores.is_shared[0, samples]):
+            continue
+        members = split.metrics(scores.losses[:, samples], scores.correct[:, samples])
+        # The masks of all runs are equal, so the scores of the ensemble are repeated for each of them.
+        repeated = [one[:, samples].expand(len(seeds), -1) for one in (scores.ensemble_losses, scores.ensemble_correct)]
+        ensemble = split.metrics(*repeated)
+        found |= {
+            name: EnsembleMetric(float(ensemble[name][0]), tuple(values.tolist())) for name, values in members.items()
+        }
     return found
 
 
-def _score_chunk(
-    trainer: Trainer, batch: Batch
-) -> tuple[
-    Float[Tensor, "R B"], Int[Tensor, "R B"], Float[Tensor, "1 B"], Int[Tensor, "1 B"], Bool[Tensor, "B"]
-]:  # fmt: skip
-    """Losses and correct tokens of the runs, those of their ensemble, and which samples are the same for all runs."""
-    logits = trainer.forward_batch(batch)
-    losses = sample_losses(logits, batch.targets, batch.target_mask).double()
-    # log of the mean probability, in double precision: a member may be certain, and wrong
-    mean = logits.double().log_softmax(-1).logsumexp(0, keepdim=True) - torch.tensor(len(logits)).double().log()
-    mask = None if batch.target_mask is None else batch.target_mask[:1]
-    return (
-        losses,
+def _load_model(settings: Settings, seed: int, weights: Arrays, device: torch.device) -> BatchForward:
+    """The model of one run; runs are not stacked, since not every family can be."""
+    step = torch.zeros(1, dtype=torch.int64, device=device)
+    model, parameters = build_pack([settings], [seed], step, torch.float32)
+    load_run_arrays(model, parameters, 0, weights)
+    return BatchForward(model.eval(), settings.train.precision, torch.float32)
+
+
+def _score_chunk(models: Sequence[BatchForward], batch: Batch) -> _ChunkScores:
+    logits = torch.cat([model(_select_run(batch, slot)) for slot, model in enumerate(models)])
+    # The logarithm of the mean probability, in double precision: a member may be certain, and wrong.
+    mean = logits.double().log_softmax(-1).logsumexp(0, keepdim=True) - log(len(models))
+    first = _select_run(batch, 0)
+    return _ChunkScores(
+        sample_losses(logits, batch.targets, batch.target_mask).double(),
         n_correct(logits, batch.targets, batch.target_mask),
-        sample_losses(mean, batch.targets[:1], mask),
-        n_correct(mean, batch.targets[:1], mask),
-        _same_for_all_runs(batch),
+        sample_losses(mean, first.targets, first.target_mask),
+        n_correct(mean, first.targets, first.target_mask),
+        _same_for_all_runs(batch)[None],
+    )
+
+
+def _select_run(batch: Batch, slot: int) -> Batch:
+    """The part of one run."""
+
+    def select(values: Tensor | None) -> Tensor | None:
+        return None if values is None else values[slot : slot + 1]
+
+    positions = batch.scored_positions
+    return Batch(
+        batch.inputs[slot : slot + 1],
+        batch.targets[slot : slot + 1],
+        select(positions) if isinstance(positions, Tensor) else positions,
+        batch.weights[slot : slot + 1],
+        select(batch.target_mask),
+        select(batch.shared_prefixes),
+        select(batch.prefix_index),
     )
 
 
 def _same_for_all_runs(batch: Batch) -> Bool[Tensor, "B"]:
-    same = torch.ones(batch.inputs.shape[1], dtype=torch.bool, device=batch.inputs.device)
-    for tensor in (batch.inputs, batch.targets, batch.target_mask, batch.prefix_index):
-        if tensor is not None:
-            same &= (
-                (tensor == tensor[:1]).all(0).flatten(1).all(1) if tensor.ndim > 2 else (tensor == tensor[:1]).all(0)
-            )
+    """Which samples have the same tokens and targets in all runs."""
+    per_sample = [batch.inputs, batch.targets, batch.target_mask, batch.prefix_index]
+    same = [(one == one[:1]).flatten(2).all(2) for one in per_sample if one is not None and one.ndim > 2]
+    same += [one == one[:1] for one in per_sample if one is not None and one.ndim == 2]
     if batch.shared_prefixes is not None:
-        same &= (batch.shared_prefixes == batch.shared_prefixes[:1]).all()
-    return same
+        same.append((batch.shared_prefixes == batch.shared_prefixes[:1]).all().expand(same[0].shape))
+    return torch.stack(same).all(0).all(0)
 
 
 def _is_shared_split(split: EvalSplit, is_shared: Bool[Tensor, "N"]) -> bool:
-    """Whether all runs evaluate the same samples of this set."""
+    """Whether all runs evaluate the same samples of this set, and any at all."""
     mask = split.sample_mask
-    return bool((mask == mask[:1]).all()) and bool(is_shared[mask[0]].all()) and bool(mask[0].any())
+    return bool((mask == mask[:1]).all() and is_shared[mask[0]].all() and mask[0].any())
