@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seedbed.data.bpe import ByteLevelBPETokenizer, GPT1Tokenizer, read_token_ids
 from seedbed.data.documents import corpus_from_text
-from seedbed.data.tokenizers import encode_corpus
+from seedbed.data.tokenizers import encode_corpus, readable_texts
 from seedbed.errors import MissingData, UsageError
 
 TEXT = "the cat sat on the mat, the cat sat; \u05e9\u05dc\u05d5\u05dd \u05e9\u05dc\u05d5\u05dd \U0001f600\n" * 20
@@ -117,3 +117,12 @@ def test_a_file_without_ids_is_rejected(tmp_path):
     (tmp_path / "t.npz").write_bytes(b"not a zip")
     with pytest.raises(MissingData, match=r"t\.npz holds no stored ids"):
         read_token_ids(tmp_path / "t.npz", vocab_size=8)
+
+
+def test_tokens_are_readable_without_the_symbols_of_the_library():
+    tokenizer = ByteLevelBPETokenizer.train(corpus_from_text("t", "the cat\nthe dog " * 50), vocab_size=300)
+    readable = readable_texts(tokenizer)
+    ids = tokenizer.encode("the cat\nthe dog").tolist()
+    assert "".join(readable[token] for token in ids) == "the cat\nthe dog"
+    assert "Ġ" not in "".join(readable[token] for token in ids)
+    assert readable[tokenizer.texts.index("Ã")] == "<c3>"  # one byte of two

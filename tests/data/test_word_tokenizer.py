@@ -45,14 +45,25 @@ def test_no_letter_is_lost_or_added(text):
     assert joined == "".join("".join(text.split()).translate(plain).split())
 
 
-@given(st.lists(st.sampled_from(["to", "be", ".", ",", "n't", "\u05d0\u05d1", "<pad>", "<unk>"]), min_size=1))
-def test_known_words_round_trip_at_once_and_streamed(words):
+SENTENCES = (
+    'The king said, "We cannot wait (not now)," and married; they didn\'t.',
+    "It's 5% of $1,200: we'll see... I'm gonna go!",
+    "workers' rights, isn't it?",
+)
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_words_and_punctuation_are_joined_as_they_were_written(sentence):
+    words = WordTokenizer.from_corpora(corpus_from_text("t", sentence))
+    assert words.decode(words.encode(sentence)) == sentence
+
+
+@given(st.lists(st.sampled_from(["to", "be", ".", ",", "n't", "(", ")", "``", "''", "\u05d0\u05d1", "<pad>", "<unk>"])))
+def test_streamed_words_are_joined_as_at_once(words):
     vocabulary = WordTokenizer(("<pad>", "<unk>", *sorted(set(words) - {"<pad>", "<unk>"})))
-    ids = [vocabulary.texts.index(word) for word in words if word != "<pad>"]
-    expected = " ".join(word for word in words if word != "<pad>")
-    assert vocabulary.decode(ids) == expected
+    ids = [vocabulary.texts.index(word) for word in words]
     decoder = vocabulary.decoder()
-    assert "".join(decoder.feed([token]) for token in ids) + decoder.flush() == expected
+    assert "".join(decoder.feed([token]) for token in ids) + decoder.flush() == vocabulary.decode(ids)
 
 
 def test_ids_are_sorted_and_new_words_are_unknown():

@@ -7,6 +7,7 @@ and reading stored ids (`read_token_ids`) work without the extra.
 
 from __future__ import annotations
 
+import codecs
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -63,6 +64,14 @@ def _printable_character_to_byte() -> dict[str, int]:
 _BYTE_OF_CHARACTER = _printable_character_to_byte()
 
 
+def _write_bytes_as_hex(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "".join(f"<{byte:02x}>" for byte in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("seedbed_hex", _write_bytes_as_hex)
+
+
 @dataclass(frozen=True)
 class ByteLevelBPETokenizer:
     """Byte-level BPE; `texts` are the library's token strings, with one printable character per byte."""
@@ -100,6 +109,11 @@ class ByteLevelBPETokenizer:
     @cached_property
     def _token_bytes(self) -> tuple[bytes, ...]:
         return (b"", *(bytes(_BYTE_OF_CHARACTER[character] for character in text) for text in self.texts[1:]))
+
+    @cached_property
+    def readable_texts(self) -> tuple[str, ...]:
+        """The text of each token; bytes that are no complete character are written as `<c3>`."""
+        return (PAD_TOKEN, *(token.decode("utf-8", "seedbed_hex") for token in self._token_bytes[1:]))
 
     @cached_property
     def byte_counts(self) -> Counts:
@@ -168,6 +182,11 @@ class GPT1Tokenizer:
     @cached_property
     def _decoded_tokens(self) -> tuple[str, ...]:
         return ("", *(text.replace(END_OF_WORD_SUFFIX, " ") for text in self.texts[1:]))
+
+    @property
+    def readable_texts(self) -> tuple[str, ...]:
+        """The text of each token, with a space at the end of a word."""
+        return (PAD_TOKEN, *self._decoded_tokens[1:])
 
     @cached_property
     def character_counts(self) -> Counts:

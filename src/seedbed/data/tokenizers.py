@@ -101,6 +101,12 @@ class Tokenizer(Protocol):
         ...
 
 
+def readable_texts(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """The text of each token as a person reads it; `texts` of a BPE are the symbols that its merges are made of."""
+    readable: tuple[str, ...] = getattr(tokenizer, "readable_texts", tokenizer.texts)
+    return readable
+
+
 @dataclass(frozen=True)
 class EncodedCorpus:
     """The concatenated token ids of all documents of a corpus."""

@@ -1,4 +1,4 @@
-"""Word tokenizer for English, in the style of the Penn Treebank; decoding joins words by single spaces.
+"""Word tokenizer for English, in the style of the Penn Treebank; decoding puts words and punctuation together again.
 
 Rules, applied to each line:
 
@@ -22,7 +22,7 @@ Rules, applied to each line:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,7 +37,6 @@ from seedbed.data.tokenizers import (
     Counts,
     StreamDecoder,
     TokenIds,
-    WordStreamDecoder,
     check_ids,
     compute_vocabulary_digest,
     smallest_id_dtype,
@@ -66,6 +65,33 @@ _WORD_PATTERN = re.compile(
        | (?: (?! \s | " | \'\' | {_PUNCTUATION} | {_CLITIC} | {_LONE_APOSTROPHE} | {_SENTENCE_PERIOD} ) . )+""",
     re.VERBOSE,
 )
+
+
+_CLOSING_MARKS = frozenset([*",.;:?!%)]}>»”’'…", "''", "..."])  # stand directly after a word
+_OPENING_MARKS = frozenset([*"([{<«„“‘$#", "``"])  # stand directly before a word
+_CLITICS = re.compile(r"'(?:[smd]|ll|re|ve)|n't", re.IGNORECASE)
+_CONTRACTION_HALVES = {(word[:n], word[n:]) for word, n in SPLIT_CONTRACTIONS.items()}
+_QUOTES = {"``": '"', "''": '"'}
+
+
+def join_words(words: Iterable[str], before: str = "") -> str:
+    """The words as running text; `before` is the word that the text goes on from.
+
+    >>> join_words(["``", "We", "can", "not", "wait", ",", "''", "Dr.", "King", "said", "(", "they", "did", "n't", ")"])
+    '"We cannot wait," Dr. King said (they didn\'t)'
+    """
+    pieces = []
+    for word in words:
+        pieces.append((" " if _is_separated(before, word) else "") + _QUOTES.get(word, word))
+        before = word
+    return "".join(pieces)
+
+
+def _is_separated(left: str, right: str) -> bool:
+    """Whether a space stands between two words."""
+    if not left or left in _OPENING_MARKS or right in _CLOSING_MARKS or _CLITICS.fullmatch(right):
+        return False
+    return (left.lower(), right.lower()) not in _CONTRACTION_HALVES
 
 
 def split_words(text: str) -> list[str]:
@@ -136,7 +162,26 @@ class WordTokenizer:
         return np.array(ids, dtype=smallest_id_dtype(self.size))
 
     def decode(self, ids: Iterable[int]) -> str:
-        return " ".join(self.texts[i] for i in check_ids(ids, self.size) if i != PAD_ID)
+        return join_words(self._words(ids))
 
     def decoder(self) -> StreamDecoder:
-        return WordStreamDecoder(self.decode)
+        return _RunningTextDecoder(self._words)
+
+    def _words(self, ids: Iterable[int]) -> list[str]:
+        return [self.texts[i] for i in check_ids(ids, self.size) if i != PAD_ID]
+
+
+class _RunningTextDecoder:
+    """Decodes word tokens incrementally; the last word says whether a space stands before the next."""
+
+    def __init__(self, ids_to_words: Callable[[Iterable[int]], list[str]]) -> None:
+        self._ids_to_words, self._last = ids_to_words, ""
+
+    def feed(self, ids: Iterable[int]) -> str:
+        words = self._ids_to_words(ids)
+        text = join_words(words, self._last)
+        self._last = words[-1] if words else self._last
+        return text
+
+    def flush(self) -> str:
+        return ""

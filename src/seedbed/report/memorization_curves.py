@@ -45,9 +45,12 @@ def copying_curves(store: Store, run: StoredRun) -> dict[str, Curve]:
 
 def _copying_curves_by_step(task: Task, samples_by_step: Mapping[int, Sequence[StoredSample]]) -> dict[str, Curve]:
     index, held_out = _train_index_and_held_out(task)
+    tokenizer = task.text_dataset().tokenizer
     statistics: dict[str, list[CopyStatistics]] = {"": []}
     for samples in samples_by_step.values():
-        texts = [sample.text for sample in samples]
+        # Earlier versions joined words by single spaces, unlike the index.
+        rejoin = tokenizer.kind == "words"
+        texts = [tokenizer.decode(sample.tokens) if rejoin else sample.text for sample in samples]
         if held_out:
             comparison = compare_copying(index, texts, held_out)
             statistics[""].append(comparison.samples)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seedbed.data.suffix_array import CopiedSpan
-from seedbed.data.tokenizers import PAD_ID, UNKNOWN_TOKEN, StreamDecoder, Tokenizer, check_ids
+from seedbed.data.tokenizers import PAD_ID, UNKNOWN_TOKEN, StreamDecoder, Tokenizer, check_ids, readable_texts
 from seedbed.data.vocabularies import tokenizer_from_vocabulary
 from seedbed.errors import MissingData, UsageError
 from seedbed.models.build import build_pack, load_run_arrays
@@ -81,6 +81,11 @@ class LoadedRun:
     def __repr__(self) -> str:
         return f"<run {self.run.id} at step {self.step:,}: {self.run.settings.model.kind}, {self.tokenizer.kind}>"
 
+    @property
+    def token_texts(self) -> tuple[str, ...]:
+        """The text of each token by id, as a person reads it."""
+        return readable_texts(self.tokenizer)
+
     def encode(self, text: TextOrIds) -> NDArray[np.int64]:
         """Token ids of a text; ids are checked and passed through."""
         if isinstance(text, str):
@@ -108,7 +113,7 @@ class LoadedRun:
             raise UsageError(f"run {self.run.id} is an {self.run.settings.model.kind} and has no attention")
         weights, n = torch.stack([pattern[0, 0] for pattern in patterns]), len(self.encode(text))
         padding = [position >= n for position in range(tokens.shape[-1])]
-        pieces = [self.tokenizer.texts[token] for token in tokens[0, 0].tolist()]
+        pieces = [self.token_texts[token] for token in tokens[0, 0].tolist()]
         render = self._render_attention
         return AttentionTensor.from_weights(
             weights, pieces, padding, None if render is None else lambda: render(self, text)
@@ -155,7 +160,7 @@ class LoadedRun:
         probabilities = self.logits(self.encode_prompt(prompt))[-1].double().softmax(-1)
         top = probabilities.topk(min(n, len(probabilities)))
         pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        return TokenProbabilities(TokenProbability(self.tokenizer.texts[token], token, p) for token, p in pairs)
+        return TokenProbabilities(TokenProbability(self.token_texts[token], token, p) for token, p in pairs)
 
     def stream(
         self, prompt: TextOrIds = "", tokens: int = 500, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0,

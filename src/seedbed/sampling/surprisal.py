@@ -102,7 +102,7 @@ class Surprisal:
 
     def __str__(self) -> str:
         return (
-            f"{len(self.ids):,} tokens, loss {self.mean_loss:.4f}, perplexity {self.perplexity:.3f}, "
+            f"{len(self.ids):,} tokens, loss {self.mean_loss:.4f} nats per token, perplexity {self.perplexity:.3f}, "
             f"{self.bits_per_character:.4f} bits per character, {self.bits_per_byte:.4f} per byte"
         )
 

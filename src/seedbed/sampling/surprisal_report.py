@@ -13,7 +13,7 @@ from seedbed.sampling.surprisal import Surprisal, WordSurprisal
 
 def surprisal_as_json(loaded: LoadedRun, surprisal: Surprisal, n_words: int) -> dict[str, Any]:
     """All scores of a text as a JSON document."""
-    texts = loaded.tokenizer.texts
+    texts = loaded.token_texts
     rows = zip(
         surprisal.ids, surprisal.pieces, surprisal.losses, surprisal.alternatives, surprisal.probabilities, strict=True
     )
@@ -44,19 +44,25 @@ def format_surprisal_lines(loaded: LoadedRun, surprisal: Surprisal, n_words: int
     """A summary line, then the most surprising words with what the model expected instead."""
     yield str(surprisal)
     for word in surprisal.most_surprising_words(n_words):
-        position, expected = _format_expected(loaded, surprisal, word)
-        piece = surprisal.pieces[position]
-        yield f"{word.bits:7.1f} bits  {word.text!r} (token {word.start + 1}); for {piece!r}: {expected}"
+        expected = _format_expected(loaded, surprisal, word)
+        yield f"{word.bits:7.1f} bits  {word.text!r} (token {word.start + 1}); {expected}"
 
 
-def _format_expected(loaded: LoadedRun, surprisal: Surprisal, word: WordSurprisal) -> tuple[int, str]:
-    """Position of the most surprising token of a word, and its probability beside the likelier tokens."""
+def _format_expected(loaded: LoadedRun, surprisal: Surprisal, word: WordSurprisal) -> str:
+    """The most surprising token of a word with its probability, and the tokens that were more likely."""
     losses = surprisal.losses
     # The first token's loss is NaN: it counts as the least surprising.
     position = max(range(word.start, word.end), key=lambda i: -1.0 if isnan(losses[i]) else losses[i])
+    # A token that ends inside a character has no text in context.
+    token = surprisal.pieces[position] or loaded.token_texts[surprisal.ids[position]]
     if position == 0:
-        return position, "nothing came before it"
+        return f"nothing came before {token!r}"
+    probability = exp(-losses[position])
     pairs = zip(surprisal.alternatives[position].tolist(), surprisal.probabilities[position].tolist(), strict=True)
-    likelier = TokenProbabilities([TokenProbability(loaded.tokenizer.texts[i], i, p) for i, p in pairs][:3])
-    own = f"{exp(-losses[position]):.2%} (−log₂ = {losses[position] / log(2):.1f})"
-    return position, f"{own}; more likely: {likelier!r}"
+    likelier = [
+        TokenProbability(loaded.token_texts[i], i, p)
+        for i, p in pairs
+        if i != surprisal.ids[position] and p > probability
+    ]
+    expected = f"more likely: {TokenProbabilities(likelier[:3])!r}" if likelier else "no token was more likely"
+    return f"{token!r} had {probability:.2%} ({losses[position] / log(2):.1f} bits); {expected}"

@@ -29,7 +29,7 @@ from seedbed.data.datasets import (
     stored_ids_error,
 )
 from seedbed.data.table_files import ColumnName
-from seedbed.data.tokenizers import PAD_ID, EncodedCorpus, Tokenizer, encode_corpus
+from seedbed.data.tokenizers import PAD_ID, EncodedCorpus, Tokenizer, encode_corpus, readable_texts
 from seedbed.data.windows import (
     Spans,
     consecutive_windows,
@@ -123,7 +123,7 @@ class TextSettings(CorpusTask):
         windows = consecutive_windows(split.spans, self.length)
         rows, scored = gather_windows(split.ids, windows, evenly_spaced_indices(windows.n_windows, n))
         non_padding = np.arange(self.length) < np.maximum(scored.sum(1, keepdims=True), 1)
-        tokens, texts = rows[:, :-1], dataset.tokenizer.texts
+        tokens, texts = rows[:, :-1], readable_texts(dataset.tokenizer)
         words = None if self.tokenizer == "words" else word_index_per_token(texts, tokens)
         kinds = text_token_kinds(texts, tokens, non_padding)
         kinds |= sentence_boundary_words(texts, tokens, non_padding, words)

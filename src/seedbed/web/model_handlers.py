@@ -130,7 +130,7 @@ def _prompt_reply(loaded: LoadedRun, ids: IntArray, n_given: int) -> Reply:
 def _token_as_json(loaded: LoadedRun, token: int, text: str, loss: float) -> Reply:
     """A token with its text in context, its name (for tokens without text), and its surprisal in bits if known."""
     bits = None if loss != loss else loss / log(2)
-    return {"token": token, "text": text, "name": loaded.tokenizer.texts[token], "bits": bits}
+    return {"token": token, "text": text, "name": loaded.token_texts[token], "bits": bits}
 
 
 def _reply_header(loaded: LoadedRun, n_given: int) -> Reply:
@@ -166,7 +166,7 @@ def compute_alternatives(
     best = probabilities.topk(min(N_ALTERNATIVES, len(probabilities))).indices.tolist()
     if chosen is not None and chosen not in best:
         best += loaded.encode([chosen]).tolist()
-    names = loaded.tokenizer.texts
+    names = loaded.token_texts
     yield {
         "alternatives": [
             {"token": i, "name": names[i], "probability": float(probabilities[i]), "filtered": float(filtered[i])}
