@@ -157,6 +157,7 @@ def test_the_command_searches_and_repeats_itself(tmp_path: Path) -> None:
     command = ["search", "quickstart", *SMALL, "--metric", "train/loss", "--factor", "2", "--home", str(tmp_path)]
     first = CliRunner().invoke(app, [*command, "--workers", "1"])
     assert first.exit_code == 0, first.output
+    assert "configs by rung: 5 to step 6, 3 to step 10 and 2 to step 18" in first.stderr
     assert "training 5 configs to step 6" in first.stderr
     assert "training 2 configs to the end" in first.stderr
     again = CliRunner().invoke(app, [*command, "--json"])

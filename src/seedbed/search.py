@@ -50,7 +50,7 @@ def search_study(
     """
     _check_metric(metric)
     candidates = _make_candidates(plan)
-    steps = rung_steps(max(one.n_steps for one in candidates), n_rungs, factor, *_evaluation_grid(plan.runs))
+    steps = tuple(plan_rungs(plan, n_rungs, factor))
     result = HalvingResult(plan.study, metric, factor, steps, ())
     for step in steps:
         is_last = step == steps[-1]
@@ -67,6 +67,16 @@ def search_study(
         result = replace(result, rungs=(*result.rungs, rung))
         candidates = rung.kept
     return result
+
+
+def plan_rungs(plan: Plan, n_rungs: int = 3, factor: int = 3) -> dict[int, int]:
+    """How many configs are trained to which step: the step of each rung, and its number of configs."""
+    candidates = _make_candidates(plan)
+    steps = rung_steps(max(one.n_steps for one in candidates), n_rungs, factor, *_evaluation_grid(plan.runs))
+    n_configs = [len(candidates)]
+    for _ in steps[1:]:
+        n_configs.append(count_kept(n_configs[-1], factor))
+    return dict(zip(steps, n_configs, strict=True))
 
 
 def _make_candidates(plan: Plan) -> tuple[Candidate, ...]:

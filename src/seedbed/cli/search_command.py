@@ -24,7 +24,7 @@ from seedbed.cli.common import (
     print_json,
     print_tables,
 )
-from seedbed.cli.study_commands import _catch_stop_signals, _make_machine, _make_plans
+from seedbed.cli.study_commands import _make_machine, _make_plans
 from seedbed.errors import Busy, UsageError
 
 if TYPE_CHECKING:
@@ -48,23 +48,28 @@ def search(
 
     The same command resumes an interrupted search. Configs that are dropped stay stored, and can be resumed with `run`.
     """
+    from seedbed.api.training_session import catch_stop_signals
     from seedbed.pipeline import run_studies
     from seedbed.progress import ProgressDisplay
     from seedbed.report.search_table import search_as_json, search_table
-    from seedbed.search import search_study
+    from seedbed.search import plan_rungs, search_study
+    from seedbed.stats.format import join_words, pluralise
 
     plans = _make_plans(study, overrides, only, home)
     if len(plans) > 1:
         raise UsageError("a search ranks the configs of one study; give one")
     machine, errors = _make_machine(device, workers, mode), console(stderr=True)
     outcomes: list[StudyOutcome] = []
-    with _catch_stop_signals() as caught:
+    planned = [f"{n_configs} to step {step:,}" for step, n_configs in plan_rungs(plans[0], rungs, factor).items()]
+    if not quiet:
+        errors.print(f"configs by rung: {join_words(planned)}", highlight=False)
+    with catch_stop_signals() as caught:
 
         def train(plan: Plan, until: int | None) -> StudyOutcome:
-            n_configs = len({run.settings for run in plan.runs})
             if not quiet:
+                n_configs = pluralise(len({run.settings for run in plan.runs}), "config")
                 end = "to the end" if until is None else f"to step {until:,}"
-                errors.print(f"training {n_configs} config{'s' * (n_configs != 1)} {end}", highlight=False)
+                errors.print(f"training {n_configs} {end}", highlight=False)
             with ProgressDisplay(errors, quiet) as display:
                 outcomes.append(run_studies([plan], home, machine, display, lambda: bool(caught), until=until))
             return outcomes[-1]
