@@ -525,9 +525,79 @@ def test_compare_takes_runs_and_a_study_whole(home: Path) -> None:
         (["arithmetic/sanity"], 2, "only one group"),
         (["arithmetic/sanity", "nonsense"], 4, "nonsense is neither a stored study, a run, a setting nor key=value"),
         (["arithmetic/sanity", "model.kind", "--value", "bst"], 2, r"(did you mean best?)"),
+        (
+            ["arithmetic/sanity", "model.kind", "--metric", "val/acc"],
+            2,
+            "--metric val/acc: no run has such metric (did you mean val/accuracy?); available: val/accuracy, val/loss",
+        ),
     ],
 )
 def test_compare_reports_bad_arguments(home: Path, arguments: list[str], code: int, message: str) -> None:
     done = CliRunner().invoke(app, ["compare", *arguments, "--home", str(home)])
     assert done.exit_code == code
     assert message in done.stderr
+
+
+def store_studies(home: Path, texts: Mapping[str, str], metrics: Mapping[str, Sequence[str]]) -> None:
+    """Stores each study as if all of its runs had finished, with random values of its metrics."""
+    for name, text in texts.items():
+        (home / f"{name}.toml").write_text(text)
+        plan = plan_named(str(home / f"{name}.toml"))
+        values = np.random.default_rng(2).random((len(plan.runs), len(metrics[name])))
+        with open_store(home) as store:
+            store.register(plan)
+            [pack] = store.claim([Pack(name, plan.runs, 1)], lambda _: Placement())
+            with store.lock(pack.id):
+                slots = tuple(range(len(plan.runs)))
+                evaluation = EvaluationEvent(10, slots, tuple(metrics[name]), values)
+                store.record(pack.id, [evaluation, *(FinishEvent(slot, 10) for slot in slots)])
+                store.finish(pack.id)
+
+
+SMALL = "[base]\nmodel = { dim = 16, layers = 1 }\ntask = { p = 7 }\ntrain = { steps = 10 }\n"
+
+
+def test_groups_that_share_nothing_are_refused(tmp_path: Path) -> None:
+    texts = {
+        "one": f"seeds = 2\n{SMALL}[grid]\ntrain.lr = [0.1, 0.01]\n",
+        "two": f"seeds = 2\n{SMALL}[grid]\ntrain.lr = [0.2, 0.02]\n",
+        "other": f"seeds = 2\n{SMALL}[grid]\ntrain.weight_decay = [0.5]\n",
+    }
+    store_studies(
+        tmp_path, texts, {"one": ["val/accuracy", "val/loss"], "two": ["val/accuracy"], "other": ["val/loss"]}
+    )
+    for arguments, message in {
+        ("one", "two"): "one and two share nothing to compare: no combination of their settings is in all of them",
+        ("one", "other"): "--metric val/accuracy: other has no such metric; available: val/loss",
+        ("two", "other"): "--metric val/accuracy: other has no such metric; the groups have no metric in common",
+    }.items():
+        done = CliRunner().invoke(app, ["compare", *arguments, "--home", str(tmp_path)])
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert message in " ".join(done.stderr.split())
+
+
+def test_a_study_without_questions_gets_default_answers(tmp_path: Path) -> None:
+    grid = "[grid]\nmodel.kind = ['gpt', 'lstm']\ntrain.lr = [0.1, 0.01, 0.001]\n"
+    texts = {
+        "grid": f"seeds = 2\n{SMALL}{grid}",
+        "zipped": f"seeds = 2\n{SMALL}[[zip]]\ntask.operator = ['+', '-']\ntrain.lr = [0.1, 0.01]\n",
+        "single": f"seeds = 2\n{SMALL}[grid]\ntask.train_fraction = [0.4]\n",
+    }
+    store_studies(tmp_path, texts, dict.fromkeys(texts, METRICS))
+
+    def asked(study: str) -> list[tuple[str, str | None, str | None]]:
+        answers = json.loads(call(tmp_path, "answer", study, "--json"))["answers"]
+        assert all("a default question, since the study has no [[questions]]" in one["warning"] for one in answers)
+        questions = [QuestionSpec(**one["asked"]) for one in answers]
+        assert {question.metric for question in questions} == {"val/accuracy"}
+        return [(question.ask, question.between, question.over) for question in questions]
+
+    assert asked("grid") == [
+        ("which is better", "model.kind", None),
+        ("how does it change", None, "train.lr"),
+    ]
+    assert asked("zipped") == [("which is better", "task.operator", None)]  # what varies together is asked about once
+    assert "No verdict: the groups also differ in train.lr (0.1 against 0.01)." in call(tmp_path, "answer", "zipped")
+    assert asked("single") == [("stopping", None, None)]
+    text = call(tmp_path, "answer", "grid")
+    assert text.startswith("which is better: val/accuracy between model.kind\n  Cannot tell whether GPT or LSTM")
