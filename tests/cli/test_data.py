@@ -89,3 +89,41 @@ def test_baseline_rejects_invalid_options(tmp_path):
         done = runner.invoke(app, ["data", "baseline", "own.txt", *options])
         assert done.exit_code == 2
         assert message in done.stderr
+
+
+def test_show_counts_the_classes_duplicates_and_leaks_of_labelled_files(tmp_path):
+    rows = [f"{'good' if i % 3 else 'bad'},sample number {i}" for i in range(12)]
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/train.csv").write_text("\n".join(["label,text", *rows, "bad,Sample  number 1!", rows[2]]))
+    (tmp_path / "own/test.csv").write_text("\n".join(["label,text", rows[0], "good,SAMPLE number 1", "bad,unseen"]))
+    shown = json.loads(runner.invoke(app, ["data", "show", "own", "--json"]).stdout)
+    train = shown["parts"]["train"]
+    assert train["classes"] == {"bad": 5, "good": 9}
+    assert train["duplicates"] == {"exact": 1, "normalized": 2}
+    assert train["conflicts"] == 1  # sample number 1 is good and bad
+    assert shown["leaks"] == [{"train": "train", "held_out": "test", "texts": 3, "exact": 1, "normalized": 2}]
+    printed = runner.invoke(app, ["data", "show", "own"]).stdout
+    assert "bad: 5 (35.7%)" in printed
+    assert "2 of 3 texts of test (66.7%) occur in train, 1 of them exactly" in printed
+
+
+def test_show_says_what_a_labelled_file_lacks(tmp_path):
+    (tmp_path / "one.csv").write_text("label,text\n" + "a,same\n" * 6)
+    assert "every sample has the label 'a'" in runner.invoke(app, ["data", "show", "one.csv"]).stdout
+    (tmp_path / "rare.csv").write_text("label,text\n" + "a,same\n" * 6 + "b,other\n")
+    assert "class 'b' has only 1 sample" in runner.invoke(app, ["data", "show", "rare.csv"]).stdout
+    (tmp_path / "bad.csv").write_text("a,one,two\nb\n")
+    printed = runner.invoke(app, ["data", "show", "bad.csv"]).stdout
+    assert "shown as plain text, since it cannot be read as labels and texts: " in printed
+    assert "bad.csv:1: 3 cells" in printed
+
+
+def test_show_counts_tokens_by_tokenizer_and_repeated_documents(tmp_path):
+    (tmp_path / "texts").mkdir()
+    for name, text in {"a": "to be or not", "b": "To be, or not!", "c": "  ", "d": "quite another"}.items():
+        (tmp_path / f"texts/{name} no 1.txt").write_text(text)
+    shown = json.loads(runner.invoke(app, ["data", "show", "texts", "--json"]).stdout)["parts"]["train"]
+    assert shown["tokens"]["words"] == {"tokens": 12, "vocabulary": 11}
+    assert shown["tokens"]["characters"]["tokens"] == shown["characters"] == 41
+    assert shown["duplicates"] == {"exact": 0, "normalized": 1}
+    assert shown["notes"] == ["1 of 4 documents are empty"]

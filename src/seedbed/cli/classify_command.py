@@ -19,10 +19,9 @@ from seedbed.cli.common import (
     print_json,
     print_tables,
 )
+from seedbed.cli.data_commands import ColumnOption, parse_columns
 from seedbed.cli.model_commands import StepOption
 from seedbed.errors import UsageError
-
-ColumnOption = Annotated[str | None, typer.Option(help="column of a table: its name, or its number without a header")]
 
 
 @app.command(epilog='Example: seedbed classify speeches/classifier "We will not tire, we will not falter."')
@@ -75,7 +74,7 @@ def _read_texts(
 ) -> tuple[list[str], list[str] | None]:
     """The texts, and their labels if they come from a table that has them."""
     from seedbed.data.own_corpora import read_texts
-    from seedbed.data.table_files import TABLE_SUFFIXES, Columns
+    from seedbed.data.table_files import TABLE_SUFFIXES
 
     if arguments == ["-"]:
         try:
@@ -85,8 +84,7 @@ def _read_texts(
         labels = None
         texts = [text for text in texts if text.strip()]
     elif len(arguments) == 1 and _is_path(arguments[0], TABLE_SUFFIXES):
-        numbered = [int(name) if name and name.isdecimal() else name for name in (text_column, label_column)]
-        texts, labels = read_texts(Path(arguments[0]), Columns(*numbered))
+        texts, labels = read_texts(Path(arguments[0]), parse_columns(text_column, label_column))
     else:
         texts, labels = arguments, None
     if not texts:

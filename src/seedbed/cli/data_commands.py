@@ -13,8 +13,10 @@ from seedbed.cli.common import JsonOption, handle_errors, print_json
 if TYPE_CHECKING:
     from seedbed.data.catalogue import CorpusEntry, StoredFile
     from seedbed.data.corpora import ProgressCallback
+    from seedbed.data.table_files import Columns
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, download and inspect corpora.")
+ColumnOption = Annotated[str | None, typer.Option(help="column of a table: its name, or its number without a header")]
 CorpusArgument = Annotated[str, typer.Argument(help="a named corpus, or a file or folder of your own")]
 
 
@@ -96,27 +98,31 @@ def baseline(
     _print_table(("part", "order", "perplexity", "bits per character", "bits per byte"), cells)
 
 
-@data_app.command(epilog="Example: seedbed data show python-docs")
+@data_app.command(epilog="Example: seedbed data show reviews.csv")
 @handle_errors
 def show(
     name: CorpusArgument, part: Annotated[str | None, typer.Option(help="one part of the corpus; default: all")] = None,
-    as_json: JsonOption = False,
+    text_column: ColumnOption = None, label_column: ColumnOption = None, as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Show a corpus: licence, origin, sizes, first lines and characters; downloads nothing."""
+    """Show a corpus: sizes, classes, tokens, duplicates, leaks between its parts, first lines; downloads nothing."""
     from seedbed.data.catalogue import CATALOGUE
-    from seedbed.data.corpora import get_corpus_part
+    from seedbed.report.corpus_overview import describe_named_corpus, describe_own_corpus
 
-    corpus = CATALOGUE.get(name)
-    parts = [part or "train"] if corpus is None else [one.name for one in corpus.parts if part in (None, one.name)]
-    if corpus is not None and part is not None:
-        get_corpus_part(name, part)  # raises with the available parts if there is no such part
-    document = (_corpus_as_json(corpus) if corpus else {"name": name}) | {
-        "parts": {one: _part_as_json(name, one) for one in parts}
-    }
+    if name in CATALOGUE:
+        document = _corpus_as_json(CATALOGUE[name]) | describe_named_corpus(name, part)
+    else:
+        document = {"name": name} | describe_own_corpus(name, part, parse_columns(text_column, label_column))
     if as_json:
         print_json(document)
     else:
         _print_corpus(document)
+
+
+def parse_columns(text: str | None, label: str | None) -> Columns:
+    """The columns that two options name; a number is the number of a column."""
+    from seedbed.data.table_files import Columns
+
+    return Columns(*(int(name) if name and name.isdecimal() else name for name in (text, label)))
 
 
 def _corpus_as_json(corpus: CorpusEntry) -> dict[str, Any]:
@@ -142,43 +148,21 @@ def _describe_location(corpus: CorpusEntry) -> str:
     return f"{n_here} of {len(files)} files here" if n_here else "not here"
 
 
-def _part_as_json(name: str, part: str) -> dict[str, Any]:
-    """Statistics of one part as plain values; only a note if it is not on this machine."""
-    from dataclasses import asdict
-
-    from seedbed.data.catalogue import CATALOGUE
-    from seedbed.data.corpora import find_local_file, get_corpus_part, load_gpt1_tokenizer, open_corpus, open_token_ids
-    from seedbed.data.corpus_stats import compute_corpus_stats
-
-    entry = get_corpus_part(name, part) if name in CATALOGUE else None
-    if entry and not all(find_local_file(file) for file in entry.files):
-        return {"notes": [f"not on this machine; download it with: seedbed data get {name}"]}
-    if entry and entry.kind == "ids":
-        encoded = open_token_ids(name, part)
-        return {"tokens": len(encoded.ids), "lines": len(encoded.lengths), "distinct": len(set(encoded.ids.tolist()))}
-    if entry and entry.kind == "vocabulary":
-        return {"tokens": load_gpt1_tokenizer().size - 1}
-    return asdict(compute_corpus_stats(open_corpus(name, part)))
-
-
 def _print_corpus(document: dict[str, Any]) -> None:
-    parts = document["parts"]
+    from seedbed.report.corpus_overview import LABEL_WIDTH, format_leak, format_statistic
+
     for key in ("name", "about", "licence", "repository", "commit", "where"):
         if document.get(key):
-            typer.echo(f"{key:<11} {document[key]}")
-    for part, values in parts.items():
+            typer.echo(f"{key:<{LABEL_WIDTH + 2}} {document[key]}")
+    for part, values in document["parts"].items():
         typer.echo(f"\n{part}")
         for key, value in values.items():
-            for line in _format_lines(key, value):
+            for line in format_statistic(key, value):
                 typer.echo(f"  {_replace_unprintable(line)}")
-
-
-def _format_lines(key: str, value: Any) -> list[str]:
-    if key == "commonest":
-        return [f"{'most common':<11} " + "  ".join(f"{character!r} {n:,}" for character, n in value)]
-    if isinstance(value, list | tuple):
-        return [f"{key.replace('_', ' '):<11} {line}" for line in value]
-    return [f"{key:<11} {value:,}" if isinstance(value, int) else f"{key:<11} {value}"]
+    if document["leaks"]:
+        typer.echo("\nleaks")
+    for leak in document["leaks"]:
+        typer.echo(f"  {format_leak(leak)}")
 
 
 def _replace_unprintable(line: str) -> str:

@@ -23,7 +23,7 @@ from seedbed.data.catalogue import CATALOGUE, CorpusPart
 from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled_texts, resolve_user_path
 from seedbed.data.documents import Corpus, Document, iter_bytes
 from seedbed.data.labelled_texts import NO_COLUMNS
-from seedbed.data.own_corpora import find_parts
+from seedbed.data.own_corpora import part_names
 from seedbed.data.table_files import Columns
 from seedbed.data.tokenizers import ByteTokenizer, CharTokenizer, TokenIds, Tokenizer
 from seedbed.data.windows import Spans
@@ -133,7 +133,7 @@ def _open_own_part(source: CorpusSource, part: str) -> Corpus:
 
 def own_parts(name: str) -> tuple[str, ...]:
     """The parts of a user's own corpus: train, and validation and test where it has them."""
-    return tuple(find_parts(resolve_user_path(name, Path())))
+    return part_names(resolve_user_path(name, Path()))
 
 
 def stored_ids_error(corpus: str) -> UsageError:

@@ -99,6 +99,28 @@ def read_own_labelled_texts(path: Path, part: str, columns: Columns) -> Labelled
     return labelled_texts_from_tables(str(path), _tables(chosen, columns), columns)
 
 
+def part_names(path: Path) -> tuple[str, ...]:
+    """The parts of a file or folder: train, and validation and test where they exist."""
+    return tuple(find_parts(path))
+
+
+def has_labels(path: Path, columns: Columns) -> bool:
+    """Whether a table has a label for each text; StudyError or UsageError for a CSV or TSV file that is malformed."""
+    chosen = _select_part(path, "train")
+    if chosen.paths[0].suffix.lower() in _PLAIN_TABLE_SUFFIXES:
+        read_own_labelled_texts(path, "train", columns)
+        return True
+    if not _is_table(chosen, columns):
+        return False
+    try:
+        find_column(_tables(chosen, columns)[0], "label", columns)
+    except UsageError:
+        if columns.label is not None:
+            raise
+        return False
+    return True
+
+
 def read_texts(path: Path, columns: Columns) -> tuple[list[str], list[str] | None]:
     """Returns the texts of a table, or the lines of any other file; and their labels, where a table has them."""
     if path.suffix.lower() not in TABLE_SUFFIXES and not path.is_dir():
