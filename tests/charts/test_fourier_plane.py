@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import altair as alt
@@ -75,3 +76,21 @@ def test_without_an_analysis_the_chart_is_empty_and_says_so():
     chart = KIND.gather(FIGURE, [make_run({}, 0, {"val/loss": [1.0]})])
     assert chart.is_empty
     assert "analyses the runs" in chart.notes[0]
+
+
+def test_products_are_joined_by_their_logarithm_and_labelled_by_their_number():
+    powers = (1, 3, 2, 6, 4, 5)
+    angle = 2 * np.pi * np.arange(6) / 6
+    plane = FrequencyPlane(1, 0.4, np.stack([np.cos(angle), np.sin(angle)], axis=1), powers)
+    chart = KIND.gather(FIGURE, [analysed_run((9,), (plane,))])
+    (block,) = to_vega_lite(KIND.draw(chart))["datasets"].values()
+    assert [int(line.split(",")[1]) for line in block.splitlines()[1:]] == [1, 3, 2, 6, 4, 5, 1]
+    assert "discrete logarithm to base 3, which turns products into sums modulo 6" in chart.notes[-1]
+    stored = Analysis.from_json(json.loads(json.dumps(analysed_run((9,), (plane,)).analyses[0].as_json())))
+    assert stored.planes[0].numbers == powers
+
+
+def test_a_task_without_a_cyclic_order_is_refused():
+    run = make_run({"task.p": 12, "task.operator": "*"}, 0, {"val/loss": [1.0]})
+    assert "multiplied or divided modulo a prime" in KIND.gather(FIGURE, [run]).notes[0]
+    assert "`seedbed report` analyses the runs." in KIND.gather(FIGURE, [make_run({}, 0, {})]).notes[0]

@@ -154,8 +154,23 @@ def test_training_pairs_are_those_not_held_out():
     assert {(int(a), int(b)) for a, b in np.argwhere(~pairs.in_training_set)} == held_out
 
 
-def test_multiplication_has_no_pair_activations():
-    assert compute_pair_activations(make_loaded_run(ARITHMETIC | {"task.operator": "*"})) is None
+@pytest.mark.parametrize(("operator", "result"), [("*", 7 * 4 % 11), ("/", 7 * pow(4, -1, 11) % 11), ("-", 3)])
+def test_pairs_are_in_the_order_in_which_the_operation_adds_positions(operator, result):
+    loaded = make_loaded_run(ARITHMETIC | {"task.operator": operator})
+    pairs, order = compute_pair_activations(loaded), loaded.run.settings.task.cyclic_order()
+    a, b = order.index(7), order.index(4)
+    activations = loaded.activations(f"7 {operator} 4 =", "logits")
+    np.testing.assert_allclose(pairs.logits[a, b], activations["logits"][-1].numpy(), atol=1e-5)
+    assert pairs.results[a, b] == result
+    position = np.array([order.index(number) for number in pairs.results.ravel()]).reshape(pairs.results.shape)
+    i, j = np.indices(position.shape)
+    np.testing.assert_array_equal(position, (i + pairs.b_sign * j) % len(order))
+
+
+def test_products_of_a_composite_modulus_have_no_cyclic_order():
+    loaded = make_loaded_run(ARITHMETIC | {"task.operator": "*", "task.p": 12})
+    assert loaded.run.settings.task.cyclic_order() is None
+    assert compute_pair_activations(loaded) is None
 
 
 def test_subword_tokens_have_word_indices_and_sentence_boundary_words(tmp_path):

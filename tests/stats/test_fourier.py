@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from seedbed.report.fourier_analysis import find_key_frequencies
 from seedbed.stats.fourier import (
     effective_n_frequencies,
     frequency_power,
@@ -17,6 +18,7 @@ from seedbed.stats.fourier import (
     top_frequencies,
     top_k_power,
 )
+from seedbed.tasks.arithmetic import ArithmeticSettings
 
 P = 23
 
@@ -114,3 +116,34 @@ def test_a_loss_over_no_pairs_is_nan():
     assert np.isnan(
         mean_cross_entropy(np.zeros((2, 2, 3)), np.zeros((2, 2), dtype=np.int64), np.zeros((2, 2), dtype=bool))
     )
+
+
+# ---- products ----
+
+
+def test_embeddings_on_circles_of_the_logarithm_are_found_for_products_only():
+    """Rows of the numbers 1 … 22 stand at angles of three times their discrete logarithm to base 5."""
+    logarithm = {pow(5, k, P): k for k in range(P - 1)}
+    angles = 2 * np.pi * 3 * np.array([logarithm[number] for number in range(1, P)]) / (P - 1)
+    table = np.vstack([np.zeros(2), np.stack([np.cos(angles), np.sin(angles)], axis=1), np.ones((5, 2))])
+    by_operator = {operator: ArithmeticSettings(p=P, operator=operator).cyclic_order() for operator in "+*/"}
+    assert find_key_frequencies({"embed.weight": table}, by_operator["*"]) == [3]
+    assert by_operator["/"] == by_operator["*"]
+    assert len(find_key_frequencies({"embed.weight": table}, by_operator["+"])) > 3
+
+
+@pytest.mark.parametrize("n", [22, 23])
+def test_a_wave_is_explained_by_its_frequency_also_for_an_even_number_of_positions(n):
+    a, b = np.meshgrid(np.arange(n), np.arange(n), indexing="ij")
+    for k in (1, n // 2):
+        shares = neuron_variance_explained(np.cos(2 * np.pi * k * (a + b) / n)[..., None])[:, 0]
+        assert shares[k - 1] == pytest.approx(1)
+        assert shares.sum() == pytest.approx(1)
+
+
+def test_logits_of_the_highest_frequency_of_an_even_number_are_kept():
+    n, rng = 10, np.random.default_rng(0)
+    sums = np.add.outer(np.arange(n), np.arange(n)) % n
+    logits = np.cos(np.pi * sums)[..., None] * rng.normal(size=3)
+    np.testing.assert_allclose(project_logits_to_frequencies(logits, [n // 2]), logits, atol=1e-12)
+    np.testing.assert_allclose(project_logits_to_frequencies(logits, [1]), 0, atol=1e-12)

@@ -1,7 +1,8 @@
 """Number embeddings of modular arithmetic in the Fourier planes of their key frequencies, over training.
 
 Once the model has learned the rule, the numbers lie on a circle. One row per step (the first checkpoint, one half-way,
-the last), one column per frequency; a line joins neighbours in angle, 2πk / p apart.
+the last), one column per frequency; a line joins neighbours in angle, 2πk / p apart. For products, the
+p − 1 numbers stand in the order of their discrete logarithm.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class PlanePanel:
 
     title: str
     frequency: int
-    coordinates: Floats  # (p, 2)
+    coordinates: Floats  # (n, 2)
+    numbers: tuple[int, ...]  # of each row, in cyclic order
 
     @property
     def radius_spread(self) -> float:
@@ -60,7 +62,7 @@ def gather_fourier_planes(figure: FigureSpec, runs: Sequence[RunCurves]) -> Four
     """The data of a `fourier` figure: the planes of the first run that has any, at three of its checkpoints."""
     run = next((run for run in filter_runs(runs, figure.only) if run.analyses and run.analyses[-1].planes), None)
     if run is None:
-        return FourierPlanes(figure.title or "Numbers on circles", 1, (), ("`seedbed report` analyses the runs.",))
+        return FourierPlanes(figure.title or "Numbers on circles", 1, (), (_reason_for_no_planes(runs),))
     analyses = _first_middle_last(run.analyses)
     panels = tuple(_plane_panel(analysis, plane) for analysis in analyses for plane in analysis.planes)
     last_row = panels[-len(analyses[-1].planes) :]
@@ -72,7 +74,26 @@ def gather_fourier_planes(figure: FigureSpec, runs: Sequence[RunCurves]) -> Four
         notes=(
             f"Run {run.run.id}, seed {run.run.seed}. Std of the radius in the last row, whose mean is 1, by "
             f"frequency: {spreads} (0 on an exact circle).",
+            *_logarithm_notes(last_row[0].numbers),
         ),
+    )
+
+
+def _reason_for_no_planes(runs: Sequence[RunCurves]) -> str:
+    if any(run.run.settings.task.cyclic_order() for run in runs):
+        return "`seedbed report` analyses the runs."
+    return (
+        "Only numbers that are added or subtracted modulo p, or multiplied or divided modulo a prime, lie on circles."
+    )
+
+
+def _logarithm_notes(numbers: Sequence[int]) -> tuple[str, ...]:
+    """How products are turned into sums, if they are."""
+    if numbers[0] == 0:
+        return ()
+    return (
+        f"Numbers are joined in the order of their discrete logarithm to base {numbers[1]}, which turns products into "
+        f"sums modulo {len(numbers)}.",
     )
 
 
@@ -86,7 +107,8 @@ def _first_middle_last(analyses: Sequence[Analysis]) -> list[Analysis]:
 def _plane_panel(analysis: Analysis, plane: FrequencyPlane) -> PlanePanel:
     mean_radius = float(np.linalg.norm(plane.coordinates, axis=1).mean()) or 1.0
     title = f"step {analysis.step:,}, k = {plane.frequency}: {100 * plane.power_share:.0f} % of the power"
-    return PlanePanel(title, plane.frequency, plane.coordinates / mean_radius)
+    numbers = plane.numbers or tuple(range(len(plane.coordinates)))
+    return PlanePanel(title, plane.frequency, plane.coordinates / mean_radius, numbers)
 
 
 # ---- as a picture ----
@@ -114,10 +136,10 @@ def _dataset_rows(planes: FourierPlanes) -> Iterator[tuple[float, ...]]:
             if _visits_all_numbers(panel, p)
             else list(range(p))
         )
-        for turn, number in enumerate([*by_angle, by_angle[0]]):
-            dot = panel.coordinates[number]
+        for turn, row in enumerate([*by_angle, by_angle[0]]):
+            dot = panel.coordinates[row]
             label = dot * (1 + LABEL_OFFSET / max(float(np.linalg.norm(dot)), 0.1))
-            yield index, number, turn, *map(float, dot), *map(float, label)
+            yield index, panel.numbers[row], turn, *map(float, dot), *map(float, label)
 
 
 def _visits_all_numbers(panel: PlanePanel, p: int) -> bool:
@@ -157,7 +179,7 @@ def preview_fourier_planes(planes: FourierPlanes) -> str:
 def _panel_as_text(panel: PlanePanel, width: int = 42, height: int = 17) -> str:
     limit = float(np.abs(panel.coordinates).max()) or 1.0
     lines = [[" "] * (width + 4) for _ in range(height)]
-    for number, (x, y) in enumerate(panel.coordinates):
+    for number, (x, y) in zip(panel.numbers, panel.coordinates, strict=True):
         column, row = round((x / limit + 1) / 2 * width), round((1 - y / limit) / 2 * (height - 1))
         for offset, digit in enumerate(str(number)):
             lines[row][column + offset] = digit

@@ -32,11 +32,16 @@ class AnalysisValue:
 
 @dataclass(frozen=True)
 class FrequencyPlane:
-    """Embeddings of the numbers 0 … p − 1 projected onto the plane of one Fourier frequency."""
+    """Embeddings of the numbers, in their cyclic order, projected onto the plane of one Fourier frequency."""
 
     frequency: int
     power_share: float  # share of the embedding table's power at this frequency
-    coordinates: Floats  # (p, 2)
+    coordinates: Floats  # (n, 2)
+    numbers: tuple[int, ...] = ()  # the number of each row; empty: 0 … n − 1
+
+    def as_json(self) -> list[Any]:
+        plain = [self.frequency, self.power_share, np.round(self.coordinates, 6).tolist()]
+        return [*plain, list(self.numbers)] if self.numbers else plain
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class Analysis:
     attention: tuple[TextAttention, ...] = ()
     planes: tuple[FrequencyPlane, ...] = ()
     attention_errors: Mapping[str, str] = field(default_factory=dict)  # text → why its attention is missing
+    inputs_error: str = ""  # why there were no held-out inputs, though statistics on them were requested
 
     def find_attention(self, text: str, granularity: str) -> TextAttention | None:
         """Attention of this text, or None if it was not requested or could not be computed."""
@@ -66,8 +72,8 @@ class Analysis:
             "n_inputs": self.n_inputs,
             "metrics": {name: [value.mean, value.std] for name, value in self.metrics.items()},
             "attention": [one.as_json() for one in self.attention],
-            "planes": [[one.frequency, one.power_share, np.round(one.coordinates, 6).tolist()] for one in self.planes],
-            "attention_errors": dict(self.attention_errors),
+            "planes": [one.as_json() for one in self.planes],
+            "attention_errors": dict(self.attention_errors), "inputs_error": self.inputs_error,
         }  # fmt: skip
 
     @classmethod
@@ -75,9 +81,13 @@ class Analysis:
         plain = ("run", "step", "fingerprint", "split", "n_inputs", "attention_errors")
         return cls(
             **{name: document[name] for name in plain},
+            inputs_error=document.get("inputs_error", ""),
             metrics={name: AnalysisValue(*pair) for name, pair in document["metrics"].items()},
             attention=tuple(TextAttention.from_json(one) for one in document["attention"]),
-            planes=tuple(FrequencyPlane(k, share, np.array(xy)) for k, share, xy in document["planes"]),
+            planes=tuple(
+                FrequencyPlane(k, share, np.array(xy), *map(tuple, numbers))
+                for k, share, xy, *numbers in document["planes"]
+            ),
         )
 
 

@@ -1,7 +1,7 @@
-"""Logits and hidden units of modular addition or subtraction for all pairs of operands, at the token `=`.
+"""Logits and hidden units of modular arithmetic for all pairs of operands, at the token `=`.
 
     pairs = compute_pair_activations(loaded)   # None for other tasks
-    pairs.logits                               # (p, p, V), for every a and b
+    pairs.logits                               # (n, n, V), for every a and b in the cyclic order of the task
 
 Fourier analysis of these arrays is left to `stats.fourier`.
 """
@@ -24,24 +24,24 @@ LOGITS_HOOK = "logits"
 
 @dataclass(frozen=True)
 class PairActivations:
-    """Activations of all equations with two operands, indexed by a and b."""
+    """Activations of all equations with two operands, indexed by the positions of a and b in the cyclic order."""
 
-    logits: Floats  # (p, p, V)
-    hidden_units: tuple[Floats, ...]  # (p, p, F) per layer: MLP hidden units, or outputs of recurrent layers
-    results: NDArray[np.int64]  # (p, p)
-    in_training_set: NDArray[np.bool_]  # (p, p)
-    b_sign: int  # 1: a + b, −1: a − b
+    logits: Floats  # (n, n, V)
+    hidden_units: tuple[Floats, ...]  # (n, n, F) per layer: MLP hidden units, or outputs of recurrent layers
+    results: NDArray[np.int64]  # (n, n)
+    in_training_set: NDArray[np.bool_]  # (n, n)
+    b_sign: int  # 1: positions are added, −1: subtracted
 
 
 def compute_pair_activations(loaded: LoadedRun) -> PairActivations | None:
-    """Activations for every pair of operands; None if the task is not modular addition."""
+    """Activations for every pair of operands; None if the task has no such pairs."""
     pairs: OperandPairs | None = loaded.run.settings.task.operand_pairs(loaded.run.seed)
     if pairs is None:
         return None
-    p = len(pairs.results)
+    n = len(pairs.results)
     hidden_hooks = loaded.run.settings.model.hidden_hooks
     values = get_activations(loaded.model, torch.from_numpy(pairs.prompts)[None], hidden_hooks, LOGITS_HOOK)
-    by_pair = {name: value[0, :, -1].reshape(p, p, -1).double().numpy() for name, value in values.items()}
+    by_pair = {name: value[0, :, -1].reshape(n, n, -1).double().numpy() for name, value in values.items()}
     return PairActivations(
         logits=by_pair.pop(LOGITS_HOOK),
         hidden_units=tuple(by_pair.values()),

@@ -164,6 +164,8 @@ def _ablation_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
 
 
 def _format_loss(values: Sequence[float]) -> str:
+    if not np.isfinite(values).all():
+        return "–"
     mean = f"{np.mean(values):.4g}"
     return mean if len(values) == 1 else f"{mean} ± {np.std(values):.2g}"
 
@@ -214,16 +216,39 @@ def _fourier_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
 
 
 def _fourier_notes(analyses: Sequence[RunAnalysis]) -> tuple[str, ...]:
-    p = analyses[0].run.settings.task.p
+    order = analyses[0].run.settings.task.cyclic_order()
+    n_frequencies = len(order) // 2
     by_seed = "; ".join(
         f"seed {one.run.seed}: {', '.join(map(str, one.fourier[-1].frequencies))}" for one in analyses[:8]
     )
     return (
-        f"Key frequencies, each with more than 1 / {p // 2} of the power at the last step ({by_seed}). Share: of the "
-        f"power of the number embeddings; frequencies: their effective number, at most {p // 2}.",
+        *_logarithm_notes(order),
+        f"Key frequencies, each with more than 1 / {n_frequencies} of the power at the last step ({by_seed}). Share: "
+        f"of the power of the number embeddings; frequencies: their effective number, at most {n_frequencies}.",
         "Restricted: validation loss (nats) of the logits projected onto the key frequencies; excluded: training loss "
         "without that projection (Nanda et al. 2023). The first falls and the second rises as the circuit forms.",
+        *_missing_loss_notes(analyses),
     )
+
+
+def _logarithm_notes(order: Sequence[int]) -> tuple[str, ...]:
+    """How products are turned into sums, if they are."""
+    if order[0] == 0:
+        return ()
+    return (
+        f"Frequencies of 1 … {len(order)} in the order of their discrete logarithm to base {order[1]}, modulo "
+        f"{len(order)}: it turns products into sums. 0 has none and is left out, also of the losses.",
+    )
+
+
+def _missing_loss_notes(analyses: Sequence[RunAnalysis]) -> tuple[str, ...]:
+    """Why there is no restricted or excluded loss, if there is none."""
+    last = [one.fourier[-1] for one in analyses]
+    if all(np.isfinite([progress.restricted for progress in last])) and all(
+        np.isfinite([progress.excluded for progress in last])
+    ):
+        return ()
+    return ("–: the losses need equations with two operands, in training and in validation.",)
 
 
 def _neuron_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:

@@ -1,6 +1,7 @@
 """Fourier analysis of a run on modular arithmetic: its number embeddings, hidden units and logits, by checkpoint.
 
-The key frequencies are those of the run's last checkpoint, so that the same ones are followed over training.
+The key frequencies are those of the run's last checkpoint, so that the same ones are followed over training. Numbers
+are taken in the cyclic order of the task: products and quotients by the discrete logarithm.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class NeuronTuning:
 
 @dataclass(frozen=True)
 class FourierProgress:
-    """The Fourier analysis of one checkpoint; losses are NaN if the task is not modular addition."""
+    """The Fourier analysis of one checkpoint; losses are NaN without equations of two operands in the split."""
 
     step: int
     frequencies: tuple[int, ...]  # the key frequencies, strongest first
@@ -58,17 +59,20 @@ class FourierProgress:
     planes: tuple[FrequencyPlane, ...]
 
 
-def find_key_frequencies(weights: Arrays, p: int) -> list[int]:
-    """The key frequencies of these weights."""
-    return key_frequencies(frequency_power(_number_embeddings(weights, p)))
+def find_key_frequencies(weights: Arrays, order: Sequence[int]) -> list[int]:
+    """The key frequencies of these weights, over the numbers in cyclic order."""
+    return key_frequencies(frequency_power(_number_embeddings(weights, order)))
 
 
-def analyze_fourier(loaded: LoadedRun, weights: Arrays, p: int, frequencies: Sequence[int]) -> FourierProgress:
-    """The Fourier analysis of a run at the checkpoint of these weights."""
+def analyze_fourier(
+    loaded: LoadedRun, weights: Arrays, order: Sequence[int], frequencies: Sequence[int]
+) -> FourierProgress:
+    """The Fourier analysis of a run at the checkpoint of these weights, over the numbers in cyclic order."""
     from seedbed.interp.pair_activations import compute_pair_activations
 
-    embeddings, pairs = _number_embeddings(weights, p), compute_pair_activations(loaded)
+    embeddings, pairs = _number_embeddings(weights, order), compute_pair_activations(loaded)
     power = frequency_power(embeddings)
+    numbers = () if list(order) == list(range(len(order))) else tuple(order)
     restricted, excluded = (nan, nan) if pairs is None else _restricted_and_excluded_loss(pairs, frequencies)
     return FourierProgress(
         step=loaded.step,
@@ -81,8 +85,8 @@ def analyze_fourier(loaded: LoadedRun, weights: Arrays, p: int, frequencies: Seq
         if pairs is None
         else tuple(_neuron_tuning(layer, units) for layer, units in enumerate(pairs.hidden_units)),
         planes=tuple(
-            FrequencyPlane(k, float(power[k - 1]), project_to_frequency_plane(embeddings, k))
-            for k in frequencies[:MAX_PLANES]
+            FrequencyPlane(k, float(power[k - 1]), project_to_frequency_plane(embeddings, k), numbers)
+            for k in [k for k in frequencies if 2 * k < len(order)][:MAX_PLANES]  # the highest of even n spans a line
         ),
     )
 
@@ -101,8 +105,8 @@ def fourier_metrics(progress: FourierProgress) -> dict[str, AnalysisValue]:
     return {name: AnalysisValue(value) for name, value in values.items()}
 
 
-def _number_embeddings(weights: Arrays, p: int) -> Floats:
-    return np.asarray(weights["embed.weight"][:p], dtype=np.float64)
+def _number_embeddings(weights: Arrays, order: Sequence[int]) -> Floats:
+    return np.asarray(weights["embed.weight"][list(order)], dtype=np.float64)
 
 
 def _restricted_and_excluded_loss(pairs: PairActivations, frequencies: Sequence[int]) -> tuple[float, float]:

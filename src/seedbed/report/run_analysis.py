@@ -161,13 +161,13 @@ def _select_kind(kind: str, statistics: Mapping[tuple[str, Any], Floats]) -> dic
 
 
 def _fourier_over_checkpoints(store: Store, run: StoredRun) -> tuple[FourierProgress, ...]:
-    """The Fourier analysis of every checkpoint; empty unless the task is modular arithmetic."""
-    p: int | None = run.settings.task.residue_count()
-    if p is None:
+    """The Fourier analysis of every checkpoint; empty unless the task has a cyclic order of numbers."""
+    order: tuple[int, ...] | None = run.settings.task.cyclic_order()
+    if order is None:
         return ()
-    frequencies = find_key_frequencies(store.load_weights(run.id), p)
+    frequencies = find_key_frequencies(store.load_weights(run.id), order)
     checkpoints = [load_checkpoint(store, run, checkpoint.step) for checkpoint in store.checkpoints(run.id)]
-    return tuple(analyze_fourier(loaded, weights, p, frequencies) for loaded, weights in checkpoints)
+    return tuple(analyze_fourier(loaded, weights, order, frequencies) for loaded, weights in checkpoints)
 
 
 def mean_over_inputs(values: Floats) -> Floats:

@@ -10,14 +10,14 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from seedbed.charts.chart_kinds import CHART_KINDS
-from seedbed.errors import UsageError
+from seedbed.errors import MissingData, UsageError
 from seedbed.interp.analysis import (
     ATTENTION_METRIC_PREFIX,
     CIRCLE_METRIC_PREFIX,
@@ -42,6 +42,7 @@ from seedbed.specs import FigureSpec
 from seedbed.store import Store, open_store
 from seedbed.store.checkpoints import digest_json
 from seedbed.study.declarations import Declarations, parse_declarations
+from seedbed.study.run_data import require_training_data
 
 if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun
@@ -58,19 +59,26 @@ class AnalysisRequest:
     heads: bool  # statistics of attention heads
     fourier: bool
     over_training: bool
+    inputs_error: str = ""  # why a run has no held-out inputs; analyses that need them are then left out
 
     @property
     def is_needed(self) -> bool:
         return self.heads or self.fourier
 
-    def digest(self, checkpoint: Checkpoint, last: Checkpoint) -> str:
-        """The fingerprint of an analysis. It includes the last checkpoint, whose key frequencies every step uses."""
+    def digest(self, run: StoredRun, checkpoint: Checkpoint, last: Checkpoint) -> str:
+        """The fingerprint of an analysis. It includes the last checkpoint, whose key frequencies every step uses.
+
+        The cyclic order is part of it if it is not 0 … p − 1, as it was for all tasks at first.
+        """
+        order = run.settings.task.cyclic_order() if self.fourier else None
+        is_reordered = order != (None if order is None else tuple(range(len(order))))
         maps = [
             [figure.text, list(figure.layers), list(figure.heads), figure.by]
             for figure in self.map_figures
             if checkpoint == last
         ]
-        return digest_json([FORMAT_VERSION, N_INPUTS, self.heads, self.fourier, checkpoint.digest, last.digest, maps])
+        parts = [FORMAT_VERSION, N_INPUTS, self.heads, self.fourier, checkpoint.digest, last.digest, maps]
+        return digest_json([*parts, *([order] if is_reordered else [])])
 
 
 def analysis_request(declared: Declarations) -> AnalysisRequest:
@@ -93,11 +101,36 @@ def update_analyses(home: Path, study: str, only: Sequence[str] = ()) -> int:
         request = analysis_request(parse_declarations(store.study(study).text))
         if not request.is_needed:
             return 0
-        missing = list(_missing_analyses(store, request, matching_runs(store, study, only)))
-        for run, checkpoint in missing:
-            analysis = _analyze_checkpoint(store, run, checkpoint, request)
-            store.save_analysis(run.id, checkpoint.step, analysis.as_json())
-        return len(missing)
+        n_analyzed = 0
+        for run in matching_runs(store, study, only):
+            missing = list(_missing_analyses(store, request, [run]))
+            available = _available_request(request, run) if missing else request
+            if available != request:
+                missing = list(_missing_analyses_without_inputs(store, available, run))
+            for _, checkpoint in missing:
+                analysis = _analyze_checkpoint(store, run, checkpoint, available)
+                store.save_analysis(run.id, checkpoint.step, analysis.as_json())
+            n_analyzed += len(missing)
+        return n_analyzed
+
+
+def _available_request(request: AnalysisRequest, run: StoredRun) -> AnalysisRequest:
+    """The request without what needs held-out inputs, if the text of the run is gone or has changed."""
+    try:
+        require_training_data(run)
+    except MissingData as error:
+        return replace(request, heads=False, inputs_error=str(error)) if request.heads else request
+    return request
+
+
+def _missing_analyses_without_inputs(
+    store: Store, request: AnalysisRequest, run: StoredRun
+) -> Iterator[tuple[StoredRun, Checkpoint]]:
+    """The missing analyses, except where they would replace one with inputs, which cannot be repeated now."""
+    with_inputs = {document["step"] for document in store.load_analyses(run.id) if document["n_inputs"]}
+    for _, checkpoint in _missing_analyses(store, request, [run]):
+        if checkpoint.step not in with_inputs:
+            yield run, checkpoint
 
 
 # ---- one checkpoint ----
@@ -110,7 +143,7 @@ def _missing_analyses(
         checkpoints = store.checkpoints(run.id)
         stored = {document["step"]: document["fingerprint"] for document in store.load_analyses(run.id)}
         for checkpoint in checkpoints if request.over_training else checkpoints[-1:]:
-            if stored.get(checkpoint.step) != request.digest(checkpoint, checkpoints[-1]):
+            if stored.get(checkpoint.step) != request.digest(run, checkpoint, checkpoints[-1]):
                 yield run, checkpoint
 
 
@@ -126,21 +159,22 @@ def _analyze_checkpoint(store: Store, run: StoredRun, checkpoint: Checkpoint, re
     return Analysis(
         run=run.id,
         step=checkpoint.step,
-        fingerprint=request.digest(checkpoint, last),
+        fingerprint=request.digest(run, checkpoint, last),
         split=head_analysis.split if head_analysis else "",
         n_inputs=head_analysis.n_inputs if head_analysis else 0,
         metrics={name: value for name, value in metrics.items() if np.isfinite(value.mean)},
         attention=tuple(maps),
         planes=fourier.planes if fourier else (),
         attention_errors=errors,
+        inputs_error=request.inputs_error,
     )
 
 
 def _analyze_fourier(store: Store, loaded: LoadedRun, weights: Arrays) -> FourierProgress | None:
-    p: int | None = loaded.run.settings.task.residue_count()
-    if p is None:
+    order: tuple[int, ...] | None = loaded.run.settings.task.cyclic_order()
+    if order is None:
         return None
-    return analyze_fourier(loaded, weights, p, find_key_frequencies(store.load_weights(loaded.run.id), p))
+    return analyze_fourier(loaded, weights, order, find_key_frequencies(store.load_weights(loaded.run.id), order))
 
 
 def _head_metrics(analysis: RunAnalysis) -> Iterator[tuple[str, AnalysisValue]]:

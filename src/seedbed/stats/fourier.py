@@ -1,5 +1,8 @@
 """Fourier analysis of modular arithmetic: how much of embeddings, neurons and logits lies in few frequencies.
 
+All arrays are in the cyclic order of their task, in which its operation adds positions: 0 … p − 1 for sums, powers of a
+generator for products, whose positions are discrete logarithms. Below, p is the number of positions.
+
 A model that adds modulo p by rotation places its numbers on circles (Nanda et al. 2023, "Progress measures for grokking
 via mechanistic interpretability"): the power of its embeddings over the p numbers concentrates in a few frequencies.
 """
@@ -34,7 +37,7 @@ def neuron_variance_explained(activations: Floats) -> Floats:
     """Share of each neuron's variance over all pairs (p, p, F) explained by each frequency 1 … p // 2: (p // 2, F).
 
     Frequency k comprises the components (±k, 0), (0, ±k) and (±k, ±k) of the 2D transform: waves in a, in b and their
-    products. A neuron tuned to one frequency has nearly all its variance there. p is odd, as all primes but 2 are.
+    products. A neuron tuned to one frequency has nearly all its variance there.
 
     >>> a, b = np.meshgrid(np.arange(11), np.arange(11), indexing="ij")
     >>> neuron_variance_explained(np.cos(2 * np.pi * 2 * (a + b) / 11)[..., None])[:, 0].round(6).tolist()
@@ -49,7 +52,7 @@ def neuron_variance_explained(activations: Floats) -> Floats:
 
 
 def _power_of_frequency(spectrum: Floats, k: int, p: int) -> Floats:
-    indices = (0, k, p - k)
+    indices = sorted({0, k, p - k})  # for even p, the highest frequency is its own mirror image
     return spectrum[np.ix_(indices, indices)].sum((0, 1))  # type: ignore[no-any-return]
 
 

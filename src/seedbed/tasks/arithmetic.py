@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from math import gcd, log
+from math import gcd, isqrt, log
 from typing import Annotated, Literal
 
 import numpy as np
@@ -146,22 +146,45 @@ class ArithmeticSettings(EquationTask):
         held_out = np.concatenate(val)
         return np.concatenate(train), held_out if len(held_out) else train[-1][-1:]
 
-    def residue_count(self) -> int:
-        return self.p
+    def cyclic_order(self) -> tuple[int, ...] | None:
+        """0 … p − 1 for + and −; for * and / modulo a prime, 1 … p − 1 by their discrete logarithm."""
+        if self.operator in "+-":
+            return tuple(range(self.p))
+        return powers_of_generator(self.p)
 
     def operand_pairs(self, seed: int) -> OperandPairs | None:
-        """The pairs of a + b or a − b modulo an odd p, where a Fourier basis over the numbers makes sense."""
-        if self.operator not in "+-" or self.p % 2 == 0 or 2 not in self.orders:
+        order = self.cyclic_order()
+        if order is None or 2 not in self.orders:
             return None
-        table, n = self.build_table(), self.p**2
-        first = sum(self.n_equations(order) for order in self.orders[: self.orders.index(2)])
-        rows = np.arange(first, first + n)  # sorted by a, then b
+        table = self.build_table()
+        rows = np.flatnonzero(table.scored_positions[:, 0] == N_PROMPT_TOKENS - 1)  # of the equations with two operands
+        row_of_pair = np.zeros((self.p, self.p), dtype=np.int64)
+        row_of_pair[table.tokens[rows, 1], table.tokens[rows, 3]] = rows
+        selected = row_of_pair[np.ix_(order, order)]
         return OperandPairs(
-            prompts=table.tokens[rows, :N_PROMPT_TOKENS],
-            results=table.tokens[rows, N_PROMPT_TOKENS].reshape(self.p, self.p),
-            in_training_set=np.isin(rows, self.split_rows(seed)[0]).reshape(self.p, self.p),
-            b_sign=1 if self.operator == "+" else -1,
+            prompts=table.tokens[selected.ravel(), :N_PROMPT_TOKENS],
+            results=table.tokens[selected, N_PROMPT_TOKENS],
+            in_training_set=np.isin(selected, self.split_rows(seed)[0]),
+            b_sign=1 if self.operator in "+*" else -1,
         )
+
+
+@cache
+def powers_of_generator(p: int) -> tuple[int, ...] | None:
+    """g⁰, g¹, … modulo a prime p for its smallest generator g: every number but 0 once; None if p is not an odd prime.
+
+    >>> powers_of_generator(7), powers_of_generator(9)
+    ((1, 3, 2, 6, 4, 5), None)
+    """
+    if p < 3 or any(p % divisor == 0 for divisor in range(2, isqrt(p) + 1)):
+        return None
+    for generator in range(2, p):
+        powers = [1]
+        while (power := powers[-1] * generator % p) != 1:
+            powers.append(power)
+        if len(powers) == p - 1:
+            return tuple(powers)
+    return None
 
 
 def _build_equations(task: ArithmeticSettings, order: int) -> Ints:

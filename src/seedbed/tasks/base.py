@@ -71,12 +71,12 @@ class AnalysisInputs:
 
 @dataclass(frozen=True)
 class OperandPairs:
-    """Every pair (a, b) of residues modulo p as the beginning of an equation, sorted by a, then b."""
+    """Every pair (a, b) of n numbers as the beginning of an equation, both in the order of `Task.cyclic_order`."""
 
-    prompts: Ints  # (p², T) tokens up to `=`
-    results: Ints  # (p, p)
-    in_training_set: Bools  # (p, p)
-    b_sign: int  # 1: a + b, −1: a − b
+    prompts: Ints  # (n², T) tokens up to `=`, sorted by a, then b
+    results: Ints  # (n, n)
+    in_training_set: Bools  # (n, n)
+    b_sign: int  # 1: positions in the cyclic order are added (a + b, a · b), −1: subtracted (a − b, a / b)
 
 
 class Task(TaskSettings):
@@ -141,12 +141,15 @@ class Task(TaskSettings):
         """The tokenized text by split, of a task that `generates_text`."""
         raise UsageError(f"task.kind = {self.kind} has no text")
 
-    def residue_count(self) -> int | None:
-        """p, if tokens 0 … p − 1 are the numbers modulo p, whose embeddings have a Fourier basis; None otherwise."""
+    def cyclic_order(self) -> tuple[int, ...] | None:
+        """Token ids of the numbers, in the order in which the task's operation adds positions; None if there is none.
+
+        Over this order embeddings have a Fourier basis: 0 … p − 1 for sums, powers of a generator for products.
+        """
         return None
 
     def operand_pairs(self, seed: int) -> OperandPairs | None:
-        """All pairs of residues, of a task that adds or subtracts modulo an odd number; None otherwise."""
+        """All pairs of the numbers in `cyclic_order`, of a task with equations of two operands; None otherwise."""
         return None
 
 
