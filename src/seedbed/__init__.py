@@ -17,12 +17,13 @@ import seedbed.tasks as _tasks  # noqa: F401
 from seedbed.api.homes import home
 from seedbed.api.loading import load, load_all
 from seedbed.api.study import Study
+from seedbed.errors import SeedbedError
 from seedbed.plugins import load_plugin_file as load_plugin
 from seedbed.plugins import load_plugins as _load_plugins
 from seedbed.plugins import register
 
 __version__ = "0.2.0"
-__all__ = ["Study", "__version__", "home", "load", "load_all", "load_plugin", "register"]
+__all__ = ["SeedbedError", "Study", "__version__", "home", "load", "load_all", "load_plugin", "register"]
 
 
 def __dir__() -> list[str]:
