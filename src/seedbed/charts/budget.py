@@ -144,7 +144,7 @@ def _budget_point(seed_runs: Sequence[RunCurves], metric: str, budget: float, x:
     """The config truncated at this budget; None if it was trained for too few steps or has no finite value by then."""
     first = seed_runs[0].run
     steps = budget / training_compute(first, 1)
-    if not 1 <= steps <= first.settings.n_steps(first.settings.task.dataset_info()) * 1.05:
+    if not 1 <= steps <= first.settings.n_steps(first.dataset_info or first.settings.task.dataset_info()) * 1.05:
         return None
     goal = metric_direction(metric) or "min"
     best = {run.run.seed: find_extremum(metric_curve(run, metric), goal, steps).value for run in seed_runs}

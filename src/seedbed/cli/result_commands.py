@@ -153,11 +153,18 @@ def plot(
 
 def _run_missing_analyses(home: Path, studies: Sequence[str], only: Sequence[str]) -> None:
     """Runs the analyses that the studies need and the store lacks; imports torch only then."""
+    from seedbed.report.analysis_curves import describe_missing_inputs, load_analyses
     from seedbed.report.stored_analyses import update_analyses
+    from seedbed.report.study_runs import matching_runs
+    from seedbed.store import open_store
 
     for study in studies:
         if n_analyzed := update_analyses(home, study, only):
             typer.echo(f"seedbed: analysed {n_analyzed} checkpoints of {study}", err=True)
+        with open_store(home, read_only=True) as store:
+            analyses = [load_analyses(store, run) for run in matching_runs(store, study, only)]
+        for sentence in describe_missing_inputs(analyses):
+            typer.echo(f"seedbed: {sentence}", err=True)
 
 
 def _parse_floats(option: str, text: str | None) -> tuple[float, ...] | None:

@@ -17,6 +17,15 @@ def load_analyses(store: Store, run: StoredRun) -> tuple[Analysis, ...]:
     return tuple(Analysis.from_json(document) for document in store.load_analyses(run.id))
 
 
+def describe_missing_inputs(analyses: Iterable[Sequence[Analysis]]) -> list[str]:
+    """Why statistics on held-out inputs are missing, from the analyses of each run; empty if none are."""
+    errors = [of_run[-1].inputs_error for of_run in analyses if of_run and of_run[-1].inputs_error]
+    if not errors:
+        return []
+    n = f"{len(errors)} run{'s' * (len(errors) != 1)}"
+    return [f"Statistics of attention on held-out text are missing for {n}: {errors[0]}."]
+
+
 def declared_analysis_metrics(declared: Declarations) -> list[str]:
     """The analysis metrics that figures and questions name."""
     names = [name for figure in declared.figures for name in figure.metrics]

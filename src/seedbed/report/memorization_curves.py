@@ -5,7 +5,7 @@ Each curve has a counterpart for held-out text under `[held-out]`, if the task h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -16,6 +16,7 @@ from seedbed.errors import MissingData
 from seedbed.records import Curve, StoredRun, StoredSample
 from seedbed.sampling.copy_detection import training_text_index
 from seedbed.stats.copying import CopyStatistics, compare_copying, copy_statistics
+from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 from seedbed.study.run_data import require_training_data
 from seedbed.tasks.base import Task
@@ -41,6 +42,22 @@ def copying_curves(store: Store, run: StoredRun) -> dict[str, Curve]:
         return _copying_curves_by_step(task, by_step)
     except MissingData:
         return {}
+
+
+def describe_missing_copying(runs: Iterable[RunCurves]) -> list[str]:
+    """Why it is unknown how much samples copy from the training text, if that text is missing or has changed."""
+    errors = []
+    for run in runs:
+        settings = run.run.settings
+        if settings.task.generates_text and settings.train.sample_every and "copied" not in run.curves:
+            try:
+                require_training_data(run.run)
+            except MissingData as error:
+                errors.append(str(error))
+    if not errors:
+        return []
+    n = f"{len(errors)} run{'s' * (len(errors) != 1)}"
+    return [f"How much samples copy from the training text is unknown for {n}: {errors[0]}."]
 
 
 def _copying_curves_by_step(task: Task, samples_by_step: Mapping[int, Sequence[StoredSample]]) -> dict[str, Curve]:

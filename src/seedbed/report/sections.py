@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
 
-from seedbed.errors import MissingData, UsageError
-from seedbed.records import RunStatus, StoredStudy
+from seedbed.records import RunStatus, StoredRun, StoredStudy
+from seedbed.report.analysis_curves import describe_missing_inputs
 from seedbed.report.attention_tables import attention_tables
 from seedbed.report.cost_tables import cost_tables
 from seedbed.report.figures import RenderedFigure, default_figures, figures_with_stopping, render_figure
+from seedbed.report.memorization_curves import describe_missing_copying
 from seedbed.report.metrics_by_step import metrics_by_step_tables
 from seedbed.report.study_runs import load_run_curves
 from seedbed.report.summary_tables import config_tables
@@ -29,7 +30,7 @@ from seedbed.stats.summary import ConfigSummary, RunCurves, summarise
 from seedbed.store import Store
 from seedbed.study.declarations import Declarations, parse_declarations
 from seedbed.study.study_files import parse_toml
-from seedbed.tasks.base import Task
+from seedbed.tasks.base import stored_dataset_info
 
 STATUS_ORDER: tuple[RunStatus, ...] = ("finished", "running", "stopped", "planned", "diverged", "failed")
 MAX_BEST_CONFIGS = 6  # in the figure of the best configs of several studies
@@ -105,6 +106,8 @@ def study_warnings(runs: Sequence[RunCurves]) -> Iterator[str]:
     seeds = Counter(run.run.settings for run in runs)
     if seeds and max(seeds.values()) == 1:
         yield "There is one seed per config: nothing below has a spread, and differences may be due to chance."
+    yield from describe_missing_inputs(run.analyses for run in runs)
+    yield from describe_missing_copying(runs)
     for status in ("diverged", "failed"):
         causes = Counter(run.run.cause or "cause unknown" for run in runs if run.run.status == status)
         for cause, n in sorted(causes.items()):
@@ -147,18 +150,14 @@ def _environment_table(store: Store, names: Sequence[str]) -> Table:
 
 
 def _data_table(runs: Sequence[RunCurves]) -> Table:
-    tasks = Counter(run.run.settings.task for run in runs)
-    counts: Counter[str] = Counter()
-    for task, n in tasks.items():
-        counts[_data_digest(task)] += n
-    return Table("Data", ("digest", "runs"), tuple((digest, str(n)) for digest, n in sorted(counts.items())))
+    counts = Counter((run.run.settings.get("task.corpus") or "–", _data_digest(run.run)) for run in runs)
+    rows = tuple((corpus, digest, str(n)) for (corpus, digest), n in sorted(counts.items()))
+    return Table("Data", ("corpus", "digest", "runs"), rows)
 
 
-def _data_digest(task: Task) -> str:
-    try:
-        return task.dataset_info().digest
-    except (MissingData, UsageError) as error:
-        return f"not on this machine ({error})"
+def _data_digest(run: StoredRun) -> str:
+    info = stored_dataset_info(run)
+    return "not recorded" if info is None else info.digest
 
 
 def _settings_table(runs: Sequence[RunCurves]) -> Table:

@@ -217,7 +217,9 @@ def _seconds(run: RunCurves, metric: str, t_max: float | None) -> float:
 
 
 def _memory(run: RunCurves, metric: str, t_max: float | None) -> float:
-    return predict_memory_mib(run.run.settings) if run.steady_bytes is None else run.steady_bytes / 2**20
+    if run.steady_bytes is not None:
+        return run.steady_bytes / 2**20
+    return predict_memory_mib(run.run.settings, run.run.dataset_info)
 
 
 def _shared_time_note(runs: Sequence[RunCurves]) -> str:

@@ -13,7 +13,7 @@ from math import nan
 from seedbed.errors import SeedbedError
 from seedbed.models.model_size import estimate_training_bytes
 from seedbed.records import StoredRun
-from seedbed.settings import Settings
+from seedbed.settings import DatasetInfo, Settings
 from seedbed.tasks.base import stored_dataset_info
 
 
@@ -24,9 +24,9 @@ def training_compute(run: StoredRun, n_updates: float | None = None) -> float:
     return float(run.parameters.non_embedding) * run.settings.samples_per_update(info) * updates
 
 
-def predict_memory_mib(settings: Settings) -> float:
+def predict_memory_mib(settings: Settings, info: DatasetInfo | None = None) -> float:
     """Predicted training memory in MiB; NaN if it depends on a corpus that is not available."""
     try:
-        return estimate_training_bytes(settings) / 2**20
+        return estimate_training_bytes(settings, info) / 2**20
     except SeedbedError:
         return nan
