@@ -899,6 +899,17 @@ def _type_adapter(name: str) -> TypeAdapter[Value]:
     return TypeAdapter(accepted, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
+def whole_number(name: str, value: Value) -> Value:
+    """1e3 as 1000, where a setting accepts whole numbers only; any other value as it is.
+
+    >>> whole_number("train.steps", 1e3), whole_number("train.lr", 1.0), whole_number("train.steps", 2.5)
+    (1000, 1.0, 2.5)
+    """
+    if not isinstance(value, float) or not value.is_integer() or abs(value) >= 2**53:
+        return value
+    return value if check_value(name, value) is None or check_value(name, int(value)) else int(value)
+
+
 def check_value(name: str, value: Value) -> str | None:
     """None if the setting accepts the value, else a description of what it accepts."""
     try:

@@ -185,3 +185,15 @@ def test_notes_and_tags_are_shown_and_filtered_by(own_cli: CommandLine) -> None:
     assert "new" not in cli("ls").stdout  # nothing was added beside the failed removal
     assert "one word" in cli("tag", "quickstart", "two words", "--remove", "draft", code=2).stderr
     assert "draft" in cli("ls").stdout
+
+
+def test_a_t_max_beyond_the_last_step_is_warned_of(cli: CommandLine) -> None:
+    assert "--t-max 500: the longest run ends at step 30" in cli("show", "quickstart", "--t-max", "500").stderr
+    assert "warning" not in cli("show", "quickstart", "--t-max", "20").stderr
+
+
+def test_a_home_that_is_a_file_is_named(cli: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "home"
+    file.write_text("", encoding="utf-8")
+    for verb in (["ls"], ["run", "quickstart"]):
+        assert "is a file, not a folder" in cli(*verb, "--home", file, code=2).stderr

@@ -55,8 +55,12 @@ def test_all_problems_are_reported_in_one_pass_with_their_lines(write: WriteStud
         ("5", "model.head is not a setting (did you mean model.heads?)"),
         ("7", "model.heads = 4 does not divide model.dim = 90"),
         ("9", 'train.lr = "fast": expected a number above 0'),
-        ("10", 'train.optimizer = "Adam": expected one of "sgd", "momentum", "adam", "adamw", "lion", "muon"'),
-        ("11", "train.clip = inf: expected a number from 0"),
+        (
+            "10",
+            'train.optimizer = "Adam": expected one of "sgd", "momentum", "adam", "adamw", "lion", "muon" '
+            "(did you mean adam?)",
+        ),
+        ("11", "train.clip = inf: expected a finite number from 0"),
         ("13", "train.weight_decay = []: expected a list of one value or more"),
         ("16", "train.eps = true: expected a number above 0"),
         ("18", "lists of unequal length in one [[zip]]: task.p has 3, task.operator has 2"),
@@ -95,7 +99,12 @@ def test_conflicts_are_located_at_the_setting_that_was_written(
     ("text", "line", "what"),
     [
         ("a = 1\n[grid\n", "2", "Expected"),
-        ("seeds = 1\nseeds = 2\n", "2", "Cannot overwrite"),
+        ("seeds = 1\nseeds = 2\n", "2", "seeds is given twice (lines 1 and 2)"),
+        ("seeds = 1\n[base]\ntrain.lr = 1\n[base]\n", "4", "[base] is given twice (lines 2 and 4)"),
+        ("[base]\nmodel.kind = 'lstmm'\n", "2", "(did you mean lstm?)"),
+        ("[base]\ntask.foo = 1\n", "2", "task.foo is not a setting; `seedbed settings` lists them all"),
+        ("[base]\ntrain.steps = 1.5e0\n", "2", "expected a whole number"),
+        ("[[figures]]\nmetrics = ['val/acc']\n", "2", "is not a metric (did you mean val/accuracy?)"),
         ('question = "open\n', "1", "Illegal character"),
         ("seeds = [1,\n", "2", "end of file"),
         ("seeds = []\n", "1", "seeds = []"),
@@ -155,7 +164,7 @@ def test_undecodable_or_oversized_files_are_rejected_with_a_message(tmp_path: Pa
 
 
 def test_missing_files_and_folders_are_rejected_with_a_message(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="No such file"):
+    with pytest.raises(StudyError, match="no such file"):
         read_study(tmp_path / "absent.toml")
     with pytest.raises(StudyError, match="is a folder"):
         read_study(tmp_path)
@@ -165,8 +174,24 @@ def test_missing_files_and_folders_are_rejected_with_a_message(tmp_path: Path) -
         find_study("quickstrt")
     with pytest.raises(StudyError, match=r"did you mean arithmetic/sanity\?"):
         find_study("aritmetic/sanity")
+    with pytest.raises(StudyError, match=r"absent.toml: no such file; `seedbed init"):
+        find_study("absent.toml")
+    with pytest.raises(StudyError, match=r"shipped studies: quickstart, .*arithmetic/\* \(6\)"):
+        find_study("nothing-like-it")
     with pytest.raises(StudyError, match="neither a file nor a shipped study"):
         find_study("x" * 5_000 + "\0")
+
+
+def test_prose_is_not_a_study_file(write: WriteStudy) -> None:
+    with pytest.raises(StudyError, match="not a study file; expected TOML"):
+        read_study(write("Which model learns faster?\nI do not know.\n"))
+
+
+def test_whole_numbers_may_be_written_with_an_exponent(write: WriteStudy) -> None:
+    [run] = plan_study(read_study(write("seeds = 1\n[base]\ntrain.steps = 1e3\n"))).runs
+    [same] = plan_study(read_study(write("seeds = 1\n")), ["train.steps=1e3"]).runs
+    assert run.settings.train.steps == 1000
+    assert run.id == same.id
 
 
 def test_shipped_studies_are_named_by_path_and_others_by_file_name(write: WriteStudy) -> None:

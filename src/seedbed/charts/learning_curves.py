@@ -38,6 +38,7 @@ from seedbed.charts.panel_layout import (
     split_and_group,
 )
 from seedbed.charts.run_selection import (
+    check_clock,
     check_setting_names,
     group_by_config,
     measured_clock_units_per_step,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 def gather_learning_curves(figure: FigureSpec, runs: Sequence[RunCurves]) -> LineChart:
     """The data of a `curves` figure."""
     check_setting_names(runs, (figure.colour, figure.dash, figure.row, figure.column))
+    check_clock(figure.x)
     figure, selected = _with_gap_metrics(figure), filter_runs(runs, figure.only)
     metrics_by_panel = group_metrics(figure)
     specs = list(panel_specs(figure, selected, metrics_by_panel))

@@ -62,6 +62,13 @@ def check_setting_names(runs: Sequence[RunCurves], names: Iterable[str | None]) 
             )
 
 
+def check_clock(name: str) -> None:
+    """Raises UsageError for an x axis along which a single run has no curve."""
+    if name not in TRAINING_CLOCKS:
+        clocks = ", ".join(TRAINING_CLOCKS)
+        raise UsageError(f"x = {name}: learning curves are drawn over {clocks}; kind sweep draws over a setting")
+
+
 def group_by_config(runs: Iterable[RunCurves]) -> list[list[RunCurves]]:
     """Groups of runs that differ only in their seed, in order of first appearance.
 

@@ -28,7 +28,6 @@ app = typer.Typer(
 )  # fmt: skip
 
 StudyArgument = Annotated[str, typer.Argument(help="a study file, or the name of a shipped study")]
-HomeOption = Annotated[Path, typer.Option(envvar="SEEDBED_HOME", help="folder of the store and its checkpoints")]
 OverridesArgument = Annotated[
     list[str] | None, typer.Argument(help="key=value: override a setting of the study; commas separate values to sweep")
 ]
@@ -65,6 +64,20 @@ def handle_errors(function: Callable[..., Any]) -> Callable[..., Any]:
             raise typer.Exit(0) from None
 
     return guarded
+
+
+@handle_errors
+def _check_home(home: Path) -> Path:
+    """UsageError if the home is a file."""
+    if home.is_file():
+        raise UsageError(f"{home} is a file, not a folder; --home names the folder of the store and its checkpoints")
+    return home
+
+
+HomeOption = Annotated[
+    Path,
+    typer.Option(envvar="SEEDBED_HOME", help="folder of the store and its checkpoints", callback=_check_home),
+]
 
 
 @handle_errors

@@ -123,11 +123,18 @@ def plot(
     """Draw one chart of a study to a file, or as a preview in the terminal."""
     from seedbed.charts.chart_kinds import CHART_KINDS
     from seedbed.interp.analysis import is_analysis_metric
-    from seedbed.report.figures import figures_with_stopping, preview_figure, requested_figure, write_figure
+    from seedbed.report.figures import (
+        check_theme,
+        figures_with_stopping,
+        preview_figure,
+        requested_figure,
+        write_figure,
+    )
     from seedbed.report.study_runs import load_run_curves
     from seedbed.store import open_store
     from seedbed.study.declarations import parse_declarations
 
+    check_theme(theme)
     options = {
         "kind": kind, "metrics": split_commas(metrics), "value": value, "x": x, "colour": colour, "dash": dash,
         "row": row, "column": column, "x_scale": x_scale, "y_scale": y_scale, "colour_scale": colour_scale,

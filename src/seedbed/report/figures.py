@@ -19,6 +19,7 @@ from seedbed.charts.run_selection import distinct_values, is_number
 from seedbed.charts.theme import THEMES
 from seedbed.charts.vega_lite import to_vega_lite, without_interaction
 from seedbed.errors import MissingData, UsageError
+from seedbed.interp.analysis import is_analysis_metric
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.curve_statistics import metric_direction
@@ -156,7 +157,10 @@ def requested_figure(
     if not given:
         return default_figures(runs)[0]
     try:
-        return FigureSpec.model_validate(given)
+        figure = FigureSpec.model_validate(given)
+        if "metrics" in given:
+            _check_recorded(figure.metrics, runs)
+        return figure
     except ValidationError as error:
         first = error.errors()[0]
         option = f"--{str(first['loc'][0]).replace('_', '-')} {first['input']}"
@@ -168,12 +172,26 @@ def requested_figure(
         raise UsageError(f"{option}: {first['msg'].lower().replace('input should be', 'expected')}") from None
 
 
+def _check_recorded(metrics: Sequence[str], runs: Sequence[RunCurves]) -> None:
+    """UsageError for a metric that no run has, if any run has been evaluated; those of analyses are computed later."""
+    recorded = sorted({name for run in runs for name in run.curves}, key=metric_sort_key)
+    for name in metrics if recorded else ():
+        if name not in recorded and not name.startswith("gap/") and not is_analysis_metric(name):
+            guess = did_you_mean(name, recorded)
+            raise UsageError(f"--metrics {name}: no run has this metric{guess}; recorded: {', '.join(recorded)}")
+
+
+def check_theme(theme: str) -> None:
+    """UsageError for a theme that does not exist."""
+    if theme not in THEMES:
+        raise UsageError(f"--theme {theme}: expected {' or '.join(THEMES)}")
+
+
 def write_figure(figure: FigureSpec, runs: Sequence[RunCurves], out: Path, theme: str = "light") -> None:
     """Writes the figure in the format of the file's suffix: svg, png, pdf, or the Vega-Lite spec as json."""
     from seedbed.charts.render import render
 
-    if theme not in THEMES:
-        raise UsageError(f"--theme {theme}: expected {' or '.join(THEMES)}")
+    check_theme(theme)
     if out.suffix not in (".svg", ".png", ".pdf", ".json"):
         raise UsageError(f"--out {out}: expected a file that ends in .svg, .png, .pdf or .json")
     kind = CHART_KINDS[figure.kind]

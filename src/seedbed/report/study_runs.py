@@ -116,6 +116,15 @@ def check_t_max(t_max: str | None, option: str = "--t-max") -> None:
         )
 
 
+def describe_late_t_max(runs: Sequence[StoredRun], t_max: str | None) -> str | None:
+    """A warning if `t_max` is a step that no run is planned to reach, so that it leaves nothing out."""
+    steps = [planned_steps(run) for run in runs]
+    if t_max is None or "." in t_max or not steps or None in steps:
+        return None
+    longest = max(filter(None, steps), default=0)
+    return f"--t-max {t_max}: the longest run ends at step {longest:,}" if int(t_max) > longest else None
+
+
 def planned_steps(run: StoredRun) -> int | None:
     """The number of steps that a run is planned for; None if unknown.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final, Literal, TypeAlias, TypeVar, get_args
 
 from pydantic import ValidationError
@@ -37,6 +38,7 @@ AXIS_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 METRIC_OPTIONS: Final = ("metric", "and_metric", "metrics")
 GAP_PREFIX: Final = "gap/"  # prefix of a figure's metric: the gap between training and validation
 COMMON_METRICS: Final = ("train/loss", "val/loss", "train/accuracy", "val/accuracy", "norm")
+COMMON_QUANTITIES: Final = ("loss", "accuracy", "perplexity", "bits_per_character", "bits_per_byte", "norm")
 
 BOUND_OPTIONS: Final = ("at_least", "at_most")
 AND_BOUND_OPTIONS: Final = ("and_at_least", "and_at_most")
@@ -45,6 +47,7 @@ REQUIRED_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {  # options that a kin
     "smallest": ("over",),
     "largest": ("over",),
     "which scales better": ("over", "between"),
+    "what law": ("over",),
 }
 
 
@@ -166,6 +169,8 @@ class _DeclarationParser:
                     guess = closest_match(name, COMMON_METRICS)
                     hint = f" (did you mean {guess}?)" if guess else ""
                     self.add_problem(key, f"{option} = {preview_toml(name)}: expected {accepted}{hint}")
+                elif isinstance(name, str) and not self.is_stored and (guess := _misspelt_metric(name)):
+                    self.add_problem(key, f"{option} = {preview_toml(name)} is not a metric (did you mean {guess}?)")
         elif option == "only" and isinstance(value, dict):
             for name, wanted in value.items():
                 self.check_filter(name, wanted, f"{key}.{name}")
@@ -207,6 +212,16 @@ class _DeclarationParser:
             missing.append("and_metric")
         for name in missing:
             self.add_problem(key, f"ask = {preview_toml(question.ask)} needs {name} as well")
+
+
+def _misspelt_metric(name: str) -> str | None:
+    """The metric that is probably meant by one like `val/acc`; None for any other, since plugins have their own."""
+    prefix, _, quantity = name.rpartition("/")
+    for known in COMMON_QUANTITIES:
+        is_close = known.startswith(quantity) or bool(get_close_matches(quantity, [known], cutoff=0.85))
+        if quantity != known and len(quantity) > 1 and is_close:
+            return f"{prefix}/{known}" if prefix else known
+    return None
 
 
 def _normalize_option(option: str, value: Value) -> Value:

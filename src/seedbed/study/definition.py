@@ -7,17 +7,26 @@ is one Cartesian product. The configs of a random search (`[random]`) are one mo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TypeAlias
 
 from seedbed.errors import Problem, StudyError
-from seedbed.settings import Value, all_settings, check_value, describe_accepted_values
+from seedbed.settings import Value, all_settings, check_value, describe_accepted_values, whole_number
 from seedbed.specs import FigureSpec, QuestionSpec
 from seedbed.study.exclude import ExcludeRule
 from seedbed.study.former_words import replacement_of
 from seedbed.study.ranges import InvalidRange, Range, expand_range, is_range, parse_range
-from seedbed.study.toml_format import MAX_INT_BITS, closest_match, format_toml_key, preview_toml, truncate_text
+from seedbed.study.toml_format import (
+    MAX_INT_BITS,
+    closest_match,
+    did_you_mean,
+    format_toml_key,
+    preview_toml,
+    truncate_text,
+)
 
 SETTING_GROUPS = ("task", "model", "train")  # the prefix of every setting's name
 MAX_RUNS = 100_000
@@ -122,6 +131,7 @@ def check_setting(name: str, value: Value, where: str, problems: Problems) -> As
         what, hint = f"{truncate_text(format_toml_key(name))} is not a setting", "; `seedbed settings` lists them all"
         problems.add_unknown(where, name, what, all_settings(), hint)
         return None
+    value = whole_number(name, value)
     if expected := check_setting_value(name, value):
         problems.invalid_settings.add(name)
         if is_range(name, value):
@@ -157,7 +167,12 @@ def check_setting_value(name: str, value: Value) -> str | None:
     accepted = describe_accepted_values(name)
     if isinstance(value, bool) and "true or false" not in accepted:  # True == 1 would pass as an integer choice
         return accepted
-    return check_value(name, value)
+    if (expected := check_value(name, value)) is None:
+        return None
+    if isinstance(value, float) and not isfinite(value):
+        return expected.replace("a number", "a finite number")
+    choices = re.findall(r'"([^"]+)"', expected)
+    return expected + (did_you_mean(value, choices) if isinstance(value, str) else "")
 
 
 def parse_seeds(value: Value, where: str, problems: Problems) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from typing import Final, Protocol, TypeVar, get_args
 
 from seedbed.errors import MissingData, UsageError
 from seedbed.records import Plan, RunStatus
-from seedbed.settings import DatasetInfo, Settings, Value, all_settings, check_value, matches_value
+from seedbed.settings import DatasetInfo, Settings, Value, all_settings, check_value, matches_value, whole_number
 from seedbed.study.exclude import InvalidRule, resolve_setting_name
 from seedbed.study.overrides import parse_value, split_outside_quotes
 from seedbed.study.toml_format import did_you_mean, format_toml_value, preview_toml, truncate_text
@@ -200,7 +200,8 @@ def _parse_filter_value(name: str, piece: str) -> Value:
         return piece  # 12e4 begins an id, and is not a number
     if piece == "unset" and name in all_settings():
         return None
-    return parse_value(piece)
+    value = parse_value(piece)
+    return whole_number(name, value) if name in all_settings() else value
 
 
 def _rejects(name: str, value: Value) -> str | None:

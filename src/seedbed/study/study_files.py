@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections import Counter
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
@@ -33,7 +34,18 @@ def find_study(name_or_path: str) -> Path:
     if os.path.isdir(name_or_path):
         raise study_error(where, "is a folder; expected a study file or the name of a shipped study")
     guess = did_you_mean(name_or_path, shipped)
-    raise study_error(where, f"neither a file nor a shipped study{guess}; shipped studies: {', '.join(shipped)}")
+    if name_or_path.endswith(".toml"):
+        raise study_error(where, f"no such file{guess}; `seedbed init {where}` writes one to start from")
+    what = "neither a file nor a shipped study"
+    raise study_error(where, f"{what}{guess}" if guess else f"{what}; shipped studies: {summarize_shipped()}")
+
+
+def summarize_shipped() -> str:
+    """`quickstart, arithmetic/* (6), …`: the shipped studies with folders shortened."""
+    folders = Counter(name.rpartition("/")[0] for name in shipped_studies() if "/" in name)
+    return ", ".join(
+        [*(name for name in shipped_studies() if "/" not in name), *(f"{f}/* ({n})" for f, n in folders.items())]
+    )
 
 
 def expand_study_pattern(name: str) -> list[str]:
@@ -42,7 +54,7 @@ def expand_study_pattern(name: str) -> list[str]:
         return [name]
     if found := [shipped for shipped in shipped_studies() if fnmatchcase(shipped, name)]:
         return found
-    raise study_error(truncate_text(name), f"matches no shipped study; shipped studies: {', '.join(shipped_studies())}")
+    raise study_error(truncate_text(name), f"matches no shipped study; shipped studies: {summarize_shipped()}")
 
 
 @cache
@@ -83,6 +95,18 @@ def read_study_text(path: Path) -> str:
         raise study_error(f"{path}:{line}", f"byte {error.start} is not UTF-8; save the file as UTF-8") from None
 
 
+def _describe_repeated_key(text: str, line: int, what: str) -> str | None:
+    """`seeds is given twice (lines 2 and 3)`, if that is what the parser objects to."""
+    if not what.startswith(("Cannot overwrite a value", "Cannot declare")):
+        return None
+    lines = text.splitlines()
+    key = re.match(r"\s*(\[{1,2}[^]]+\]{1,2}|[^=]+?)\s*(?:=|$)", lines[line - 1])
+    if key is None:
+        return None
+    earlier = [n for n in range(1, line) if re.match(rf"\s*{re.escape(key[1])}\s*(?:=|#|$)", lines[n - 1])]
+    return f"{truncate_text(key[1])} is given twice (lines {earlier[-1]} and {line})" if earlier else None
+
+
 def parse_toml(text: str, path: str) -> dict[str, Value]:
     """The TOML document; StudyError if it exceeds the limits or is not TOML."""
     try:
@@ -92,10 +116,13 @@ def parse_toml(text: str, path: str) -> dict[str, Value]:
         raise study_error(f"{path}:{limit.line}", str(limit)) from None
     except tomllib.TOMLDecodeError as error:
         what, _, position = str(error).rpartition(" (at ")
-        line = re.match(r"line (\d+), (column \d+)", position)
-        last = text.count("\n") + 1
-        raise study_error(
-            f"{path}:{line[1] if line else last}", f"{what} ({line[2] if line else 'end of file'})"
-        ) from None
+        found = re.match(r"line (\d+), (column \d+)", position)
+        line = int(found[1]) if found else text.count("\n") + 1
+        if not re.search(r"(?m)^\s*(\[|[\w.\"'-]+\s*=)", text):
+            raise study_error(
+                path, "not a study file; expected TOML, such as seeds = 3, or [base] above settings"
+            ) from None
+        what = _describe_repeated_key(text, line, what) or f"{what} ({found[2] if found else 'end of file'})"
+        raise study_error(f"{path}:{line}", what) from None
     except (ValueError, RecursionError) as error:  # an integer of thousands of digits, a date that does not exist
         raise study_error(path, f"cannot be read as TOML ({error})") from None

@@ -64,16 +64,22 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def closest_match(name: str, known: Iterable[str]) -> str | None:
-    """The most likely intended name: one with the same last part, else the closest spelling."""
+    """The most likely intended name: one with the same last part, else the closest spelling of it, in its group first.
+
+    A common group such as `train.` says nothing about the rest of a name, so only the last parts are compared.
+
+    >>> known = ["task.p", "train.lr_floor", "train.steps"]
+    >>> closest_match("train.step", known), closest_match("train.foo", known), closest_match("task.foo", known)
+    ('train.steps', None, None)
+    """
     if len(name) > MAX_PREVIEW_CHARACTERS:
         return None
     known = list(known)
     name = name.lower()
-    by_last = {choice.rpartition(".")[2]: choice for choice in reversed(known)}
-    last = name.rpartition(".")[2]
-    if last in by_last:
-        return by_last[last]
-    if close := get_close_matches(name, known, n=1, cutoff=0.7):
+    group, _, last = name.rpartition(".")
+    if not group and (close := get_close_matches(name, known, n=1, cutoff=0.7)):
         return close[0]
-    close = get_close_matches(last, by_last, n=1, cutoff=0.75)
+    by_last = {choice.rpartition(".")[2]: choice for choice in reversed(known)}
+    by_last |= {choice.rpartition(".")[2]: choice for choice in known if choice.rpartition(".")[0] == group}
+    close = [last] if last in by_last else get_close_matches(last, by_last, n=1, cutoff=0.7)
     return by_last[close[0]] if close else None
