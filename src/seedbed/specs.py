@@ -138,6 +138,7 @@ class QuestionSpec(SettingsGroup):
         "smallest",
         "largest",
         "which scales better",
+        "what law",
         "grokking",
         "stopping",
         "does it hold",

@@ -9,6 +9,7 @@ import pytest
 
 from seedbed.charts.budget import BudgetChart, gather_budget
 from seedbed.charts.budget_panels import draw_budget_panels
+from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.charts.vega_lite import to_vega_lite
 from seedbed.specs import FigureSpec
 from seedbed.stats.compute_budget import advise_budget, fit_law_to_runs
@@ -93,7 +94,21 @@ def test_unequal_models_do_not_share_a_law() -> None:
         replace(run, run=replace(run.run, parameters=replace(run.run.parameters, non_embedding=7)))
         for run in make_runs((512,))
     ]
-    assert any("parameters differs among these runs" in note for note in gather_budget(FIGURE, small + large).notes)
+    notes = gather_budget(FIGURE, small + large).notes
+    assert any("holds the number of parameters fixed, which varies here (7 to " in note for note in notes)
+
+
+def test_a_figure_without_x_is_drawn_along_what_varies() -> None:
+    widths = [
+        replace(
+            run, run=replace(run.run, id=f"{run.run.id}{n}", parameters=replace(run.run.parameters, non_embedding=n))
+        )
+        for n in (100, 200, 400)
+        for run in make_runs((512,))
+    ]
+    assert "parameters" in gather_budget(FigureSpec(kind="budget"), widths).x_title
+    assert "batch" in gather_budget(FigureSpec(kind="budget"), make_runs()).x_title
+    assert "no run has a partner that spends the same budget" in CHART_KINDS["budget"].empty_reason(FIGURE)
 
 
 def test_accuracy_alone_has_no_law() -> None:

@@ -83,7 +83,7 @@ class BudgetChart:
 
 def gather_budget(figure: FigureSpec, runs: Sequence[RunCurves]) -> BudgetChart:
     """The data of a `budget` figure; x is numeric, such as the batch size or `parameters`."""
-    x = "train.batch_size" if figure.x == "step" else figure.x
+    x = _choose_x(runs) if figure.x == "step" else figure.x
     check_setting_names(runs, (x, figure.column))
     selected = [run for run in filter_runs(runs, figure.only) if run.is_included]
     groups = distinct_values(selected, figure.column)
@@ -107,6 +107,12 @@ def gather_budget(figure: FigureSpec, runs: Sequence[RunCurves]) -> BudgetChart:
         y_scale=figure.y_scale,
         notes=(*_chart_notes(selected, runs), *_law_notes(names, fits)),
     )
+
+
+def _choose_x(runs: Sequence[RunCurves]) -> str:
+    """The x axis of a figure that names none: the batch size, unless only the number of parameters varies."""
+    varies = {name: len({setting_value(run, name) for run in runs}) > 1 for name in ("train.batch_size", "parameters")}
+    return "parameters" if varies["parameters"] and not varies["train.batch_size"] else "train.batch_size"
 
 
 def _budget_levels(runs: Sequence[RunCurves]) -> list[float]:

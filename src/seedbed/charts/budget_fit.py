@@ -20,6 +20,7 @@ from seedbed.stats.compute_budget import (
     format_scaling_law,
 )
 from seedbed.stats.curve_statistics import metric_direction
+from seedbed.stats.format import format_number
 from seedbed.stats.scaling_laws import FittedValue, ScalingLaw
 from seedbed.stats.summary import RunCurves
 
@@ -28,6 +29,7 @@ LAW_VARIABLE_OF_X: Final = {
     "parameters": "parameters",
 }  # x of the figure → variable of the law
 FIXED_VARIABLE: Final = {"batch": "parameters", "parameters": "batch"}  # not in the law, so equal in all runs
+X_OF_LAW_VARIABLE: Final = {variable: x for x, variable in LAW_VARIABLE_OF_X.items()}
 MAX_STEPS_RATIO: Final = 1.05  # tolerance beyond the range of trained steps, for rounding
 
 
@@ -90,7 +92,12 @@ def _fixed_value(name: str, runs: Sequence[RunCurves]) -> dict[str, float]:
     """The factor of the budget that all runs must share."""
     values = {float(LAW_VARIABLES[name](run)) for run in runs}
     if len(values) > 1:
-        raise UsageError(f"{name} differs among these runs, and a law along batch or parameters keeps the other fixed")
+        what, other = ("number of parameters", "batch size") if name == "parameters" else ("batch size", "parameters")
+        tried = f"{format_number(min(values))} to {format_number(max(values))}"
+        raise UsageError(
+            f"a law along the {other} holds the {what} fixed, which varies here ({tried}); draw it along the {what} "
+            f"(x = {X_OF_LAW_VARIABLE[name]}), or select runs that share it"
+        )
     return {name: values.pop()}
 
 

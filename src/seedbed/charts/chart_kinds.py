@@ -67,7 +67,11 @@ CHART_KINDS: Final[dict[str, ChartKind]] = {
     ),
     "sweep": ChartKind(gather_sweep, draw_sweep, is_adjustable=True),
     "bars": ChartKind(gather_bars, draw_bars),
-    "budget": ChartKind(gather_budget, draw_budget),
+    "budget": ChartKind(
+        gather_budget,
+        draw_budget,
+        missing="a partner that spends the same budget C = P·B·T with another value on the x axis",
+    ),
     "parallel": ChartKind(gather_parallel_coordinates, draw_parallel_coordinates),
     "attention": ChartKind(
         gather_attention_figure,

@@ -21,6 +21,7 @@ from seedbed.stats.answers.defaults import DEFAULT_NOTE, default_questions
 from seedbed.stats.answers.finding import Finding
 from seedbed.stats.answers.milestones import answer_grokking, answer_stopping
 from seedbed.stats.answers.scaling_comparison import answer_which_scales_better
+from seedbed.stats.answers.scaling_law import answer_what_law
 from seedbed.stats.answers.thresholds import answer_extreme_level
 from seedbed.stats.answers.trend import answer_how_it_changes
 from seedbed.stats.decision import Verdict
@@ -35,6 +36,7 @@ ANSWER_FUNCTIONS: Final[Mapping[str, Callable[[QuestionSpec, Sequence[RunCurves]
     "smallest": answer_extreme_level,
     "largest": answer_extreme_level,
     "which scales better": answer_which_scales_better,
+    "what law": answer_what_law,
     "grokking": answer_grokking,
     "stopping": answer_stopping,
     "does it hold": answer_does_it_hold,
