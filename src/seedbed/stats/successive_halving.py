@@ -170,5 +170,5 @@ def describe_search(result: HalvingResult) -> list[str]:
     return [
         *sentences,
         f"{pluralise(dropped, 'config')} stopped early; a config that starts slowly, such as one that groks, would "
-        "have been dropped too. They are stored as unfinished, and `seedbed run` trains them to their end.",
+        "have been dropped too. What was trained of them is kept, and `seedbed run` trains them to their end.",
     ]
