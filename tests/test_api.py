@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -316,7 +317,7 @@ def test_an_interrupt_saves_everything_and_the_next_call_continues(tmp_path: Pat
         [sys.executable, "-"], input=INTERRUPTED, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.stdout.splitlines() == [
-        "stopped; all progress is saved: run() again continues",
+        "stopped; all progress is saved: the same call again continues",
         "quickstart: 1 run, 1 stopped",
         "True [0, 1, 2]",
     ], done.stderr
@@ -354,3 +355,69 @@ def _no_stray_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", ResourceWarning)
         yield
+
+
+# ---- searching ----
+
+
+def test_a_search_trains_the_best_config_to_the_end_and_continues(tmp_path: Path) -> None:
+    study = sb.Study(name="rates", base=SMALL, grid={"train.lr": [1e-6, 1e-5, 0.03]}, seeds=1, home=tmp_path)
+    search = study.search("train/loss", rungs=2, progress=False, workers=1)
+    assert dict(search.best) == {"train.lr": 0.03}
+    assert "successive halving" in repr(search)
+    assert "<table>" in search._repr_html_()
+    assert {run.settings.train.lr: run.status for run in study.runs()} == {
+        1e-6: "stopped",
+        1e-5: "stopped",
+        0.03: "finished",
+    }
+    assert study.search("train/loss", rungs=2, progress=False, workers=1) == search
+
+
+def test_seeds_that_hold_out_different_data_make_no_ensemble(trained: sb.Study) -> None:
+    with pytest.raises(UsageError, match="no held-out data in common"):
+        trained.ensemble()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "gpu"}, "device gpu: expected cpu, cuda"),
+        ({"mode": "fast"}, "mode fast: expected plain, graph or compiled"),
+        ({"workers": 0}, "workers 0: expected at least 1 process"),
+    ],
+)
+def test_a_machine_that_is_none_is_refused(options: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        sb.Study(**SETTINGS, home=tmp_path).run(**options)  # type: ignore[arg-type]
+    assert not any(tmp_path.iterdir())
+
+
+# ---- the bar of a notebook ----
+
+
+class DisplayHandle:
+    """Stands for what IPython's `display(…, display_id=True)` returns."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    def update(self, html: str) -> None:
+        self.shown.append(html)
+
+
+class ZMQInteractiveShell:
+    """Has the name of the shell of a notebook's kernel."""
+
+
+def test_a_notebook_shows_one_bar_that_ends_at_all_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = DisplayHandle()
+    display = SimpleNamespace(HTML=str, display=lambda html, display_id: handle)
+    ipython = SimpleNamespace(get_ipython=ZMQInteractiveShell, display=display)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    study = sb.Study(**SETTINGS, home=tmp_path)
+    study.run(workers=1)
+    assert "120 of 120 steps" in handle.shown[-1]  # four runs of 30
+    assert '<progress value="120" max="120">' in handle.shown[-1]
+    assert len(handle.shown) > 3

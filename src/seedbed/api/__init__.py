@@ -1,6 +1,6 @@
 """Python first: what `import seedbed` offers, and what the command line shares with it.
 
-study.py            Study: planned, trained and read
+study.py            Study: planned and trained; study_reader.py: what is read of it
 study_text.py       studies, overrides and filters as Python values
 tidy_results.py     evaluations as rows, DataFrames and files
 table_views.py      tables, answer_views.py: comparisons and answers, as text and as HTML

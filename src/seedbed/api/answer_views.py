@@ -8,9 +8,8 @@ from html import escape
 from typing import Any
 
 from seedbed.api.table_views import notes_as_html
-from seedbed.report.study_answers import load_groups, parse_subject
+from seedbed.report.study_answers import compare_named, load_groups, parse_subject
 from seedbed.stats.answers import Answer, format_question
-from seedbed.stats.answers.best_group import compare_groups
 from seedbed.stats.answers.finding import Finding
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
@@ -75,9 +74,9 @@ class Answers:
 
 
 def compare_runs(
-    store: Store, study: str, groups: Sequence[str], metric: str, value: str, only: Sequence[str]
+    store: Store, names: Sequence[str], metric: str, value: str, only: Sequence[str], allow_confounds: bool = False
 ) -> Comparison:
-    """The comparison of `compare`, among the runs of one study that match the filters."""
+    """The comparison of the groups that the arguments of `compare` name, among the runs that match the filters."""
     subject = parse_subject(metric, value)
-    members = load_groups(store, [study, *groups], only)
-    return Comparison(members, compare_groups(members, subject))
+    groups = load_groups(store, names, only)
+    return Comparison(groups, compare_named(groups, subject, names, allow_confounds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,6 +51,11 @@ class StudyPlan:
 
     def _repr_html_(self) -> str:
         return tables_as_html(self.tables)
+
+
+def find_machine(device: str | None = None, workers: int | None = None, mode: str | None = None) -> Machine:
+    """This machine; SEEDBED_DEVICE names the device where none is given."""
+    return Machine.detect(device or os.environ.get("SEEDBED_DEVICE") or None, workers, mode)
 
 
 def load_stored_runs(home: Path) -> dict[str, StoredRun]:

@@ -16,30 +16,25 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from seedbed.api.homes import home as current_home
+from seedbed.api.study_reader import StudyReader
 
 if TYPE_CHECKING:
-    from seedbed.api.answer_views import Answers, Comparison
     from seedbed.api.planning import StudyPlan
     from seedbed.api.study_text import Filters, Overrides
-    from seedbed.api.table_views import Tables
-    from seedbed.api.tidy_results import Results
-    from seedbed.engines.machine import Machine
-    from seedbed.records import Plan, StoredRun
-    from seedbed.sampling.loaded_run import LoadedRun
-    from seedbed.store import Store
+    from seedbed.api.table_views import Search
+    from seedbed.records import Plan
     from seedbed.study.definition import Study as StudyDefinition
 
 Settings: TypeAlias = Mapping[str, Any]  # with nested or dotted names: {"train": {"lr": 1e-3}} or {"train.lr": 1e-3}
 
 
-class Study:
+class Study(StudyReader):
     """A study: a file, a shipped or stored study by name, or one that is written out in Python.
 
         Study("quickstart")                                  # shipped; "mine.toml" is a file
@@ -140,6 +135,11 @@ class Study:
         plan = plan_study(self._definition, self._overrides)
         for warning in plan.warnings:
             warnings.warn(warning, stacklevel=3)
+        if not any(run.settings.task.has_corpus for run in plan.runs):
+            return plan
+        from seedbed.pipeline import match_stored_runs
+
+        [plan], _ = match_stored_runs([plan], self.home)
         return plan
 
     # ---- planning and training ----
@@ -154,9 +154,9 @@ class Study:
         probe: bool = False,
     ) -> StudyPlan:
         """Runs, packs and an estimate of time and memory; trains nothing, except for a second per pack to `probe`."""
-        from seedbed.api.planning import make_plan_view
+        from seedbed.api.planning import find_machine, make_plan_view
 
-        return make_plan_view(self._selected_plan(only), self.home, _machine(device, workers, mode), probe)
+        return make_plan_view(self._selected_plan(only), self.home, find_machine(device, workers, mode), probe)
 
     def run(
         self,
@@ -174,18 +174,49 @@ class Study:
         Ctrl-C, or the stop button of a notebook, saves everything before KeyboardInterrupt is raised; the next call
         continues. `restart` trains unfinished runs from step 0.
         """
+        from seedbed.api.planning import find_machine
         from seedbed.api.training_session import restart_unfinished, train_plans
-        from seedbed.errors import Busy
 
         plan = self._selected_plan(only)
         if restart:
             restart_unfinished(self.home, plan)
-        outcome = train_plans([plan], self.home, _machine(device, workers, mode), progress, until)
-        if outcome.busy_packs:
-            raise Busy("; ".join(outcome.busy_packs))
+        outcome = train_plans([plan], self.home, find_machine(device, workers, mode), progress, until)
         if n_failed := outcome.counts.get("failed", 0):
             warnings.warn(f"{n_failed} runs of {self.name} failed; their `cause` in runs() says why", stacklevel=2)
         return self
+
+    def search(
+        self,
+        metric: str = "val/loss",
+        *,
+        rungs: int = 3,
+        factor: int = 3,
+        only: Filters = (),
+        device: str | None = None,
+        workers: int | None = None,
+        mode: str | None = None,
+        progress: bool = True,
+    ) -> Search:
+        """Successive halving: trains all configs a little, and 1 in `factor` of them, by this metric, further.
+
+        Dropped configs stay stored as they are, and `run` can resume them. The same call continues after Ctrl-C.
+        """
+        from seedbed.api.planning import find_machine
+        from seedbed.api.table_views import Search
+        from seedbed.api.training_session import train_plans
+        from seedbed.search import search_study
+
+        machine = find_machine(device, workers, mode)
+        return Search(
+            search_study(
+                self._selected_plan(only),
+                self.home,
+                lambda plan, until: train_plans([plan], self.home, machine, progress, until),
+                metric,
+                rungs,
+                factor,
+            )
+        )
 
     def _selected_plan(self, only: Filters) -> Plan:
         from seedbed.api.planning import load_run_facts
@@ -195,8 +226,6 @@ class Study:
         [plan] = filter_plans([self._plan], to_filters(only), load_run_facts(self.home)) if only else [self._plan]
         return plan
 
-    # ---- reading ----
-
     def status(self) -> Counter[str]:
         """The number of runs by status: planned, running, finished, stopped, diverged or failed."""
         stored = {run.id: run.status for run in self.runs()}
@@ -204,125 +233,8 @@ class Study:
             return Counter(stored.values())
         return Counter(stored.get(run.id, "planned") for run in self._plan.runs)
 
-    def runs(self, only: Filters = ()) -> list[StoredRun]:
-        """The stored runs, with `id`, `seed`, `settings`, `status`, `step` and `cause`; none before the first `run`."""
-        from seedbed.report.study_runs import matching_runs
-        from seedbed.store import open_store, store_exists
-
-        if not store_exists(self.home):
-            return []
-        with open_store(self.home, read_only=True) as store:
-            if not self._stored_ids(store):
-                return []
-            return matching_runs(store, self.name, self._filters(store, only))
-
-    def results(self, metrics: str | Sequence[str] = (), only: Filters = ()) -> Results:
-        """Every evaluation as tidy rows (run, varied settings, seed, metric, step, value); `.to_pandas()` and so on."""
-        from seedbed.api.tidy_results import load_results
-
-        with self._open(only) as (store, filters):
-            return load_results(store, self.name, filters, [metrics] if isinstance(metrics, str) else metrics)
-
-    def table(self, only: Filters = (), t_max: float | None = None) -> Tables:
-        """Best values and the steps at which they were attained, mean ± std over seeds, for each config.
-
-        `t_max` leaves out later evaluations: a step such as 5000, or a fraction of all steps such as 0.5.
-        """
-        from seedbed.api.table_views import make_result_tables
-
-        with self._open(only) as (store, filters):
-            return make_result_tables(store, self.name, filters, t_max)
-
-    def compare(
-        self, *groups: str, metric: str = "val/accuracy", value: str = "best", only: Filters = ()
-    ) -> Comparison:
-        """Compares groups over seeds: the values of a setting (`"model.kind"`), or filters that select each group."""
-        from seedbed.api.answer_views import compare_runs
-
-        with self._open(only) as (store, filters):
-            return compare_runs(store, self.name, groups, metric, value, filters)
-
-    def answer(self, only: Filters = ()) -> Answers:
-        """The answers to the study's questions, in sentences; computes the analyses that they need."""
-        from seedbed.api.answer_views import Answers
-        from seedbed.report.stored_analyses import update_analyses
-        from seedbed.report.study_answers import answer_study
-
-        with self._open(only) as (store, filters):
-            update_analyses(self.home, self.name, filters)
-            return Answers(tuple(answer_study(store, self.name, filters)))
-
-    def plot(
-        self,
-        metrics: str | Sequence[str] | None = None,
-        *,
-        kind: str | None = None,
-        figure: int | None = None,
-        only: Filters = (),
-        theme: str = "light",
-        **options: Any,
-    ) -> Any:
-        """An Altair chart: the given metrics, the study's figure of a number (from 1), or a default.
-
-        Options are those of `[[figures]]`, such as `x="train.lr"`, `colour="model.kind"` and `y_scale="log"`.
-        """
-        from seedbed.api.figure_request import draw_figure, load_figure
-
-        named = (metrics,) if isinstance(metrics, str) else None if metrics is None else tuple(metrics)
-        with self._open(only) as (_, filters):
-            spec, runs = load_figure(self.home, self.name, filters, {"kind": kind, "metrics": named, **options}, figure)
-        return draw_figure(spec, runs, theme)
-
-    def report(self, out: str | os.PathLike[str] | None = None, only: Filters = ()) -> Path:
-        """Writes the report, one HTML page with answers, figures and tables, and returns its path."""
-        from seedbed.report.html_report import write_report
-        from seedbed.report.stored_analyses import update_analyses
-
-        with self._open(only) as (_, filters):
-            update_analyses(self.home, self.name, filters)
-            return write_report(self.home, [self.name], filters, None if out is None else Path(out))
-
-    def load(self, only: Filters = (), step: int | Literal["last", "best"] = "last") -> list[LoadedRun]:
-        """The trained models of its runs that have weights, to sample, to score text and to look inside."""
-        from seedbed.api.loading import load
-        from seedbed.errors import MissingData
-
-        with self._open(only) as (store, _):
-            ids = [run.id for run in self.runs(only) if store.checkpoints(run.id)]
-        if not ids:
-            raise MissingData(f"no run of {self.name} has weights yet; run() trains them")
-        return [load(run_id, self.home, step) for run_id in ids]
-
-    # ---- which runs are its own ----
-
-    @contextmanager
-    def _open(self, only: Filters) -> Iterator[tuple[Store, list[str]]]:
-        """The store for reading, and the filters that select among the study's own runs."""
-        from seedbed.errors import MissingData
-        from seedbed.store import open_store, store_exists
-
-        if not store_exists(self.home):
-            raise MissingData(f"nothing is stored in {self.home} yet; run() trains {self.name}")
-        with open_store(self.home, read_only=True) as store:
-            yield store, self._filters(store, only)
-
-    def _stored_ids(self, store: Store) -> list[str]:
-        """The ids of its stored runs."""
-        stored = [run.run for run in store.progress().get(self.name, ())]
-        if self._reads_all:
-            return stored
-        planned = {run.id for run in self._plan.runs}
-        return [run_id for run_id in stored if run_id in planned]
-
-    def _filters(self, store: Store, only: Filters) -> list[str]:
-        from seedbed.api.study_text import to_filters
-        from seedbed.errors import MissingData
-
-        own, n_stored = self._stored_ids(store), len(store.progress().get(self.name, ()))
-        if not own:
-            others = f"; Study.stored({self.name!r}) reads the {n_stored} other runs of that name" if n_stored else ""
-            raise MissingData(f"no run of {self.name} is stored in {self.home} yet; run() trains them{others}")
-        return [*to_filters(only), *([] if len(own) == n_stored else [f"id={','.join(own)}"])]
+    def _planned_ids(self) -> set[str] | None:
+        return None if self._reads_all else {run.id for run in self._plan.runs}
 
     def __repr__(self) -> str:
         if not self._reads_all and "_plan" not in self.__dict__:  # planning may read a corpus
@@ -340,9 +252,3 @@ def _check_nothing_written(written: Mapping[str, Any]) -> None:
             f"Study({given[0]}=…) is for a study without a file or name; to change one that has, give overrides: "
             'Study("quickstart", {"train.steps": 500}, seeds=3)'
         )
-
-
-def _machine(device: str | None, workers: int | None, mode: str | None) -> Machine:
-    from seedbed.engines.machine import Machine
-
-    return Machine.detect(device or os.environ.get("SEEDBED_DEVICE") or None, workers, mode)

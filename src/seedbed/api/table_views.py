@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from seedbed.report.search_table import final_ranking, search_table
 from seedbed.report.study_runs import check_t_max, load_run_curves
 from seedbed.report.summary_tables import config_tables
 from seedbed.report.tables import Table, to_csv, to_latex, to_markdown, to_rich
 from seedbed.sampling.notebook_html import legend_html, table_html
+from seedbed.settings import Value
+from seedbed.stats.successive_halving import HalvingResult
 from seedbed.stats.summary import summarise
 from seedbed.store import Store
 
@@ -47,6 +50,23 @@ class Tables:
 
     def _repr_html_(self) -> str:
         return tables_as_html(self.tables)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The result of a successive halving: `best` is the config that won, `result` has the ranking of every rung."""
+
+    result: HalvingResult
+
+    @property
+    def best(self) -> Mapping[str, Value]:
+        return final_ranking(self.result)[0].candidate.config
+
+    def __repr__(self) -> str:
+        return tables_as_text([search_table(self.result)])
+
+    def _repr_html_(self) -> str:
+        return tables_as_html([search_table(self.result)])
 
 
 def make_result_tables(store: Store, study: str, only: Sequence[str], t_max: float | None = None) -> Tables:

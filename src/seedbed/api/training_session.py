@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from html import escape
@@ -13,8 +14,10 @@ from typing import Any
 
 from seedbed.engines.base import JobFailure
 from seedbed.engines.machine import Machine
+from seedbed.errors import Busy
 from seedbed.pipeline import ActivePack, ProgressObserver, StudyOutcome, run_studies
 from seedbed.records import CheckpointEvent, Event, Plan, StepEvent, StopEvent
+from seedbed.stats.format import join_words, pluralise
 from seedbed.store import open_store
 
 STOP_MESSAGE = b"\nfinishing this step and saving; press again to abort at once\n"
@@ -27,8 +30,17 @@ def train_plans(
     with catch_stop_signals([signal.SIGINT]) as caught, _make_display(show_progress) as display:
         outcome = run_studies(plans, home, machine, display, lambda: bool(caught), until=until)
     if caught and outcome.stopped:
-        raise KeyboardInterrupt("stopped; all progress is saved: run() again continues")
+        raise KeyboardInterrupt("stopped; all progress is saved: the same call again continues")
+    if outcome.busy_packs:
+        raise Busy(f"{describe_holders(plans, outcome)}; wait for it or stop it, then call this again")
     return outcome
+
+
+def describe_holders(plans: Sequence[Plan], outcome: StudyOutcome) -> str:
+    """`quickstart is being trained by process 17 since 10:30 (3 packs)`."""
+    names = join_words([planned.study for planned in plans])
+    holders = [f"{holder} ({pluralise(n, 'pack')})" for holder, n in Counter(outcome.busy_packs).items()]
+    return f"{names} {'is' if len(plans) == 1 else 'are'} being trained by {join_words(holders)}"
 
 
 def restart_unfinished(home: Path, plan: Plan) -> None:

@@ -7,6 +7,7 @@ machine.capacity(max_runs_by_shape), machine.default_placement(pack, n_packs)
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +43,12 @@ class Machine:
 
         `cuda` stands for all GPUs, `cuda:1` for one of them.
         """
+        if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+            raise UsageError(f"device {device}: expected cpu, cuda (all GPUs) or one GPU, such as cuda:1")
+        if mode is not None and mode not in ("plain", "graph", "compiled"):
+            raise UsageError(f"mode {mode}: expected plain, graph or compiled")
+        if n_workers is not None and n_workers < 1:
+            raise UsageError(f"workers {n_workers}: expected at least 1 process")
         device, requested = device or find_device(), n_workers is not None
         if device == "cpu":
             return cls(device, n_workers or n_cores(), mode, workers_requested=requested)

@@ -1,0 +1,170 @@
+"""What is read of a study: its stored runs as rows, tables, answers, charts and models."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from seedbed.api.answer_views import Answers, Comparison
+    from seedbed.api.study_text import Filters
+    from seedbed.api.table_views import Tables
+    from seedbed.api.tidy_results import Results
+    from seedbed.records import StoredRun
+    from seedbed.report.ensemble_analysis import EnsembleResult
+    from seedbed.sampling.loaded_run import LoadedRun
+    from seedbed.store import Store
+
+
+class StudyReader(ABC):
+    """The stored runs of a study in a home; nothing here writes, except analyses that answers and charts need."""
+
+    home: Path
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name under which its runs are stored."""
+
+    @abstractmethod
+    def _planned_ids(self) -> Collection[str] | None:
+        """The ids of its runs; None: all that are stored under its name."""
+
+    def runs(self, only: Filters = ()) -> list[StoredRun]:
+        """The stored runs, with `id`, `seed`, `settings`, `status`, `step` and `cause`; none before the first `run`."""
+        from seedbed.report.study_runs import matching_runs
+        from seedbed.store import open_store, store_exists
+
+        if not store_exists(self.home):
+            return []
+        with open_store(self.home, read_only=True) as store:
+            if not self._stored_ids(store):
+                return []
+            return matching_runs(store, self.name, self._filters(store, only))
+
+    def results(self, metrics: str | Sequence[str] = (), only: Filters = ()) -> Results:
+        """Every evaluation as tidy rows (run, varied settings, seed, metric, step, value); `.to_pandas()` and so on."""
+        from seedbed.api.tidy_results import load_results
+
+        with self._open(only) as (store, filters):
+            return load_results(store, self.name, filters, [metrics] if isinstance(metrics, str) else metrics)
+
+    def table(self, only: Filters = (), t_max: float | None = None) -> Tables:
+        """Best values and the steps at which they were attained, mean ± std over seeds, for each config.
+
+        `t_max` leaves out later evaluations: a step such as 5000, or a fraction of all steps such as 0.5.
+        """
+        from seedbed.api.table_views import make_result_tables
+
+        with self._open(only) as (store, filters):
+            return make_result_tables(store, self.name, filters, t_max)
+
+    def compare(
+        self,
+        *groups: str,
+        metric: str = "val/accuracy",
+        value: str = "best",
+        only: Filters = (),
+        allow_confounds: bool = False,
+    ) -> Comparison:
+        """Compares groups over seeds: the values of a setting (`"model.kind"`), or filters that select each group.
+
+        Groups that also differ in other settings get no verdict, unless `allow_confounds` is given.
+        """
+        from seedbed.api.answer_views import compare_runs
+
+        with self._open(only) as (store, filters):
+            return compare_runs(store, [self.name, *groups], metric, value, filters, allow_confounds)
+
+    def answer(self, only: Filters = ()) -> Answers:
+        """The answers to the study's questions, in sentences; computes the analyses that they need."""
+        from seedbed.api.answer_views import Answers
+        from seedbed.report.stored_analyses import update_analyses
+        from seedbed.report.study_answers import answer_study
+
+        with self._open(only) as (store, filters):
+            update_analyses(self.home, self.name, filters)
+            return Answers(tuple(answer_study(store, self.name, filters)))
+
+    def plot(
+        self,
+        metrics: str | Sequence[str] | None = None,
+        *,
+        kind: str | None = None,
+        figure: int | None = None,
+        only: Filters = (),
+        theme: str = "light",
+        **options: Any,
+    ) -> Any:
+        """An Altair chart: the given metrics, the study's figure of a number (from 1), or a default.
+
+        Options are those of `[[figures]]`, such as `x="train.lr"`, `colour="model.kind"` and `y_scale="log"`.
+        """
+        from seedbed.api.figure_request import draw_figure, load_figure
+
+        named = (metrics,) if isinstance(metrics, str) else None if metrics is None else tuple(metrics)
+        with self._open(only) as (_, filters):
+            spec, runs = load_figure(self.home, self.name, filters, {"kind": kind, "metrics": named, **options}, figure)
+        return draw_figure(spec, runs, theme)
+
+    def report(self, out: str | os.PathLike[str] | None = None, only: Filters = ()) -> Path:
+        """Writes the report, one HTML page with answers, figures and tables, and returns its path."""
+        from seedbed.report.html_report import write_report
+        from seedbed.report.stored_analyses import update_analyses
+
+        with self._open(only) as (_, filters):
+            update_analyses(self.home, self.name, filters)
+            return write_report(self.home, [self.name], filters, None if out is None else Path(out))
+
+    def load(self, only: Filters = (), step: int | Literal["last", "best"] = "last") -> list[LoadedRun]:
+        """The trained models of its runs that have weights, to sample, to score text and to look inside."""
+        from seedbed.api.loading import load
+        from seedbed.errors import MissingData
+
+        with self._open(only) as (store, _):
+            ids = [run.id for run in self.runs(only) if store.checkpoints(run.id)]
+        if not ids:
+            raise MissingData(f"no run of {self.name} has weights yet; run() trains them")
+        return [load(run_id, self.home, step) for run_id in ids]
+
+    def ensemble(
+        self, only: Filters = (), step: Literal["last", "best"] = "last", device: str | None = None
+    ) -> list[EnsembleResult]:
+        """What the mean of the predictions of each config's seeds achieves on held-out data, where they share it."""
+        from seedbed.api.planning import find_machine
+        from seedbed.report.ensemble_analysis import ensemble_study
+
+        with self._open(only) as (_, filters):
+            return ensemble_study(self.home, self.name, filters, step, find_machine(device).device)
+
+    # ---- which runs are its own ----
+
+    @contextmanager
+    def _open(self, only: Filters) -> Iterator[tuple[Store, list[str]]]:
+        """The store for reading, and the filters that select among the study's own runs."""
+        from seedbed.errors import MissingData
+        from seedbed.store import open_store, store_exists
+
+        if not store_exists(self.home):
+            raise MissingData(f"nothing is stored in {self.home} yet; run() trains {self.name}")
+        with open_store(self.home, read_only=True) as store:
+            yield store, self._filters(store, only)
+
+    def _stored_ids(self, store: Store) -> list[str]:
+        """The ids of its stored runs."""
+        stored, planned = [run.run for run in store.progress().get(self.name, ())], self._planned_ids()
+        return stored if planned is None else [run_id for run_id in stored if run_id in planned]
+
+    def _filters(self, store: Store, only: Filters) -> list[str]:
+        from seedbed.api.study_text import to_filters
+        from seedbed.errors import MissingData
+
+        own, n_stored = self._stored_ids(store), len(store.progress().get(self.name, ()))
+        if not own:
+            others = f"; Study.stored({self.name!r}) reads the {n_stored} other runs of that name" if n_stored else ""
+            raise MissingData(f"no run of {self.name} is stored in {self.home} yet; run() trains them{others}")
+        return [*to_filters(only), *([] if len(own) == n_stored else [f"id={','.join(own)}"])]
