@@ -26,8 +26,10 @@ from seedbed.report.statistic_rows import (
 )
 from seedbed.report.tables import Table
 from seedbed.settings import Value
+from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.format import join_words, pluralise
 from seedbed.stats.groups import describe_progress
+from seedbed.stats.importance import ConfigValues, describe_best_config
 from seedbed.stats.metric_registry import metric_label
 from seedbed.stats.summary import ConfigSummary
 
@@ -161,6 +163,7 @@ def _notes(
         _chance_note(summaries, statistics),
         "" if t_max is None else f"Only evaluations up to step {_format_value(t_max)} count.",
         _best_note(statistics, best_axis) if best_axis else "",
+        *(_best_config_notes(summaries) if any(statistic.direction for statistic in statistics) else ()),
     ]
     return tuple(note for note in notes if note)
 
@@ -212,6 +215,20 @@ def _best_note(statistics: Sequence[StatisticRow], best_axis: str) -> str:
     note = f"The best mean of each {best_axis} is highlighted"
     is_split = any(len(set(statistic.units)) > 1 for statistic in statistics)
     return note + (", losses only among configs that predict the same tokens." if is_split else ".")
+
+
+def _best_config_notes(summaries: Summaries) -> tuple[str, ...]:
+    """The best config by its main metric, and which settings matter; none if their losses cannot be compared."""
+    complete = [summary for summary in summaries if summary.so_far is None and summary.seeds]
+    is_one_unit = len({summary.token_unit for summary in complete}) == 1
+    has_chance = all(summary.chance is not None for summary in complete)
+    metric = "val/accuracy" if has_chance else "val/loss" if is_one_unit else "val/bits_per_character"
+    values = [
+        ConfigValues(summary.config, summary.metrics[metric].value.values)
+        for summary in complete
+        if metric in summary.metrics
+    ]
+    return describe_best_config(values, metric, metric_direction(metric))
 
 
 def _status_note(summaries: Summaries) -> str:

@@ -45,7 +45,7 @@ def find_optimum(table: Floats, direction: Direction) -> Optimum:
     """The best column of a complete table (seeds, values) and the p-value of each column.
 
     >>> find_optimum(np.array([[3.0, 1.0, 2.0]] * 6) + np.arange(6)[:, None], "min")
-    Optimum(index=1, p_values=(0.015625, 1.0, 0.015625))
+    Optimum(index=1, p_values=(0.015625, 1.0, 0.03125))
     """
     gains = table if direction == "max" else -table
     p_values = [

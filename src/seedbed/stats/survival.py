@@ -13,7 +13,7 @@ statistics, where a censored time counts as its last step in the lower bound and
 only widen it (Brookmeyer and Crowley 1982 without the normal approximation). The test permutes the groups' log-rank
 scores.
 
->>> median_time([EventTime(step, step < 50) for step in (10, 20, 30, 40, 50, 50, 50)])
+>>> median_time([EventTime(step, step < 50) for step in (10.0, 20.0, 30.0, 40.0, 50.0, 50.0, 50.0)])
 MedianTime(median=40.0, low=10.0, high=inf, n_reached=4, n=7)
 """
 
