@@ -177,6 +177,9 @@ def test_notes_and_tags_are_shown_and_filtered_by(own_cli: CommandLine) -> None:
     assert "tags of" in cli("tag", runs[1]["id"], "--remove", "odd").stderr
     assert "seed 1 is late" in cli("ls").stdout
     assert "note: seed 1 is late" in cli("show", "quickstart").stdout
+    page = Path(cli("report", "quickstart").stdout.strip()).read_text(encoding="utf-8")
+    assert "note: seed 1 is late" in page
+    assert f"run {runs[1]['id'][:8]}: tags: grokked" in page
     assert "tags: grokked" in cli("show", runs[1]["id"]).stdout
     found = json.loads(cli("ls", "quickstart", "--only", "tag=grokked", "--json").stdout)["runs"]
     assert [(run["id"], run["tags"]) for run in found] == [(runs[1]["id"], ["grokked"])]

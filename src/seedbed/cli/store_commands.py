@@ -102,7 +102,7 @@ def show_study(
 ) -> None:
     """Prints the tables of a study, or of those of its runs that match, or of one run."""
     from seedbed.report.cost_tables import run_cost_table
-    from seedbed.report.overview import annotation_lines, run_as_json, run_tables
+    from seedbed.report.overview import describe_annotations, run_as_json, run_tables
     from seedbed.report.study_runs import describe_late_t_max, load_run_curves
     from seedbed.report.summary_tables import config_tables
     from seedbed.stats.summary import summaries_to_json, summarise
@@ -119,7 +119,7 @@ def show_study(
         runs = [run for run in runs if run_ids is None or run.run.id in run_ids]
         if warning := describe_late_t_max([run.run for run in runs], t_max):
             typer.echo(f"seedbed: warning: {warning}", err=True)
-        written = annotation_lines(store.annotations().studies.get(study))
+        written = describe_annotations(store.annotations(), study, [run.run.id for run in runs])
     if as_json:
         print_json(summaries_to_json(summarise(runs)))
     else:

@@ -29,6 +29,7 @@ from seedbed.store import Store
 from seedbed.study.run_filter import FilterTerm
 
 MAX_NAMED_VALUES = 6  # of a setting, in a sentence
+MAX_ANNOTATION_LINES = 40
 NO_ANNOTATIONS = Annotations()
 BASIS_DESCRIPTIONS: Mapping[EstimateBasis, str] = {
     "measured": "from identical packs timed on this machine",
@@ -167,6 +168,15 @@ def _with_annotations(table: Table, annotations: Sequence[Annotation]) -> Table:
     return table
 
 
+def describe_annotations(annotations: Annotations, study: str, run_ids: Iterable[str]) -> list[str]:
+    """The tags and note of a study, and one line for each of its runs that has any."""
+    lines = annotation_lines(annotations.studies.get(study))
+    for run in run_ids:
+        if written := annotation_lines(annotations.runs.get(run)):
+            lines.append(f"run {run[:8]}: {'; '.join(written)}")
+    return lines[:MAX_ANNOTATION_LINES]
+
+
 def annotation_lines(annotation: Annotation | None) -> list[str]:
     """`tags: …` and `note: …`, where there are any."""
     if annotation is None:
@@ -182,7 +192,8 @@ def describe_added_configs(plan: Plan, stored: Sequence[StoredRun]) -> str | Non
     """
     planned_ids, known = {run.id for run in plan.runs}, {run.settings for run in stored}
     others = [run for run in stored if run.id not in planned_ids]
-    added = [run for run in plan.runs if run.settings not in known]
+    stored_ids = {run.id for run in stored}
+    added = [run for run in plan.runs if run.settings not in known and run.id not in stored_ids]
     if not others or not added:
         return None
     before, new = (_distinguishing_filter(one, two) for one, two in ((others, added), (added, others)))

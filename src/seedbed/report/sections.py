@@ -18,6 +18,7 @@ from seedbed.report.cost_tables import cost_tables
 from seedbed.report.figures import RenderedFigure, default_figures, figures_with_stopping, render_figure
 from seedbed.report.memorization_curves import describe_missing_copying
 from seedbed.report.metrics_by_step import metrics_by_step_tables
+from seedbed.report.overview import describe_annotations
 from seedbed.report.study_runs import load_run_curves
 from seedbed.report.summary_tables import config_tables
 from seedbed.report.tables import Table
@@ -50,6 +51,7 @@ class ReportSection:
     commands: tuple[str, ...]  # to reproduce it, from the report's folder
     study_text: str  # the study as it was run, with every setting; empty for several studies together
     environment_tables: tuple[Table, ...]  # versions, hardware, data, settings
+    annotations: tuple[str, ...] = ()  # notes and tags
 
 
 def build_study_section(store: Store, name: str, only: Sequence[str]) -> ReportSection:
@@ -72,6 +74,7 @@ def build_study_section(store: Store, name: str, only: Sequence[str]) -> ReportS
         commands=reproduction_commands([name], only),
         study_text=study.text,
         environment_tables=(*environment_tables(store, [name], runs), *cost_tables(store, name, runs)[1:]),
+        annotations=tuple(describe_annotations(store.annotations(), name, [run.run.id for run in runs])),
     )
 
 

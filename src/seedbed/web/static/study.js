@@ -30,6 +30,7 @@ const request = (part, more = {}) => get(`/api/${part}/${path}${query(more)}`);
 
 function showSummary(info) {
   find("#state").textContent = info.state;
+  find("#annotations").replaceChildren(...info.annotations.map((line) => el("p", { dir: "auto" }, line)));
   find("#warnings").replaceChildren(...info.warnings.map((warning) => el("p", { class: "warning", dir: "auto" }, warning)));
   fillChoices(info.settings);
   find("#reproduce").replaceChildren(find("#reproduce-head"), el("pre", {}, el("code", {}, info.commands.join("\n"))),
@@ -65,11 +66,13 @@ const parseFilter = (filter) => {
 };
 const formatFilter = (key, values) => `${key}=${values.join(",")}`;
 
+/** The filters with one more value; filters that were typed, with several terms or signs other than =, stay as they are. */
 function addFilter(filters, filter) {
-  const merged = new Map(filters.map(parseFilter));
+  const typed = filters.filter((one) => /[\s<>!]/.test(one));
+  const merged = new Map(filters.filter((one) => !typed.includes(one)).map(parseFilter));
   const [key, values] = parseFilter(filter);
   merged.set(key, [...new Set([...(merged.get(key) ?? []), ...values])]);
-  return [...merged].map(([name_, several]) => formatFilter(name_, several));
+  return [...typed, ...[...merged].map(([name_, several]) => formatFilter(name_, several))];
 }
 
 function showFilters() {
@@ -143,6 +146,10 @@ controls.addEventListener("change", (event) => {
   if (event.target.id === "only") {
     const filter = event.target.value;
     if (filter) change({ only: addFilter(view.all("only"), filter) });
+  } else if (event.target.id === "filter") {
+    const filter = event.target.value.trim();
+    if (filter) change({ only: [...view.all("only"), filter] });
+    event.target.value = "";
   } else change({ [event.target.name]: event.target.value });
 });
 controls.addEventListener("submit", (event) => event.preventDefault());

@@ -15,6 +15,7 @@ from fastapi.responses import Response
 from seedbed.charts.axis_labels import setting_label, value_label
 from seedbed.charts.run_selection import distinct_values
 from seedbed.report.figures import RenderedFigure
+from seedbed.report.overview import describe_annotations
 from seedbed.report.sections import (
     environment_tables,
     reproduction_commands,
@@ -64,6 +65,10 @@ def _study_as_json(cache: StoreCache, name: str, params: ViewParams, runs: Seque
     return {
         "state": status_summary(runs),
         "warnings": list(study_warnings(runs)),
+        "annotations": cache.get_or_compute(
+            ("annotations", name, params),
+            lambda store: describe_annotations(store.annotations(), name, [run.run.id for run in runs]),
+        ),
         "settings": _filterable_settings(cache, name),
         "figures": [spec.title for spec in get_figure_specs(cache, name, params)],
         "commands": reproduction_commands([name], params.only),
