@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 import seedbed
 from seedbed.cli import app
 from seedbed.errors import UsageError
+from seedbed.report.analysis_curves import load_analyses
+from seedbed.store import open_store
 
 runner = CliRunner()
 WORDS = {"food": "bread soup salt oven", "sport": "goal team race ball"}
@@ -37,7 +39,7 @@ eval_every = 10
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with two trained seeds; the file that they were trained on is gone."""
+    """A home with two trained seeds and their report; the file that they were trained on is gone."""
     folder = tmp_path_factory.mktemp("classify")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -47,6 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "topics.toml").write_text(STUDY)
         done = runner.invoke(app, ["run", "topics.toml", "--workers", "1"])
         assert done.exit_code == 0, done.stderr
+        assert runner.invoke(app, ["report", "topics", "--out", "page"]).exit_code == 0
         (folder / "labels.csv").unlink()
     return folder
 
@@ -130,3 +133,25 @@ def test_errors_are_one_line(arguments: list[str], code: int, message: str) -> N
     done = runner.invoke(app, ["classify", *arguments])
     assert (done.exit_code, len(done.stderr.strip().splitlines())) == (code, 1)
     assert message in done.stderr
+
+
+def test_the_report_has_a_confusion_matrix_whose_accuracy_is_the_recorded_one(folder: Path) -> None:
+    with open_store(folder / "lab", read_only=True) as store:
+        accuracies = []
+        for run in store.runs("topics"):
+            [predictions] = load_analyses(store, run)[-1].predictions
+            counts = np.array(predictions.confusion)
+            accuracies.append(counts.trace() / counts.sum())
+            assert counts.sum() == 8  # a tenth of 80
+            assert len(predictions.wrong) == counts.sum() - counts.trace()
+            assert accuracies[-1] == pytest.approx(store.curves([run.id])[run.id]["val/accuracy"].values[-1])
+    tables = [path.read_text() for path in sorted((folder / "page/tables").glob("*.md"))]
+    [confusion] = [table for table in tables if "Confusion matrix, validation" in table]
+    assert "| class | food | sport | recall |" in confusion
+    assert f"{np.mean(accuracies):.3f} |" in confusion.splitlines()[-3]
+
+
+def test_stored_predictions_outlive_their_texts(folder: Path) -> None:
+    done = runner.invoke(app, ["report", "topics", "--out", "later"])
+    assert done.exit_code == 0, done.stderr
+    assert "Confusion matrix, validation" in (folder / "later/index.html").read_text()

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbed.interp.predictions_by_split import SplitPredictions
 from seedbed.interp.text_attention import TextAttention
 
 Floats = NDArray[np.float64]
@@ -60,6 +61,7 @@ class Analysis:
     attention: tuple[TextAttention, ...] = ()
     planes: tuple[FrequencyPlane, ...] = ()
     attention_errors: Mapping[str, str] = field(default_factory=dict)  # text → why its attention is missing
+    predictions: tuple[SplitPredictions, ...] = ()  # of a classifier, on its validation and test texts
     inputs_error: str = ""  # why there were no held-out inputs, though statistics on them were requested
 
     def find_attention(self, text: str, granularity: str) -> TextAttention | None:
@@ -74,6 +76,7 @@ class Analysis:
             "attention": [one.as_json() for one in self.attention],
             "planes": [one.as_json() for one in self.planes],
             "attention_errors": dict(self.attention_errors), "inputs_error": self.inputs_error,
+            "predictions": [one.as_json() for one in self.predictions],
         }  # fmt: skip
 
     @classmethod
@@ -82,6 +85,7 @@ class Analysis:
         return cls(
             **{name: document[name] for name in plain},
             inputs_error=document.get("inputs_error", ""),
+            predictions=tuple(SplitPredictions.from_json(one) for one in document.get("predictions", ())),
             metrics={name: AnalysisValue(*pair) for name, pair in document["metrics"].items()},
             attention=tuple(TextAttention.from_json(one) for one in document["attention"]),
             planes=tuple(

@@ -14,6 +14,7 @@ from math import isnan, nan
 from seedbed.records import RunStatus, StoredRun, StoredStudy
 from seedbed.report.analysis_curves import describe_missing_inputs
 from seedbed.report.attention_tables import attention_tables
+from seedbed.report.classification import classification_tables
 from seedbed.report.cost_tables import cost_tables
 from seedbed.report.figures import RenderedFigure, default_figures, figures_with_stopping, render_figure
 from seedbed.report.memorization_curves import describe_missing_copying
@@ -68,6 +69,7 @@ def build_study_section(store: Store, name: str, only: Sequence[str]) -> ReportS
         tables=(
             *config_tables(summarise(runs)),
             *metrics_by_step_tables(runs),
+            *classification_tables(runs),
             *attention_tables(declared, runs),
             *cost_tables(store, name, runs)[:1],
         ),

@@ -28,6 +28,7 @@ from seedbed.interp.analysis import (
 from seedbed.interp.text_attention import TextAttention
 from seedbed.records import Arrays, Checkpoint, StoredRun
 from seedbed.report.analysis_curves import declared_analysis_metrics
+from seedbed.report.classification import predict_held_out
 from seedbed.report.fourier_analysis import FourierProgress, analyze_fourier, find_key_frequencies, fourier_metrics
 from seedbed.report.run_analysis import (
     Floats,
@@ -59,11 +60,12 @@ class AnalysisRequest:
     heads: bool  # statistics of attention heads
     fourier: bool
     over_training: bool
+    predictions: bool = False  # of a classifier on its held-out texts, at the last checkpoint
     inputs_error: str = ""  # why a run has no held-out inputs; analyses that need them are then left out
 
     @property
     def is_needed(self) -> bool:
-        return self.heads or self.fourier
+        return self.heads or self.fourier or self.predictions
 
     def digest(self, run: StoredRun, checkpoint: Checkpoint, last: Checkpoint) -> str:
         """The fingerprint of an analysis. It includes the last checkpoint, whose key frequencies every step uses.
@@ -78,6 +80,7 @@ class AnalysisRequest:
             if checkpoint == last
         ]
         parts = [FORMAT_VERSION, N_INPUTS, self.heads, self.fourier, checkpoint.digest, last.digest, maps]
+        parts += ["predictions"] if self.predictions and checkpoint == last else []
         return digest_json([*parts, *([order] if is_reordered else [])])
 
 
@@ -98,11 +101,13 @@ def analysis_request(declared: Declarations) -> AnalysisRequest:
 def update_analyses(home: Path, study: str, only: Sequence[str] = ()) -> int:
     """Computes and stores the missing analyses of a study; returns how many there were."""
     with open_store(home, read_only=True) as store:
-        request = analysis_request(parse_declarations(store.study(study).text))
-        if not request.is_needed:
+        declared = analysis_request(parse_declarations(store.study(study).text))
+        stored = store.runs(study, skip_unreadable=True)
+        if not declared.is_needed and not any(map(_is_classifier, stored)):
             return 0
         n_analyzed = 0
         for run in matching_runs(store, study, only):
+            request = replace(declared, predictions=_is_classifier(run))
             missing = list(_missing_analyses(store, request, [run]))
             available = _available_request(request, run) if missing else request
             if available != request:
@@ -114,12 +119,18 @@ def update_analyses(home: Path, study: str, only: Sequence[str] = ()) -> int:
         return n_analyzed
 
 
+def _is_classifier(run: StoredRun) -> bool:
+    predicts: str = run.settings.task.predicts
+    return predicts == "label"
+
+
 def _available_request(request: AnalysisRequest, run: StoredRun) -> AnalysisRequest:
     """The request without what needs held-out inputs, if the text of the run is gone or has changed."""
     try:
         require_training_data(run)
     except MissingData as error:
-        return replace(request, heads=False, inputs_error=str(error)) if request.heads else request
+        needs_inputs = request.heads or request.predictions
+        return replace(request, heads=False, predictions=False, inputs_error=str(error)) if needs_inputs else request
     return request
 
 
@@ -166,6 +177,7 @@ def _analyze_checkpoint(store: Store, run: StoredRun, checkpoint: Checkpoint, re
         attention=tuple(maps),
         planes=fourier.planes if fourier else (),
         attention_errors=errors,
+        predictions=predict_held_out(loaded) if request.predictions and checkpoint == last else (),
         inputs_error=request.inputs_error,
     )
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.data.datasets import TextDataset
+from seedbed.data.datasets import LabelledDataset, TextDataset
 from seedbed.data.tokenizers import Tokenizer
 from seedbed.data.vocabularies import tokenizer_to_vocabulary
 from seedbed.errors import MissingData, UsageError
@@ -140,6 +140,10 @@ class Task(TaskSettings):
     def text_dataset(self) -> TextDataset:
         """The tokenized text by split, of a task that `generates_text`."""
         raise UsageError(f"task.kind = {self.kind} has no text")
+
+    def labelled_dataset(self) -> LabelledDataset:
+        """The labelled texts by split, of a task that predicts labels."""
+        raise UsageError(f"task.kind = {self.kind} has no labels")
 
     def cyclic_order(self) -> tuple[int, ...] | None:
         """Token ids of the numbers, in the order in which the task's operation adds positions; None if there is none.

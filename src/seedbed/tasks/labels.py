@@ -77,6 +77,9 @@ class LabelsSettings(CorpusTask):
     def dataset_info(self) -> DatasetInfo:
         return _label_info(self)
 
+    def labelled_dataset(self) -> LabelledDataset:
+        return load_labelled_dataset(self)
+
     def label_names(self) -> tuple[str, ...]:
         return load_labelled_dataset(self).label_names
 
