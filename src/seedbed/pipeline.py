@@ -11,7 +11,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,7 +26,7 @@ from seedbed.engines.cost_estimator import CostEstimator
 from seedbed.engines.machine import Machine as Machine
 from seedbed.engines.machine import processor_name
 from seedbed.engines.placement import choose_placement, max_runs_by_shape
-from seedbed.errors import Busy
+from seedbed.errors import Busy, StoreError
 from seedbed.estimates import (
     PackTiming,
     load_estimator,
@@ -36,10 +36,11 @@ from seedbed.estimates import (
     save_rates,
 )
 from seedbed.recorder import Recorder as Recorder
-from seedbed.records import Arrays, Cost, Event, Pack, Placement, Plan, StepEvent, StopEvent, StoredPack, StoredRun
+from seedbed.records import Arrays, Cost, Event, Pack, Placement, Plan, Run, StepEvent, StopEvent, StoredPack, StoredRun
 from seedbed.settings import Settings
-from seedbed.store import Store, open_store
+from seedbed.store import Store, open_store, store_exists
 from seedbed.study.pack import pack_runs
+from seedbed.study.run_data import at_planned_paths, match_moved_corpora
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,19 @@ def pack_plans(
     return pack_runs(runs, machine.capacity(max_runs_by_shape(runs, machine, load_estimator(machine.device))))
 
 
+def match_stored_runs(plans: Sequence[Plan], home: Path) -> tuple[list[Plan], list[str]]:
+    """The plans with the ids of stored runs whose text has only moved, and a sentence about each such text."""
+    if not store_exists(home):
+        return list(plans), []
+    try:
+        with open_store(home, read_only=True) as store:
+            stored = store.runs()
+    except StoreError:  # training upgrades an older store, and reports one that it cannot use
+        return list(plans), []
+    matched = [match_moved_corpora(plan, stored) for plan in plans]
+    return [plan for plan, _ in matched], [sentence for _, sentences in matched for sentence in sentences]
+
+
 def run_studies(
     plans: Sequence[Plan],
     home: Path,
@@ -149,7 +163,7 @@ def run_studies(
         machine = machine.fit_slots(packs)
         ordered = [pack for pack, _ in place_packs(packs, machine)]
         estimator, n_packs = load_estimator(machine.device), len(packs)
-        runner = _StudyRunner(store, locks, machine, estimator, observer, set(planned), until)
+        runner = _StudyRunner(store, locks, machine, estimator, observer, planned, until)
         # Runs that were begun stay in their stored pack and placement, so what is claimed may differ from `ordered`.
         runner.enqueue_packs(store.claim(ordered, lambda pack: choose_placement(pack, n_packs, machine, estimator)))
         runner.run(should_stop)
@@ -177,11 +191,11 @@ class _StudyRunner:
         machine: Machine,
         estimator: CostEstimator,
         observer: ProgressObserver,
-        run_ids: Set[str],
+        planned: Mapping[str, Run],
         until: int | None,
     ) -> None:
         self._store, self._locks, self._machine, self._observer = store, locks, machine, observer
-        self._estimator, self._run_ids, self._until = estimator, run_ids, until
+        self._estimator, self._planned, self._until = estimator, planned, until
         self._packs: list[ActivePack] = []  # by job index
         self._jobs: list[QueuedJob] = []
         self._recorders: dict[str, Recorder] = {}
@@ -197,17 +211,18 @@ class _StudyRunner:
         except Busy as busy:
             self.outcome.busy_packs.append(busy.holder)
             return None
-        pack = ActivePack(stored, self._store.pack_members(stored.id), self._until)
+        members = at_planned_paths(self._store.pack_members(stored.id), self._planned)
+        pack = ActivePack(stored, members, self._until)
         if self._until is not None and (stored.step or 0) >= self._until:
             return None
-        if self._has_other_runs(pack) and (parts := self._store.split(stored.id, self._run_ids)):
+        if self._has_other_runs(pack) and (parts := self._store.split(stored.id, self._planned)):
             return self._lock_and_enqueue(parts[0])
         self._enqueue(pack, stored.placement.exclusive)
         return pack
 
     def _has_other_runs(self, pack: ActivePack) -> bool:
         """Whether a stored pack has unended runs that this command is not to train."""
-        others = [run for run in pack.runs if run.id not in self._run_ids and run.pack == pack.stored.id]
+        others = [run for run in pack.runs if run.id not in self._planned and run.pack == pack.stored.id]
         return any(run.status not in ("finished", "diverged") for run in others)
 
     def _enqueue(self, pack: ActivePack, exclusive: bool) -> None:

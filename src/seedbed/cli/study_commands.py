@@ -172,6 +172,12 @@ def _make_plans(study: str, overrides: Sequence[str] | None, only: Sequence[str]
     plans = [plan_named(name, settings) for name in _expand_study_names(study, others)]
     for warning in (warning for planned in plans for warning in planned.warnings):
         typer.echo(f"seedbed: warning: {warning}", err=True)
+    if any(run.settings.task.has_corpus for planned in plans for run in planned.runs):
+        from seedbed.pipeline import match_stored_runs
+
+        plans, notices = match_stored_runs(plans, home)
+        for notice in notices:
+            typer.echo(f"seedbed: {notice}", err=True)
     return filter_plans(plans, only, _load_run_facts(home)) if only else plans
 
 

@@ -79,7 +79,8 @@ def _stored_configs(connection: Connection, plan: Plan) -> list[Settings]:
         .distinct()
         .limit(MAX_COMPARED_CONFIGS)
     )
-    configs = list({id(run.settings): run.settings for run in plan.runs}.values())
+    ids = set(select_run_rows(connection, [run.id for run in plan.runs]))  # their settings are those that are stored
+    configs = list({id(run.settings): run.settings for run in plan.runs if run.id not in ids}.values())
     for settings in connection.execute(stored).scalars():
         with suppress(UnreadableSettings):
             configs.append(Settings.from_stored(settings))

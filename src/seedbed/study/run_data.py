@@ -6,7 +6,9 @@ and to evaluate it on held-out inputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from seedbed.data.catalogue import CATALOGUE
@@ -105,12 +107,68 @@ def _describe_changed_corpus(
     days = sorted({dates.get(_digest(run) or "", "")[:10] for run in earlier} - {""})
     since = f"since the runs of {days[-1]}" if days else "since earlier runs of this study"
     n_new, n_old = (f"{len(runs):,} run{'s' * (len(runs) != 1)}" for runs in (added, earlier))
+    stay, remove = ("stays, and is shown as a config of its own", "it") if len(earlier) == 1 else (
+        "stay, and are shown as configs of their own", "them"
+    )  # fmt: skip
     return (
         f"{corpus} has changed {since}: {n_new} will be trained on it as it is now (dataset {', '.join(now)}); "
-        f"{n_old} on dataset {', '.join(before)} stay, and are shown as configs of their own; to remove them: "
+        f"{n_old} on dataset {', '.join(before)} {stay}; to remove {remove}: "
         f"seedbed rm {study} --only dataset={','.join(before)}"
     )
 
 
 def _digest(run: Run | StoredRun) -> str | None:
     return None if run.dataset_info is None else run.dataset_info.digest
+
+
+def match_moved_corpora(plan: Plan, stored: Sequence[StoredRun]) -> tuple[Plan, list[str]]:
+    """The plan with runs on a moved text recognised as the stored ones that they are, and a sentence for each text.
+
+    The id of a run depends on the path of its corpus as it was written. A planned run that is not stored, but would be
+    a stored one if its corpus had the path of that one, takes over its id.
+    """
+    stored_ids, planned_ids = {run.id for run in stored}, {run.id for run in plan.runs}
+    candidates = {
+        _identity_without_path(run): run for run in stored if _has_own_corpus(run) and run.id not in planned_ids
+    }
+    runs: list[Run] = []
+    moved: Counter[tuple[str, str]] = Counter()
+    for run in plan.runs:
+        is_new = _has_own_corpus(run) and run.id not in stored_ids
+        same = candidates.get(_identity_without_path(run)) if is_new else None
+        if same is not None and compute_run_id(_with_corpus(run, same), run.seed, _digest(run)) == same.id:
+            del candidates[_identity_without_path(run)]
+            moved[run.settings.task.corpus, same.settings.task.corpus] += 1
+            run = replace(run, id=same.id)
+        runs.append(run)
+    sentences = [
+        f"{path} is the text that was at {earlier}, so {n:,} stored run{'s' * (n != 1)} will be used"
+        for (path, earlier), n in moved.items()
+    ]
+    return replace(plan, runs=tuple(runs)), sentences
+
+
+def at_planned_paths(members: Sequence[StoredRun], planned: Mapping[str, Run]) -> list[StoredRun]:
+    """The runs of a stored pack, with the path at which the plan has their corpus, which all of them share."""
+    moved = (
+        one for run in members if (one := planned.get(run.id)) and one.settings.task.has_corpus
+        and one.settings.task.corpus != run.settings.task.corpus
+    )  # fmt: skip
+    source = next(moved, None)
+    return [run if source is None else replace(run, settings=_with_corpus(run, source)) for run in members]
+
+
+def _with_corpus(run: Run | StoredRun, other: Run | StoredRun) -> Settings:
+    """The settings of a run with the corpus of another one."""
+    return Settings.from_flat(run.settings.flat() | {"task.corpus": other.settings.task.corpus})
+
+
+def _has_own_corpus(run: Run | StoredRun) -> bool:
+    """Whether the corpus of a run is a file or folder of the user's, of which the digest is known."""
+    task = run.settings.task
+    return task.has_corpus and task.corpus not in CATALOGUE and run.dataset_info is not None
+
+
+def _identity_without_path(run: Run | StoredRun) -> Hashable:
+    settings = {name: value for name, value in run.settings.flat().items() if name != "task.corpus"}
+    return run.seed, _digest(run), tuple(sorted(settings.items()))
