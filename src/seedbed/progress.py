@@ -1,4 +1,8 @@
-"""Progress of a study on stderr: bars in a terminal, otherwise a plain line at intervals."""
+"""Progress of a study on stderr: bars in a terminal, otherwise a plain line at intervals.
+
+In a terminal there is a line for all runs together, with the time left, and one for each pack that is training, named
+by the settings that tell it from the others. A line fits into 80 columns.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,20 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 from seedbed.engines.base import JobFailure
 from seedbed.pipeline import ActivePack
 from seedbed.records import CheckpointEvent, DivergenceEvent, EvaluationEvent, Event, FinishEvent, StepEvent, StopEvent
+from seedbed.report.overview import format_config
+from seedbed.report.study_runs import differing_settings
+from seedbed.stats.format import pluralise
 
 PLAIN_LINE_INTERVAL_SECONDS = 10.0  # when stderr is not a terminal
+MAX_NAME_CHARACTERS = 25  # of a pack, in a terminal of 80 columns
+MAX_FINISHED_BARS = 6  # with more packs, bars disappear when they are full
 
 
 @dataclass
@@ -47,10 +48,37 @@ class _PackProgress:
         return (self.step - self.start_step) / (now - self.start_time) if now > self.start_time else 0.0
 
 
+class _StepColumn(ProgressColumn):
+    """Steps done and planned; empty for the line of all packs, whose steps differ."""
+
+    def render(self, task: Task) -> Text:
+        if task.fields["is_total"]:
+            return Text(f"{task.percentage:.0f} %", style="progress.percentage")
+        return Text(f"{task.completed:,.0f}/{task.total or 0:,.0f}", style="progress.download")
+
+
 class _SpeedColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text("…" if speed is None else f"{speed:,.0f} steps/s", style="progress.data.speed")
+        is_hidden = speed is None or task.fields["is_total"]
+        return Text("" if is_hidden else f"{speed:,.0f}/s", style="progress.data.speed")
+
+
+class _LossColumn(ProgressColumn):
+    """The one column that is shortened where a line is too long."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["losses"], no_wrap=True, overflow="ellipsis")
+
+
+def _make_bars(console: Console) -> Progress:
+    name = Column(no_wrap=True, overflow="ellipsis", max_width=MAX_NAME_CHARACTERS)
+    return Progress(
+        TextColumn("{task.description}", table_column=name), BarColumn(10, table_column=Column(width=10)),
+        _StepColumn(Column(no_wrap=True, justify="right")), _SpeedColumn(Column(no_wrap=True, justify="right")),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)), _LossColumn(),
+        console=console, refresh_per_second=4,
+    )  # fmt: skip
 
 
 class ProgressDisplay:
@@ -61,14 +89,11 @@ class ProgressDisplay:
         self._packs: dict[str, _PackProgress] = {}
         self._last_printed = time.monotonic()
         self._bars: Progress | None = None
+        self._total: TaskID | None = None
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._quiet:
-            self._bars = Progress(
-                TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), _SpeedColumn(),
-                TimeRemainingColumn(compact=True), TextColumn("{task.fields[losses]}"), console=self._console,
-                refresh_per_second=4,
-            )  # fmt: skip
+            self._bars = _make_bars(self._console)
             self._bars.start()
         return self
 
@@ -82,18 +107,42 @@ class ProgressDisplay:
         self._add_packs(packs)
         if self._bars is None and packs and not self._quiet:
             n_runs = sum(len(pack.runs) for pack in packs)
-            self._print(f"training {n_runs} runs in {len(packs)} {'pack' if len(packs) == 1 else 'packs'}")
+            self._print(f"training {pluralise(n_runs, 'run')} in {pluralise(len(packs), 'pack')}")
 
     def _add_packs(self, packs: Sequence[ActivePack]) -> None:
         n_before = len(self._packs)
-        for number, pack in enumerate(packs, n_before + 1):
+        labels = _distinguish_packs([*(progress.pack for progress in self._packs.values()), *packs])[n_before:]
+        for number, (pack, label) in enumerate(zip(packs, labels, strict=True), n_before + 1):
             n_active = sum(run.status not in ("finished", "diverged") for run in pack.runs)
             start_step = pack.stored.step or 0
-            name = f"pack {number}/{n_before + len(packs)}, {len(pack.runs)} {'run' if len(pack.runs) == 1 else 'runs'}"
+            name = f"pack {number}/{n_before + len(packs)}, {label}"
             bar = None
             if self._bars is not None:
-                bar = self._bars.add_task(name, total=pack.n_steps, completed=start_step, losses="waiting", start=False)
+                bar = self._bars.add_task(
+                    label,
+                    total=pack.n_steps,
+                    completed=start_step,
+                    losses="",
+                    is_total=False,
+                    start=False,
+                    visible=False,
+                )
             self._packs[pack.stored.id] = _PackProgress(pack, name, start_step, start_step, n_active, bar)
+        self._refresh_total()
+
+    def _refresh_total(self) -> None:
+        """Updates the line of all packs: the steps of all runs, of which a run of any pack counts alike."""
+        if self._bars is None or len(self._packs) < 2:
+            return
+        progresses = self._packs.values()
+        done = sum(one.step * len(one.pack.runs) for one in progresses)
+        planned = sum(one.pack.n_steps * len(one.pack.runs) for one in progresses)
+        name = f"all {sum(len(one.pack.runs) for one in progresses):,} runs"
+        n_ended = sum(one.step >= one.pack.n_steps for one in progresses)
+        status = f"{n_ended} of {len(self._packs)} packs done"
+        if self._total is None:
+            self._total = self._bars.add_task(name, total=planned, completed=done, losses=status, is_total=True)
+        self._bars.update(self._total, description=name, total=planned, completed=done, losses=status)
 
     def on_split(self, pack: ActivePack, parts: Sequence[ActivePack]) -> None:
         """Prints that a pack was split, and replaces its bar by one for each part."""
@@ -132,7 +181,9 @@ class ProgressDisplay:
             if not progress.bar_started:
                 self._bars.start_task(progress.bar)
                 progress.bar_started = True
-            self._bars.update(progress.bar, completed=progress.step, losses=progress.losses)
+            is_shown = progress.step < progress.pack.n_steps or len(self._packs) <= MAX_FINISHED_BARS
+            self._bars.update(progress.bar, completed=progress.step, losses=progress.losses, visible=is_shown)
+            self._refresh_total()
         elif not self._quiet and time.monotonic() - self._last_printed > PLAIN_LINE_INTERVAL_SECONDS:
             self._last_printed = time.monotonic()
             for progress in self._packs.values():
@@ -146,6 +197,18 @@ class ProgressDisplay:
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _distinguish_packs(packs: Sequence[ActivePack]) -> list[str]:
+    """A label for each pack: its model, the settings by which it differs from other packs, and its number of runs."""
+    differing = differing_settings([run for pack in packs for run in pack.runs])
+    labels = []
+    for pack in packs:
+        flat = [run.settings.flat() for run in pack.runs]
+        names = [name for name in differing if name in flat[0] and len({one[name] for one in flat}) == 1]
+        config = {"model.kind": pack.runs[0].settings.model.kind} | {name: flat[0][name] for name in names}
+        labels.append(f"{format_config(config)}, {pluralise(len(pack.runs), 'run')}")
+    return labels
 
 
 def _format_progress(progress: _PackProgress, now: float) -> str:
