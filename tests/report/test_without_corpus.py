@@ -52,9 +52,9 @@ def test_a_report_without_the_text_draws_the_maps_and_says_what_is_missing(folde
     (folder / "notes.txt").unlink()
     said = seedbed(folder, "report", "mine", "--out", "page").stderr
     page = (folder / "page" / "index.html").read_text(encoding="utf-8")
-    assert "Statistics of attention on held-out text are missing for 1 run: notes.txt, which run" in said
+    assert "Analyses of held-out text are missing for 1 run: notes.txt, which run" in said
     for sentence in (
-        "attention on held-out text are missing for 1 run",
+        "Analyses of held-out text are missing for 1 run",
         "copy from the training text is unknown for 1",
     ):
         assert sentence in page

@@ -18,12 +18,12 @@ def load_analyses(store: Store, run: StoredRun) -> tuple[Analysis, ...]:
 
 
 def describe_missing_inputs(analyses: Iterable[Sequence[Analysis]]) -> list[str]:
-    """Why statistics on held-out inputs are missing, from the analyses of each run; empty if none are."""
+    """Why analyses of held-out inputs are missing, from the analyses of each run; empty if none are."""
     errors = [of_run[-1].inputs_error for of_run in analyses if of_run and of_run[-1].inputs_error]
     if not errors:
         return []
     n = f"{len(errors)} run{'s' * (len(errors) != 1)}"
-    return [f"Statistics of attention on held-out text are missing for {n}: {errors[0]}."]
+    return [f"What needs held-out text (attention statistics, predictions) is missing for {n}: {errors[0]}."]
 
 
 def declared_analysis_metrics(declared: Declarations) -> list[str]:
