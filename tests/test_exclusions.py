@@ -125,5 +125,10 @@ def test_a_confounded_comparison_gets_its_verdict_on_request(home: Path) -> None
     text = command(home, "compare", "planted", "model.kind", "--confounded")
     assert text.startswith("Cannot tell whether GPT or LSTM is better on val/accuracy: GPT is ahead by 0.2 (")
     assert "(the groups also differ in train.steps (60 against 1,201))" in text
+    with client_of(home) as client:
+        query = {"a": "planted", "by": "model.kind", "confounded": "true"}
+        page = client.get("/api/compare", params=query).json()
+    assert page["sentence"] == text.partition("\n")[0]
+    assert (page["verdict"], page["command"].split()[-1]) == ("cannot tell", "--confounded")
     document = json.loads(command(home, "answer", "planted", "--json"))
     assert document["answers"][0]["verdict"] == "no verdict"

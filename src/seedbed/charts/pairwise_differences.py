@@ -133,11 +133,11 @@ def draw_pairwise_differences(differences: PairwiseDifferences) -> alt.ConcatCha
         seeds.encode(
             x="value:Q", y=y, color=colour, tooltip=[alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".4~g")]
         ),
-        means.transform_filter("isValid(datum.low)")
-        .mark_rule(strokeWidth=3)
-        .encode(x="low:Q", x2="high:Q", tooltip=tooltip),
         means.mark_point(filled=True, size=110, opacity=1).encode(x=x, tooltip=tooltip),
     ]
+    if any(isfinite(one.low) for one in differences.differences):  # an axis of missing values has no extent
+        intervals = means.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=3)
+        marks.insert(2, intervals.encode(x="low:Q", x2="high:Q", tooltip=tooltip))
     layered = alt.layer(*marks).properties(width=420, height=max(70, 34 * len(names)))
     return alt.concat(layered, title=wrapped_title(differences.title), datasets=block)
 

@@ -150,7 +150,7 @@ def load_groups(store: Store, arguments: Sequence[str], only: Sequence[str] = ()
 
 def _check_arguments(arguments: Sequence[str], only: Sequence[str], studies: Set[str]) -> None:
     """UsageError for arguments that cannot be meant as groups."""
-    filters = [name for name in arguments if "=" in name]
+    filters = [name for name in arguments if "=" in name and name not in studies]
     settings = [name for name in arguments if _is_grouping(name)]
     others = [name for name in arguments if name not in (*filters, *settings)]
     if filters and settings:  # a filter would be a group that overlaps with those by setting

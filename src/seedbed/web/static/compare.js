@@ -15,7 +15,7 @@ const groups = () => LETTERS.map((letter) => view.get(letter)).filter(Boolean);
 /** Puts groups into the URL and compares them. */
 function choose(wanted, by = "") {
   const kept = [...new Set(wanted)].slice(0, LETTERS.length);
-  view.set({ ...Object.fromEntries(LETTERS.map((letter, at) => [letter, kept[at] ?? ""])), by }, { push: true });
+  view.set({ ...Object.fromEntries(LETTERS.map((letter, at) => [letter, kept[at] ?? ""])), by, confounded: "" }, { push: true });
   showChoice();
   compare();
 }
@@ -113,6 +113,7 @@ function show(found) {
   const [means, pairs] = found.tables;
   place.replaceChildren(
     el("p", { class: "verdict", dir: "auto" }, found.sentence),
+    ...(found.verdict === "no verdict" ? [el("button", { type: "button", onclick: () => { view.set({ confounded: "true" }, { push: true }); compare(); } }, "Give a verdict nevertheless")] : []),
     ...found.notes.map((note) => el("p", { class: "notes" }, note)),
     charts.get("differences").frame,
     ...(pairs ? [tableOf(pairs), downloads("/download/compare/pairs", query, TABLE), tableOf(means), downloads("/download/compare/means", query, TABLE)] : []),
