@@ -86,5 +86,5 @@ def test_few_bars_are_left_of_many_packs() -> None:
         display.on_event(packs[19], StepEvent(10))
     *_, bar, total = [line for line in out.getvalue().splitlines() if "━" in line]
     assert "19 of 20 packs done" in total
-    assert "lr=0.02, 1 run" in bar
-    assert "lr=0.019, 1 run ━━━━━━━━━━ 50/50" not in out.getvalue()
+    assert "lr=0.02 seed=0" in bar
+    assert "lr=0.019 seed=0 ━━━━━━━━━━ 50/50" not in out.getvalue()

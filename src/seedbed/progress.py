@@ -90,6 +90,7 @@ class ProgressDisplay:
         self._last_printed = time.monotonic()
         self._bars: Progress | None = None
         self._total: TaskID | None = None
+        self._is_stopping = False
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._quiet:
@@ -195,19 +196,26 @@ class ProgressDisplay:
         if not self._quiet:
             self._print(text)
 
+    def announce_stop(self) -> None:
+        """Prints, the first time, that training is about to stop."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._print("finishing this step and saving; press Ctrl-C again to abort at once")
+
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _distinguish_packs(packs: Sequence[ActivePack]) -> list[str]:
-    """A label for each pack: its model, the settings by which it differs from other packs, and its number of runs."""
+    """A label for each pack: its model, the settings by which it differs from other packs, and how many runs it has."""
     differing = differing_settings([run for pack in packs for run in pack.runs])
     labels = []
     for pack in packs:
         flat = [run.settings.flat() for run in pack.runs]
         names = [name for name in differing if name in flat[0] and len({one[name] for one in flat}) == 1]
         config = {"model.kind": pack.runs[0].settings.model.kind} | {name: flat[0][name] for name in names}
-        labels.append(f"{format_config(config)}, {pluralise(len(pack.runs), 'run')}")
+        n_runs = len(pack.runs)
+        labels.append(f"{format_config(config)}{f', {n_runs} runs' if n_runs > 1 else f' seed={pack.runs[0].seed}'}")
     return labels
 
 

@@ -6,7 +6,9 @@ import functools
 import json
 import os
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,6 +45,7 @@ DeviceOption = Annotated[
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="worker processes on the CPU; default: one per core")]
 ModeOption = Annotated[str | None, typer.Option(help="plain, graph or compiled; default: the fastest for each pack")]
 DEFAULT_HOME = Path("lab")
+MIN_WRAP_WIDTH = 40  # columns
 
 
 def handle_errors(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,6 +121,27 @@ def print_tables(tables: Sequence[Table], table_format: str = "text") -> None:
         typer.echo("\n".join(writers[table_format](table) for table in tables))
     else:
         raise UsageError(f"--format {table_format}: expected text, markdown, csv or latex")
+
+
+def print_sentences(lines: Sequence[str]) -> None:
+    """Prints lines; in a terminal they are wrapped between words, keeping their indentation."""
+    if sys.stdout.isatty():
+        width = max(MIN_WRAP_WIDTH, shutil.get_terminal_size().columns)
+        lines = [wrap_line(line, width) for line in lines]
+    typer.echo("\n".join(lines))
+
+
+def wrap_line(line: str, width: int) -> str:
+    """The line broken between words, further lines indented like the first.
+
+    >>> wrap_line("  a long sentence", 10)
+    '  a long\\n  sentence'
+    """
+    indent = line[: len(line) - len(line.lstrip())]
+    wrapped = textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )
+    return "\n".join(wrapped)
 
 
 def print_json(document: Any) -> None:

@@ -17,6 +17,7 @@ from seedbed.cli.common import (
     app,
     handle_errors,
     print_json,
+    print_sentences,
     reject_settings,
     split_commas,
     stored_study_name,
@@ -54,8 +55,8 @@ def answer(
         print_json(answers_as_json(study, answers))
         return
     for one in answers:
-        warning = f"\n  ({one.warning})" if one.warning else ""
-        typer.echo(f"{format_question(one.question)}\n  {one.sentence}{warning}\n")
+        warnings = [f"  ({one.warning})"] if one.warning else []
+        print_sentences([format_question(one.question), f"  {one.sentence}", *warnings, ""])
     if not answers:
         typer.echo(f"{study} has no [[questions]], and no run yet that default questions could be asked of", err=True)
 
@@ -81,7 +82,7 @@ def compare(
     if as_json:
         print_json(comparison_as_json(groups, comparison))
     else:
-        typer.echo("\n".join([comparison.sentence, *(f"  ({note})" for note in comparison.notes)]))
+        print_sentences([comparison.sentence, *(f"  ({note})" for note in comparison.notes)])
 
 
 @app.command(epilog="Example: seedbed report arithmetic/data-size")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import signal
@@ -37,6 +36,7 @@ from seedbed.errors import Busy, StoreError, UnreadableRun, UsageError
 
 if TYPE_CHECKING:
     from seedbed.pipeline import Machine, StudyOutcome
+    from seedbed.progress import ProgressDisplay
     from seedbed.records import Plan, StoredRun
     from seedbed.study.run_filter import RunFacts
 
@@ -137,8 +137,9 @@ def run(
     with _catch_stop_signals() as caught, ProgressDisplay(errors, quiet) as display:
         start_time = time.perf_counter() - process_age_seconds()
         outcome = run_studies(
-            plans, home, _make_machine(device, workers, mode), display, lambda: bool(caught), start_time, until
-        )
+            plans, home, _make_machine(device, workers, mode), display, lambda: _is_stopping(caught, display),
+            start_time, until,
+        )  # fmt: skip
     command = _format_run_command(study, overrides or (), only, home)
     if outcome.stopped and caught:
         typer.echo(f"stopped; all progress is saved. Resume with: {command}", err=True)
@@ -284,6 +285,13 @@ def _format_counts(counts: Any) -> str:
     return ", ".join(f"{n} {status}" for status, n in counts.items() if n)
 
 
+def _is_stopping(caught: Sequence[int], display: ProgressDisplay) -> bool:
+    """Whether a signal has asked to stop, which is said once, above the bars rather than through them."""
+    if caught:
+        display.announce_stop()
+    return bool(caught)
+
+
 @contextmanager
 def _catch_stop_signals() -> Iterator[list[int]]:
     """Yields a list of received SIGINT and SIGTERM signals, for a graceful stop; a second SIGINT aborts at once."""
@@ -293,7 +301,6 @@ def _catch_stop_signals() -> Iterator[list[int]]:
         if caught and number == signal.SIGINT:
             raise KeyboardInterrupt
         caught.append(number)
-        os.write(2, b"\nfinishing this step and saving; press again to abort at once\n")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
