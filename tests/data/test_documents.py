@@ -186,3 +186,13 @@ def _encode_words(corpus):
 
 def _encode_bytes(corpus):
     return encode_corpus(corpus, ByteTokenizer())
+
+
+def test_a_binary_file_is_called_binary(tmp_path):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\xff\xfe\x9c" + bytes(range(256)) * 20)
+    with pytest.raises(UsageError, match=r"picture\.png is a binary file \(it holds NUL bytes\), not text"):
+        list(iter_text(corpus_from_path(path).documents[0]))
+    path.write_bytes("caf\u00e9 in UTF-16, without a mark".encode("utf-16-le"))
+    with pytest.raises(UsageError, match="UTF-16 or UTF-32"):
+        list(iter_text(corpus_from_path(path).documents[0]))

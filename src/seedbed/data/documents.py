@@ -178,6 +178,11 @@ def _decode_utf8(name: str, data: bytes, offset: int) -> str:
     try:
         return data.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
+        if _is_binary(data, offset):
+            raise UsageError(
+                f"{name} is a binary file (it holds NUL bytes), not text; name a text file, or read it as bytes "
+                "(task.tokenizer = bytes)"
+            ) from None
         invalid = data[error.start : error.start + 4]
         raise UsageError(
             f"{name}: byte {offset + error.start:,} ({invalid.hex(' ')}) is not UTF-8{_guess_encoding(data, offset)}; "
@@ -185,12 +190,23 @@ def _decode_utf8(name: str, data: bytes, offset: int) -> str:
         ) from None
 
 
+def _has_regular_nulls(sample: bytes) -> bool:
+    """Whether most characters are followed or preceded by NUL bytes, as ASCII in UTF-16 and UTF-32 is."""
+    by_phase = [sample[phase::2].count(0) for phase in (0, 1)]
+    return max(by_phase) > len(sample) // 2 * 0.4 and min(by_phase) < max(by_phase) * 0.6
+
+
+def _is_binary(data: bytes, offset: int) -> bool:
+    """Whether text that is not UTF-8 holds NUL bytes, unless it looks like UTF-16 or UTF-32."""
+    return b"\0" in data[: 1 << 16] and "UTF" not in _guess_encoding(data, offset)
+
+
 def _guess_encoding(data: bytes, offset: int) -> str:
     """Returns a phrase with the likely encoding of text that is not UTF-8."""
     if offset == 0 and data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return ", it looks like UTF-16"
     sample = data[: 1 << 16]
-    if sample.count(0) > len(sample) // 4:
+    if _has_regular_nulls(sample):
         return ", it looks like UTF-16 or UTF-32"
     if any(0x80 <= byte < 0xA0 for byte in sample):
         return ", it looks like Windows-1252 or another 8-bit encoding"

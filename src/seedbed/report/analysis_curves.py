@@ -23,7 +23,7 @@ def describe_missing_inputs(analyses: Iterable[Sequence[Analysis]]) -> list[str]
     if not errors:
         return []
     n = f"{len(errors)} run{'s' * (len(errors) != 1)}"
-    return [f"What needs held-out text (attention statistics, predictions) is missing for {n}: {errors[0]}."]
+    return [f"Analyses of held-out text are missing for {n}: {errors[0]}."]
 
 
 def declared_analysis_metrics(declared: Declarations) -> list[str]:

@@ -52,7 +52,7 @@ def plan_as_json(
         "runs": [
             {
                 "id": run.id, "seed": run.seed, "config": run.config, "settings": _settings_as_dict(run.settings),
-                "pack": pack_of[run.id], "parameters": _parameter_counts(run),
+                "pack": pack_of[run.id], "parameters": _parameter_counts(run), "vocabulary": _vocab_size(run),
                 "steps": run.settings.n_steps(run.dataset_info), "status": statuses.get(run.id, "planned"),
             }
             for run in plan.runs
@@ -95,14 +95,16 @@ def _configs_table(plan: Plan, statuses: Mapping[str, str]) -> Table:
     configs: dict[str, list[Run]] = {}
     for run in plan.runs:
         configs.setdefault(format_config(run.config) or run.settings.model.kind, []).append(run)
+    has_corpus = any(run.settings.task.has_corpus for run in plan.runs)
     rows = []
     for name, runs in configs.items():
         states = Counter(statuses.get(run.id, "planned") for run in runs)
         sizes = runs[0].parameters
         size = (f"{runs[0].settings.n_steps(runs[0].dataset_info):,}", f"{sizes.total:,}", f"{sizes.non_embedding:,}")
-        rows.append((name, str(len(runs)), *size, ", ".join(f"{n} {state}" for state, n in states.items())))
+        vocabulary = (f"{_vocab_size(runs[0]) or 0:,}",) if has_corpus else ()
+        rows.append((name, str(len(runs)), *vocabulary, *size, ", ".join(f"{n} {s}" for s, n in states.items())))
     seeds = sorted({run.seed for run in plan.runs})
-    columns = ("config", "seeds", "steps", "parameters", "non-embedding", "status")
+    columns = ("config", "seeds", *["vocabulary"][:has_corpus], "steps", "parameters", "non-embedding", "status")
     counts = f"{pluralise(len(configs), 'config')}, {pluralise(len(plan.runs), 'run')}"
     seed_label = "seed" if len(seeds) == 1 else "seeds"
     title = f"{plan.study}: {counts}, {seed_label} {_format_some(map(str, seeds))}"
@@ -315,6 +317,11 @@ def _format_some(items: Iterable[str], max_items: int = 8) -> str:
 
 def _settings_as_dict(settings: Settings) -> dict[str, Any]:
     return settings.model_dump()
+
+
+def _vocab_size(run: Run) -> int | None:
+    """The number of tokens of a task on a corpus, padding included."""
+    return None if run.dataset_info is None else run.dataset_info.vocab_size
 
 
 def _parameter_counts(run: Run | StoredRun) -> dict[str, int]:

@@ -132,6 +132,8 @@ def _format_value(value: Value) -> str:
     """A setting's value as on the command line: `0.001`, `1`, `true`, `[2,3]`."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_format_value, value))}]"
+    if value is None:
+        return "unset"
     if isinstance(value, bool):
         return str(value).lower()
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

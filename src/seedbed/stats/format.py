@@ -73,6 +73,8 @@ def format_value(value: Value) -> str:
     """A setting's value as written in a study file, with thousands separators from 10,000 on."""
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(format_value, value)) + "]"
+    if value is None:
+        return "unset"
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)

@@ -112,7 +112,10 @@ def _input_kind(name: str, schema: Mapping[str, Any]) -> tuple[str, list[str]]:
     }  # fmt: skip
     if name in fixed_choices:
         return "choice", fixed_choices[name]
-    variant = next((one for one in schema.get("anyOf", ()) if one.get("type") != "null"), schema)
+    variants = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    if len(variants) > 1:  # such as a number or a word
+        return "text", []
+    variant = variants[0] if variants else schema
     if "enum" in variant:
         return "choice", [format_override_value(value) for value in variant["enum"]]
     if variant.get("type") == "boolean":
