@@ -52,9 +52,9 @@ def test_a_report_without_the_text_draws_the_maps_and_says_what_is_missing(folde
     (folder / "notes.txt").unlink()
     said = seedbed(folder, "report", "mine", "--out", "page").stderr
     page = (folder / "page" / "index.html").read_text(encoding="utf-8")
-    assert "is missing for 1 run: notes.txt, which run" in said
+    assert "Analyses of held-out text are missing for 1 run: notes.txt, which run" in said
     for sentence in (
-        "What needs held-out text (attention statistics, predictions) is missing for 1 run",
+        "Analyses of held-out text are missing for 1 run",
         "copy from the training text is unknown for 1",
     ):
         assert sentence in page
@@ -65,7 +65,7 @@ def test_a_report_without_the_text_draws_the_maps_and_says_what_is_missing(folde
     (folder / "notes.txt").write_text(text)  # the text is back
     assert "missing" not in seedbed(folder, "report", "mine", "--out", "page").stderr
     assert last_analysis(folder).metrics["attention_distance[layer=1]"].mean > 0
-    assert "What needs held-out text" not in (folder / "page" / "index.html").read_text(encoding="utf-8")
+    assert "Analyses of held-out text" not in (folder / "page" / "index.html").read_text(encoding="utf-8")
 
 
 def test_an_analysis_with_inputs_is_kept_when_the_text_is_gone(folder):
