@@ -120,14 +120,20 @@ def test_every_command_that_selects_runs_takes_the_same_filter(cli: CommandLine,
     assert "this removes 2 runs of quickstart" in cli("rm", "quickstart", *only, code=2).stderr
 
 
-@pytest.mark.parametrize("verb", ["ls", "show", "answer", "plot", "report", "rm", "heads", "compare"])
+def test_sample_takes_the_runs_of_a_study_that_match(cli: CommandLine) -> None:
+    done = cli("sample", "quickstart", "--only", "seed=1 train.steps=20", "--prompt", "1 + 2 =", "--json")
+    assert len(json.loads(done.stdout)) == 2
+    assert "is not a stored study" in cli("sample", "abc", "--only", "seed=1", code=2).stderr
+
+
+@pytest.mark.parametrize("verb", ["ls", "show", "answer", "plot", "report", "rm", "heads", "compare", "sample"])
 def test_a_filter_without_a_match_lists_the_values(cli: CommandLine, verb: str) -> None:
     words = ["model.kind"] if verb == "compare" else []
     done = cli(verb, "quickstart", *words, "--only", "train.steps=7", code=4)
     assert done.stderr == ("seedbed: no run of quickstart has train.steps=7; train.steps has 20 and 30 here\n")
 
 
-@pytest.mark.parametrize("verb", ["ls", "show", "answer", "plot", "report", "rm", "heads"])
+@pytest.mark.parametrize("verb", ["ls", "show", "answer", "plot", "report", "rm", "heads", "sample"])
 def test_bare_settings_are_refused_with_the_filter_to_use(cli: CommandLine, verb: str) -> None:
     done = cli(verb, "quickstart", "train.steps=20", "seed=0", code=2)
     assert done.stderr == (

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from seedbed.errors import MissingData, UsageError
 from seedbed.records import ParameterCounts, Run, StoredRun
 from seedbed.settings import DatasetInfo, Settings, Value
-from seedbed.study.run_filter import NO_FACTS, RunFacts, format_filter, parse_filters, select_runs
+from seedbed.study.run_filter import NO_FACTS, RUN_FIELDS, RunFacts, format_filter, parse_filters, select_runs
 
 INFO = DatasetInfo(vocab_size=31, context_length=5, n_train=100, digest="a1b2c3d4")
 
@@ -122,3 +125,13 @@ def test_a_formatted_filter_selects_its_value(value: Value) -> None:
     [term] = parse_filters([format_filter(name, value)])
     assert term.name == name
     assert tuple(term.values) in [(value,), ([*value],) if isinstance(value, tuple) else ()]
+
+
+def test_the_terms_of_the_guide_can_be_read() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "filters.md").read_text(encoding="utf-8")
+    terms = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+    assert len(terms) > 10
+    assert [len(parse_filters([term])) for term in terms] == [1] * len(terms)
+    assert {name for term in terms for name in RUN_FIELDS if term.startswith(f"{name}=")} == set(RUN_FIELDS)
+    for quoted in re.findall(r"--only '?([^'\n]+?)'?(?: +#| --yes|$)", text, re.MULTILINE):
+        assert parse_filters([quoted])

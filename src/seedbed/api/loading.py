@@ -33,9 +33,11 @@ def load_all(
     names: str | Sequence[str],
     home: str | os.PathLike[str] | None = None,
     step: int | Literal["last", "best"] = "last",
+    only: Sequence[str] = (),
 ) -> list[LoadedRun]:
-    """Several trained runs by their ids; the name of a study loads all of its runs that have weights."""
-    from seedbed.errors import MissingData
+    """Several trained runs by their ids; the name of a study loads its runs that have weights and match the filters."""
+    from seedbed.errors import MissingData, UsageError
+    from seedbed.report.study_runs import matching_runs
     from seedbed.store import open_store
 
     requested = [names] if isinstance(names, str) else list(names)
@@ -44,7 +46,11 @@ def load_all(
     with open_store(home, read_only=True) as store:
         studies = {study.name for study in store.studies()}
         for name in requested:
-            run_ids = [run.id for run in store.runs(name) if store.checkpoints(run.id)] if name in studies else [name]
+            if only and name not in studies:
+                raise UsageError(f"{name} is not a stored study, and a filter selects among the runs of one")
+            is_study = name in studies
+            run_ids = [run.id for run in matching_runs(store, name, only)] if is_study else [name]
+            run_ids = [run for run in run_ids if not is_study or store.checkpoints(run)]
             if not run_ids:
                 raise MissingData(f"no run of {name} has weights yet; `seedbed run {name}` trains them")
             ids += run_ids

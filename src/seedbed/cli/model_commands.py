@@ -18,7 +18,9 @@ from seedbed.cli.common import (
     handle_errors,
     print_json,
     print_tables,
+    reject_settings,
     split_commas,
+    stored_study_name,
 )
 from seedbed.errors import UsageError
 
@@ -32,8 +34,8 @@ StepOption = Annotated[str, typer.Option(help="checkpoint to load: last, best, o
 @app.command(epilog='Example: seedbed sample 3f2a --prompt "my lord" --temperature 0.8')
 @handle_errors
 def sample(
-    runs: Annotated[list[str], typer.Argument(help="run ids or prefixes of them, or the name of a stored study")],
-    home: HomeOption = DEFAULT_HOME, step: StepOption = "last",
+    runs: Annotated[list[str], typer.Argument(help="run ids or prefixes of them, or a stored study")],
+    only: OnlyOption = [], home: HomeOption = DEFAULT_HOME, step: StepOption = "last",  # noqa: B006
     prompt: Annotated[str, typer.Option(help="start of the text; empty: a newline, or BOS")] = "",
     tokens: Annotated[int, typer.Option(help="number of tokens to generate")] = 500,
     temperature: Annotated[float, typer.Option(help="0: greedy; 1: the model's distribution")] = 1.0,
@@ -49,10 +51,11 @@ def sample(
     from seedbed import load_all
     from seedbed.sampling.printer import SamplePrinter
 
+    reject_settings("sample", runs)
+    names = [stored_study_name(name) or name for name in runs]
+    loaded = load_all(names, home, _parse_step(step), only)
     options = (tokens, temperature, top_k, top_p, seed)
-    printer = SamplePrinter(
-        load_all(runs, home, _parse_step(step)), _check_utf8(prompt), *options, hop=hop, n_samples=n, copied=copied
-    )
+    printer = SamplePrinter(loaded, _check_utf8(prompt), *options, hop=hop, n_samples=n, copied=copied)
     for notice in printer.notices:
         typer.echo(f"seedbed: {notice}", err=True)
     if as_json:
