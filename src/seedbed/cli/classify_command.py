@@ -24,7 +24,7 @@ from seedbed.cli.model_commands import StepOption
 from seedbed.errors import UsageError
 
 
-@app.command(epilog='Example: seedbed classify speeches/classifier "We will not tire, we will not falter."')
+@app.command(epilog='Example: seedbed classify 3f2a "We will not tire."')
 @handle_errors
 def classify(
     runs: StudyOrRunArgument,

@@ -101,7 +101,8 @@ def _configs_table(plan: Plan, statuses: Mapping[str, str]) -> Table:
         states = Counter(statuses.get(run.id, "planned") for run in runs)
         sizes = runs[0].parameters
         size = (f"{runs[0].settings.n_steps(runs[0].dataset_info):,}", f"{sizes.total:,}", f"{sizes.non_embedding:,}")
-        vocabulary = (f"{_vocab_size(runs[0]) or 0:,}",) if has_corpus else ()
+        n_tokens = _vocab_size(runs[0])
+        vocabulary = ("–" if n_tokens is None else f"{n_tokens:,}",) if has_corpus else ()
         rows.append((name, str(len(runs)), *vocabulary, *size, ", ".join(f"{n} {s}" for s, n in states.items())))
     seeds = sorted({run.seed for run in plan.runs})
     columns = ("config", "seeds", *["vocabulary"][:has_corpus], "steps", "parameters", "non-embedding", "status")
@@ -270,7 +271,7 @@ def run_as_json(store: Store, run: StoredRun) -> dict[str, Any]:
 def run_tables(store: Store, run: StoredRun) -> list[Table]:
     """One run: its metrics and checkpoints, and its settings."""
     curves = store.curves([run.id]).get(run.id, {})
-    settings = tuple((name, _format_value(value)) for name, value in run.settings.flat().items())
+    settings = tuple((name, format_value(value)) for name, value in run.settings.flat().items())
     rows = []
     for name, curve in curves.items():
         direction = metric_direction(name)
@@ -299,14 +300,15 @@ def format_config(config: Mapping[str, Value]) -> str:
     """`lstm train_fraction=0.3`: the model's kind first, then each setting by the last part of its name."""
     texts = [str(config["model.kind"])] if "model.kind" in config else []
     texts += [
-        f"{name.rpartition('.')[2]}={_format_value(value)}" for name, value in config.items() if name != "model.kind"
+        f"{name.rpartition('.')[2]}={format_value(value)}" for name, value in config.items() if name != "model.kind"
     ]
     return " ".join(texts)
 
 
-def _format_value(value: Value) -> str:
+def format_value(value: Value) -> str:
+    """A setting's value as written on the command line; `unset` if it has none."""
     if isinstance(value, tuple | list):
-        return "[" + ",".join(map(_format_value, value)) + "]"
+        return "[" + ",".join(map(format_value, value)) + "]"
     return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
