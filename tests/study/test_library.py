@@ -69,9 +69,10 @@ def test_the_example_plans_without_problems(write: WriteStudy) -> None:
 
 def test_commented_parts_of_the_example_plan_too(write: WriteStudy) -> None:
     head, tables = load_example_study().split("# Lists that go together")
-    tables = "\n".join(line.removeprefix("# ") for line in tables.splitlines() if line.startswith(("# [[", "# model.")))
+    code = ("# [", "# model.", "# train.", "# n_configs")
+    tables = "\n".join(line.removeprefix("# ") for line in tables.splitlines() if line.startswith(code))
     plan = plan_study(read_study(write(f'exclude = ["model.layers == 3 and model.dim > 128"]\n{head}{tables}')))
-    assert len(plan.runs) == (3 + 3) * 2 * 4
+    assert len(plan.runs) == (3 + 3) * 2 * 4 * 20
 
 
 @pytest.mark.parametrize(
