@@ -528,7 +528,7 @@ def test_compare_takes_runs_and_a_study_whole(home: Path) -> None:
         (
             ["arithmetic/sanity", "model.kind", "--metric", "val/acc"],
             2,
-            "--metric val/acc: no run has such metric (did you mean val/accuracy?); available: val/accuracy, val/loss",
+            "--metric val/acc: no run has this metric (did you mean val/accuracy?); available: val/accuracy, val/loss",
         ),
     ],
 )

@@ -33,7 +33,6 @@ from seedbed.stats.run_statistics import (
     find_statistic,
     metric_for_split,
     replay_at_alpha,
-    substitute_metric,
 )
 from seedbed.stats.summary import RunCurves
 from seedbed.stats.training_cost import predict_memory_mib, training_compute
@@ -101,14 +100,6 @@ def test_a_replay_keeps_the_evaluations_up_to_alpha_t(run: RunCurves) -> None:
 
 def test_unmeasured_memory_is_predicted_in_mebibytes(run: RunCurves) -> None:
     assert compute_statistic(run, "val/loss", "memory") == predict_memory_mib(run.run.settings) > 1
-
-
-def test_a_metric_can_be_substituted_for_another_in_all_splits(run: RunCurves) -> None:
-    swapped = substitute_metric(run, "val/accuracy", "val/loss")
-    assert swapped.curves["val/loss"] is run.curves["val/accuracy"]
-    assert swapped.curves["train/loss"] is run.curves["train/accuracy"]
-    without_train = substitute_metric(run, "val/accuracy[order=2]", "val/accuracy")
-    assert "train/accuracy" not in without_train.curves
 
 
 def test_a_metric_of_another_split_keeps_its_group() -> None:

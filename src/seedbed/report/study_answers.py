@@ -102,10 +102,12 @@ def _check_metric(groups: Mapping[str, Sequence[RunCurves]], subject: MetricStat
         return
     common = [metric for metric in next(iter(available.values())) if all(metric in one for one in available.values())]
     owner = (
-        "no run has" if len(lacking) == len(groups) else f"{join_words(lacking)} {'have' if lacking[1:] else 'has'} no"
+        "no run has this metric"
+        if len(lacking) == len(available)
+        else f"{join_words(lacking)} {'have' if lacking[1:] else 'has'} no such metric"
     )
     known = f"available: {', '.join(common)}" if common else "the groups have no metric in common"
-    raise UsageError(f"--metric {subject.metric}: {owner} such metric{did_you_mean(subject.metric, common)}; {known}")
+    raise UsageError(f"--metric {subject.metric}: {owner}{did_you_mean(subject.metric, common)}; {known}")
 
 
 def _asked_settings(arguments: Sequence[str]) -> set[str]:

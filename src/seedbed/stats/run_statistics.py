@@ -332,16 +332,6 @@ def metric_for_split(metric: str, split: str, quantity: str | None = None) -> st
     return f"{split}/{quantity or parts.quantity}{parts.group}"
 
 
-def substitute_metric(run: RunCurves, source: str, target: str) -> RunCurves:
-    """The run with the curves of `source`, in all splits, named `target`: to compare two metrics of one run."""
-    pairs = [
-        (source, target),
-        *((metric_for_split(source, split), metric_for_split(target, split)) for split in ("train", "val")),
-    ]
-    kept = {name: curve for name, curve in run.curves.items() if name not in {new for _, new in pairs}}
-    return replace(run, curves=kept | {new: run.curves[old] for old, new in pairs if old in run.curves})
-
-
 def classify_run(run: RunCurves, metric: str = "val/accuracy", t_max: float | None = None) -> GrokkingResult | None:
     """The grokking label of a run, from the accuracies of the metric's group; None if they were not recorded."""
     train, val = (run.curves.get(metric_for_split(metric, split, "accuracy")) for split in ("train", "val"))
