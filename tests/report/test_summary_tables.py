@@ -100,7 +100,7 @@ def test_times_of_what_never_left_chance_are_not_shown() -> None:
 
 def test_times_of_the_runs_that_left_chance_remain() -> None:
     (table,) = config_tables(summarise(accuracy_runs([[0.03, 0.06, 0.04, 0.02], [0, 0.1, 1, 1], [0, 0.1, 0.5, 1]])))
-    assert rows(table)["t_f(A_val)"] == ("250 ± 50",)
+    assert rows(table)["t_f(A_val)"] == ("250 ± 50 (2/3)",)
     assert "A_val never left chance in 1 of 3 runs: they have no t_f and no Δt (–)." in table.notes
 
 

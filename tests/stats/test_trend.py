@@ -162,6 +162,14 @@ def test_two_metrics_of_the_same_runs_are_compared_by_their_times() -> None:
     )
 
 
+def test_no_run_that_gets_there_is_said_plainly() -> None:
+    found = ask(late_runs({0.1: [None] * 6, 0.2: [None] * 6}), "val/accuracy", "t_90", ask="which is better")
+    assert found.sentence == (
+        "Cannot tell lr = 0.1 and lr = 0.2 apart, since no run gets there: t_90 of val/accuracy (the first step with "
+        "at least 0.9): lr = 0.1 none of 6 runs; lr = 0.2 none of 6 runs."
+    )
+
+
 # ---- the confidence set of the best value ----
 
 

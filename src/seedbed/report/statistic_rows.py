@@ -47,9 +47,17 @@ class StatisticRow:
     units: tuple[Hashable, ...] = ()  # of each config; only configs with equal ones are ranked
     texts: tuple[str, ...] = ()  # the cells, if they are not means
     unfinished: frozenset[int] = frozenset()  # configs without a complete run, which are not ranked
+    n_runs: tuple[int, ...] = ()  # of each config; a mean of fewer values shows how many: 7/8
 
     def cells(self) -> list[str]:
-        return list(self.texts) or [self.format_spread(spread) if spread else "–" for spread in self.spreads]
+        return list(self.texts) or [self._format_cell(config) for config in range(len(self.spreads))]
+
+    def _format_cell(self, config: int) -> str:
+        spread = self.spreads[config]
+        if not spread:
+            return "–"
+        is_partial = self.n_runs and 0 < spread.n < self.n_runs[config]
+        return self.format_spread(spread) + (f" ({spread.n}/{self.n_runs[config]})" if is_partial else "")
 
     def best_configs(self) -> list[int]:
         """The config with the best mean among those of each unit, unless the second best looks the same."""
@@ -133,7 +141,11 @@ def step_rows(summaries: Summaries, names: Sequence[str]) -> list[StatisticRow]:
     """t_f of each metric; that of a function of the loss, such as perplexity, is left out where it repeats the loss."""
     rows = {name: tuple(_learned_t_f(summary, name) for summary in summaries) for name in names}
     kept = [name for name in names if rows[name] != rows.get(_loss_behind(name))]
-    return [StatisticRow(f"t_f({metric_label(name)})", _legend("t_f"), rows[name], format_steps) for name in kept]
+    n_runs = tuple(summary.n_included for summary in summaries)
+    return [
+        StatisticRow(f"t_f({metric_label(name)})", _legend("t_f"), rows[name], format_steps, n_runs=n_runs)
+        for name in kept
+    ]
 
 
 def _loss_behind(name: str) -> str:
@@ -167,6 +179,7 @@ def delta_rows(summaries: Summaries) -> list[StatisticRow]:
             _legend("delta_t"),
             tuple(_learned_delta_t(summary, name) for summary in summaries),
             format_steps,
+            n_runs=tuple(summary.n_included for summary in summaries),
         )
         for name in quantities
     ]

@@ -224,6 +224,8 @@ def _best_config_notes(summaries: Summaries) -> tuple[str, ...]:
     complete = [summary for summary in summaries if summary.so_far is None and summary.seeds]
     is_one_unit = len({summary.token_unit for summary in complete}) == 1
     has_chance = all(summary.chance is not None for summary in complete)
+    if has_chance and not is_one_unit:
+        return ()  # other tasks, not other ways to learn one
     metric = "val/accuracy" if has_chance else "val/loss" if is_one_unit else "val/bits_per_character"
     values = [
         ConfigValues(summary.config, summary.metrics[metric].value.values)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Final
 
 from seedbed.specs import QuestionSpec
-from seedbed.stats.answers.finding import MAX_CLAUSES, Finding, format_clause, join_sentences
+from seedbed.stats.answers.finding import Finding, format_clause, join_sentences
 from seedbed.stats.comparison import ConfidenceInterval, clopper_pearson, mean_confidence_interval
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.format import format_count, format_interval, format_number, join_words, pluralise
@@ -16,6 +17,8 @@ from seedbed.stats.groups import group_by_description, varying_settings
 from seedbed.stats.run_statistics import classify_run
 from seedbed.stats.stopping_advice import advise_stopping_for_runs, format_stopping_advice
 from seedbed.stats.summary import RunCurves
+
+MAX_FULL_CLAUSES: Final = 4  # configs with a sentence each; more are listed by label
 
 
 def answer_grokking(question: QuestionSpec, runs: Sequence[RunCurves]) -> Finding:
@@ -30,7 +33,7 @@ def answer_grokking(question: QuestionSpec, runs: Sequence[RunCurves]) -> Findin
         counts_by_group[name] = counts
         numbers[name or "all"] = {"labels": {label: counts[label] for label in GROKKING_LABELS}, "delay": asdict(delay)}
         n += len(results)
-    text = join_sentences(clauses) if len(groups) <= MAX_CLAUSES else _list_groups_by_label(counts_by_group)
+    text = join_sentences(clauses) if len(groups) <= MAX_FULL_CLAUSES else _list_groups_by_label(counts_by_group)
     return Finding(f"{text} ({LABEL_DEFINITIONS}.)", numbers, n)
 
 

@@ -78,7 +78,9 @@ def compare_group_times(
         "settings": len(balanced.combinations),
         "confounds": confounds_to_dicts(confounds),
     }
-    sentence = f"{claim} ({_format_tests(first, pairs)}).{_format_others(first, pairs, medians)}"
+    is_reached = any(median.n_reached for median in medians.values())
+    test = f" ({_format_tests(first, pairs)})" if is_reached else ""
+    sentence = f"{claim}{test}.{_format_others(first, pairs, medians)}"
     finding = Finding(sentence, numbers, balanced.n_runs, notes, verdict)
     return withhold_verdict(finding, confounds, is_withheld, bool(asked))
 
@@ -142,6 +144,9 @@ def _format_medians(medians: Mapping[str, MedianTime], n_combinations: int) -> s
     """The median of each group with its interval, unless its runs share seeds, and the runs that got there."""
     texts = []
     for name, time in medians.items():
+        if not time.n_reached:
+            texts.append(f"{name} none of {pluralise(time.n, 'run')}")
+            continue
         median = "more than half never got there" if time.median == inf else f"median {format_count(time.median)}"
         bounds = (
             f" [{format_count(time.low)}, {_format_bound(time.high)}]" if time.low > 0 and n_combinations == 1 else ""
