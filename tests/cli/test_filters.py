@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -206,3 +207,15 @@ def test_a_home_that_is_a_file_is_named(cli: CommandLine, tmp_path: Path) -> Non
     file.write_text("", encoding="utf-8")
     for verb in (["ls"], ["run", "quickstart"]):
         assert "is a file, not a folder" in cli(*verb, "--home", file, code=2).stderr
+
+
+def test_show_as_csv_has_numbers_in_columns_of_their_own(cli: CommandLine) -> None:
+    shown = json.loads(cli("show", "quickstart", "--json").stdout)["configs"]
+    rows = list(csv.DictReader(cli("show", "quickstart", "--format", "csv").stdout.splitlines()))
+    best = {(row["model.kind"], int(row["train.steps"])): row for row in rows if row["statistic"] == "L_val"}
+    assert len(best) == len(shown) == 3
+    for one in shown:
+        row, expected = best[one["config"]["model.kind"], one["config"]["train.steps"]], one["metrics"]["val/loss"]
+        assert float(row["mean"]) == pytest.approx(expected["min"]["mean"])
+        assert float(row["std"]) == pytest.approx(expected["min"]["std"])
+        assert int(row["n"]) == 2

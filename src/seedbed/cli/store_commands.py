@@ -102,6 +102,7 @@ def show_study(
 ) -> None:
     """Prints the tables of a study, or of those of its runs that match, or of one run."""
     from seedbed.report.cost_tables import run_cost_table
+    from seedbed.report.numbers_table import numbers_table
     from seedbed.report.overview import describe_annotations, run_as_json, run_tables
     from seedbed.report.study_runs import describe_late_t_max, load_run_curves
     from seedbed.report.summary_tables import config_tables
@@ -125,7 +126,9 @@ def show_study(
     else:
         if table_format == "text" and written:
             typer.echo("\n".join(written))
-        print_tables(config_tables(summarise(runs)), table_format)
+        summaries = summarise(runs)
+        tables = [numbers_table(summaries)] if table_format == "csv" else config_tables(summaries)
+        print_tables(tables, table_format)
 
 
 def _show_timing(home: Path, study: str, only: Sequence[str], as_json: bool, table_format: str) -> None:
