@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from seedbed.api.table_views import tables_as_html, tables_as_text
 from seedbed.engines.machine import Machine
 from seedbed.estimates import estimate_study, place_packs, probe_candidates, probe_packs
 from seedbed.pipeline import pack_plans
 from seedbed.records import Pack, Plan, Run, StoredRun, StudyEstimate
-from seedbed.report.overview import plan_tables
+from seedbed.report.overview import plan_as_json, plan_tables
 from seedbed.report.study_runs import run_facts
 from seedbed.report.tables import Table
 from seedbed.store import open_store, store_exists
@@ -22,9 +22,9 @@ from seedbed.study.run_filter import NO_FACTS, RunFacts
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What `study.run()` would train: runs in packs, and an estimate of time and memory."""
+    """What `run` would train: the runs of one or more plans in packs, and an estimate of time and memory."""
 
-    plan: Plan
+    plans: tuple[Plan, ...]
     packs: tuple[Pack, ...]
     estimate: StudyEstimate
     statuses: Mapping[str, str]  # of the stored runs, by id
@@ -32,7 +32,7 @@ class StudyPlan:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        return self.plan.runs
+        return tuple({run.id: run for plan in self.plans for run in plan.runs}.values())
 
     @property
     def seconds(self) -> float:
@@ -44,7 +44,11 @@ class StudyPlan:
 
     @property
     def tables(self) -> list[Table]:
-        return plan_tables([self.plan], self.packs, self.statuses, self.device, self.estimate)
+        return plan_tables(self.plans, self.packs, self.statuses, self.device, self.estimate)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """One document for each plan."""
+        return [plan_as_json(plan, self.packs, self.statuses, self.estimate) for plan in self.plans]
 
     def __repr__(self) -> str:
         return tables_as_text(self.tables)
@@ -74,12 +78,16 @@ def load_run_facts(home: Path) -> RunFacts:
         return run_facts(store)
 
 
-def make_plan_view(plan: Plan, home: Path, machine: Machine, probe: bool = False) -> StudyPlan:
-    """The plan with its packs and estimate; `probe` times each pack for a second first."""
-    if probe:
-        probe_candidates(plan.runs, machine, lambda _: None, lambda: False)
-        probe_packs(place_packs(pack_plans([plan], machine), machine), machine, start_time=time.perf_counter())
+def estimate_plans(plans: Sequence[Plan], home: Path, machine: Machine, with_ended: bool = False) -> StudyPlan:
+    """The plans with the packs and the estimate of what is left to train; `with_ended`: packs have all runs."""
     stored = load_stored_runs(home)
     statuses = {name: run.status for name, run in stored.items()}
-    packs = pack_plans([plan], machine, lambda run: statuses.get(run) in ("finished", "diverged"))
-    return StudyPlan(plan, tuple(packs), estimate_study(packs, machine, stored), statuses, machine.device)
+    packs = pack_plans(plans, machine, lambda run: not with_ended and statuses.get(run) in ("finished", "diverged"))
+    return StudyPlan(tuple(plans), tuple(packs), estimate_study(packs, machine, stored), statuses, machine.device)
+
+
+def probe_plans(plans: Sequence[Plan], machine: Machine, start_time: float) -> None:
+    """Times each pack for a second, for better estimates; `start_time`: `perf_counter()` when the command began."""
+    runs = {run.id: run for plan in plans for run in plan.runs}
+    probe_candidates(list(runs.values()), machine, lambda _: None, lambda: False)
+    probe_packs(place_packs(pack_plans(plans, machine), machine), machine, start_time=start_time)

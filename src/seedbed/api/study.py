@@ -14,6 +14,7 @@ depth: 4 runs, 4 finished
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -154,9 +155,12 @@ class Study(StudyReader):
         probe: bool = False,
     ) -> StudyPlan:
         """Runs, packs and an estimate of time and memory; trains nothing, except for a second per pack to `probe`."""
-        from seedbed.api.planning import find_machine, make_plan_view
+        from seedbed.api.planning import estimate_plans, find_machine, probe_plans
 
-        return make_plan_view(self._selected_plan(only), self.home, find_machine(device, workers, mode), probe)
+        plans, machine = [self._selected_plan(only)], find_machine(device, workers, mode)
+        if probe:
+            probe_plans(plans, machine, time.perf_counter())
+        return estimate_plans(plans, self.home, machine)
 
     def run(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections import Counter
@@ -10,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from seedbed.engines.base import JobFailure
 from seedbed.engines.machine import Machine
@@ -20,7 +19,11 @@ from seedbed.records import CheckpointEvent, Event, Plan, StepEvent, StopEvent
 from seedbed.stats.format import join_words, pluralise
 from seedbed.store import open_store
 
-STOP_MESSAGE = b"\nfinishing this step and saving; press again to abort at once\n"
+
+class SessionDisplay(ProgressObserver, Protocol):
+    """A display that also says, once, that training is being stopped."""
+
+    def announce_stop(self) -> None: ...
 
 
 def train_plans(
@@ -28,12 +31,19 @@ def train_plans(
 ) -> StudyOutcome:
     """Trains what is left of the plans; on Ctrl-C everything is saved before KeyboardInterrupt is raised."""
     with catch_stop_signals([signal.SIGINT]) as caught, _make_display(show_progress) as display:
-        outcome = run_studies(plans, home, machine, display, lambda: bool(caught), until=until)
+        outcome = run_studies(plans, home, machine, display, lambda: is_stopping(caught, display), until=until)
     if caught and outcome.stopped:
         raise KeyboardInterrupt("stopped; all progress is saved: the same call again continues")
     if outcome.busy_packs:
         raise Busy(f"{describe_holders(plans, outcome)}; wait for it or stop it, then call this again")
     return outcome
+
+
+def is_stopping(caught: Sequence[int], display: SessionDisplay) -> bool:
+    """Whether a signal has asked to stop, which the display says once."""
+    if caught:
+        display.announce_stop()
+    return bool(caught)
 
 
 def describe_holders(plans: Sequence[Plan], outcome: StudyOutcome) -> str:
@@ -65,7 +75,6 @@ def catch_stop_signals(numbers: Sequence[int] = (signal.SIGINT, signal.SIGTERM))
         if caught and number == signal.SIGINT:
             raise KeyboardInterrupt
         caught.append(number)
-        os.write(2, STOP_MESSAGE)
 
     is_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, handle) for number in numbers if is_main}
@@ -76,7 +85,7 @@ def catch_stop_signals(numbers: Sequence[int] = (signal.SIGINT, signal.SIGTERM))
             signal.signal(number, handler)
 
 
-def _make_display(show_progress: bool) -> AbstractContextManager[ProgressObserver]:
+def _make_display(show_progress: bool) -> AbstractContextManager[SessionDisplay]:
     from rich.console import Console
 
     from seedbed.progress import ProgressDisplay
@@ -106,11 +115,16 @@ class NotebookProgress:
         self._steps: dict[str, int] = {}
         self._totals: dict[str, int] = {}
         self._messages: list[str] = []
-        self._percent = -1
+        self._percent, self._is_stopping = -1, False
 
     def report(self, text: str) -> None:
         self._messages.append(text)
         self._refresh()
+
+    def announce_stop(self) -> None:
+        if not self._is_stopping:
+            self._is_stopping = True
+            self.report("finishing this step and saving; interrupt again to abort at once")
 
     def on_start(self, packs: Sequence[ActivePack]) -> None:
         for pack in packs:

@@ -18,7 +18,6 @@ from seedbed.cli.common import (
     print_json,
     print_tables,
 )
-from seedbed.cli.study_commands import _make_machine
 
 
 @app.command(epilog="Example: seedbed ensemble characters/heads --only heads=4")
@@ -31,9 +30,10 @@ def ensemble(
     table_format: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
 ) -> None:  # fmt: skip
     """Evaluate the mean of the predictions of a config's seeds on held-out data, beside the single models."""
+    from seedbed.api.planning import find_machine
     from seedbed.report.ensemble_analysis import ensemble_study, ensemble_table, ensembles_as_json
 
-    results = ensemble_study(home, study, only, step, _make_machine(device, None).device)
+    results = ensemble_study(home, study, only, step, find_machine(device).device)
     if as_json:
         print_json(ensembles_as_json(results))
     else:

@@ -24,7 +24,7 @@ from seedbed.cli.common import (
     print_json,
     print_tables,
 )
-from seedbed.cli.study_commands import _make_machine, _make_plans
+from seedbed.cli.study_commands import make_plans
 from seedbed.errors import Busy, UsageError
 
 if TYPE_CHECKING:
@@ -48,17 +48,18 @@ def search(
 
     The same command resumes an interrupted search. Configs that are dropped stay stored, and can be resumed with `run`.
     """
-    from seedbed.api.training_session import catch_stop_signals
+    from seedbed.api.planning import find_machine
+    from seedbed.api.training_session import catch_stop_signals, is_stopping
     from seedbed.pipeline import run_studies
     from seedbed.progress import ProgressDisplay
     from seedbed.report.search_table import search_as_json, search_table
     from seedbed.search import plan_rungs, search_study
     from seedbed.stats.format import join_words, pluralise
 
-    plans = _make_plans(study, overrides, only, home)
+    plans = make_plans(study, overrides, only, home)
     if len(plans) > 1:
         raise UsageError("a search ranks the configs of one study; give one")
-    machine, errors = _make_machine(device, workers, mode), console(stderr=True)
+    machine, errors = find_machine(device, workers, mode), console(stderr=True)
     outcomes: list[StudyOutcome] = []
     planned = [f"{n_configs} to step {step:,}" for step, n_configs in plan_rungs(plans[0], rungs, factor).items()]
     if not quiet:
@@ -71,7 +72,9 @@ def search(
                 end = "to the end" if until is None else f"to step {until:,}"
                 errors.print(f"training {n_configs} {end}", highlight=False)
             with ProgressDisplay(errors, quiet) as display:
-                outcomes.append(run_studies([plan], home, machine, display, lambda: bool(caught), until=until))
+                outcomes.append(
+                    run_studies([plan], home, machine, display, lambda: is_stopping(caught, display), until=until)
+                )
             return outcomes[-1]
 
         result = search_study(plans[0], home, train, metric, rungs, factor)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-import signal
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,10 +31,7 @@ from seedbed.engines.local import process_age_seconds
 from seedbed.errors import Busy, StoreError, UnreadableRun, UsageError
 
 if TYPE_CHECKING:
-    from seedbed.pipeline import Machine, StudyOutcome
-    from seedbed.progress import ProgressDisplay
-    from seedbed.records import Plan, StoredRun
-    from seedbed.study.run_filter import RunFacts
+    from seedbed.records import Plan
 
 
 @app.command(epilog="Example: seedbed init mine.toml && seedbed plan mine.toml")
@@ -75,35 +68,22 @@ def plan(
 
     Several studies, or shipped ones with a star (`"arithmetic/*"`), get one estimate: that of `run` with all of them.
     """
-    from seedbed.estimates import estimate_study, place_packs, probe_candidates, probe_packs
-    from seedbed.pipeline import pack_plans
-    from seedbed.report.overview import plan_as_json, plan_tables
+    from seedbed.api.planning import estimate_plans, find_machine, probe_plans
 
-    plans = _make_plans(study, overrides, only, home)
+    plans = make_plans(study, overrides, only, home)
     if print_config:
         _print_config(plans)
         return
     _report_added_configs(home, plans)
-    stored = _load_stored_runs(home)
-    machine = _make_machine(device, workers, mode)
+    machine = find_machine(device, workers, mode)
     if with_probe:
-        runs = {run.id: run for planned in plans for run in planned.runs}
-        probe_candidates(list(runs.values()), machine, lambda _: None, lambda: False)
-        probe_packs(
-            place_packs(pack_plans(plans, machine), machine),
-            machine,
-            start_time=time.perf_counter() - process_age_seconds(),
-        )
-    statuses = {name: run.status for name, run in stored.items()}
+        probe_plans(plans, machine, start_time=time.perf_counter() - process_age_seconds())
+    planned = estimate_plans(plans, home, machine, with_ended=as_json)
     if as_json:
-        packs = pack_plans(plans, machine)
-        estimate = estimate_study(packs, machine, stored)
-        documents = [plan_as_json(planned, packs, statuses, estimate) for planned in plans]
+        documents = planned.to_json()
         print_json(documents if len(plans) > 1 else documents[0])
     else:
-        packs = pack_plans(plans, machine, lambda run: statuses.get(run) in ("finished", "diverged"))
-        estimate = estimate_study(packs, machine, stored)
-        print_tables(plan_tables(plans, packs, statuses, machine.device, estimate))
+        print_tables(planned.tables)
 
 
 @app.command(epilog="Example: seedbed run arithmetic/sanity train.steps=2001 seeds=5")
@@ -121,10 +101,12 @@ def run(
 
     Several studies, or shipped ones with a star (`"arithmetic/*"`), are trained together; shared runs are trained once.
     """
-    plans = _make_plans(study, overrides, only, home)
+    plans = make_plans(study, overrides, only, home)
     if print_config:
         _print_config(plans)
         return
+    from seedbed.api.planning import find_machine
+    from seedbed.api.training_session import catch_stop_signals, describe_holders, is_stopping, restart_unfinished
     from seedbed.cli.store_commands import show_study
     from seedbed.pipeline import run_studies
     from seedbed.progress import ProgressDisplay
@@ -132,12 +114,12 @@ def run(
     _report_added_configs(home, plans)
     if restart:
         for planned in plans:
-            _restart_unfinished(home, planned)
+            restart_unfinished(home, planned)
     errors = console(stderr=True)
-    with _catch_stop_signals() as caught, ProgressDisplay(errors, quiet) as display:
+    with catch_stop_signals() as caught, ProgressDisplay(errors, quiet) as display:
         start_time = time.perf_counter() - process_age_seconds()
         outcome = run_studies(
-            plans, home, _make_machine(device, workers, mode), display, lambda: _is_stopping(caught, display),
+            plans, home, find_machine(device, workers, mode), display, lambda: is_stopping(caught, display),
             start_time, until,
         )  # fmt: skip
     command = _format_run_command(study, overrides or (), only, home)
@@ -145,7 +127,7 @@ def run(
         typer.echo(f"stopped; all progress is saved. Resume with: {command}", err=True)
         raise typer.Exit(128 + caught[0])
     if outcome.busy_packs:
-        raise Busy(f"{_describe_holders(plans, outcome)}; wait for it or stop it, then run: {command}")
+        raise Busy(f"{describe_holders(plans, outcome)}; wait for it or stop it, then run: {command}")
     for planned in plans:
         try:
             show_study(home, planned.study, (), None, run_ids={run.id for run in planned.runs})
@@ -163,8 +145,9 @@ def run(
         raise typer.Exit(1)
 
 
-def _make_plans(study: str, overrides: Sequence[str] | None, only: Sequence[str], home: Path) -> list[Plan]:
+def make_plans(study: str, overrides: Sequence[str] | None, only: Sequence[str], home: Path) -> list[Plan]:
     """The plans of the named studies with overrides applied, reduced to the runs that match the filters."""
+    from seedbed.api.planning import load_run_facts
     from seedbed.study.plan import plan_named
     from seedbed.study.run_filter import filter_plans
 
@@ -179,19 +162,7 @@ def _make_plans(study: str, overrides: Sequence[str] | None, only: Sequence[str]
         plans, notices = match_stored_runs(plans, home)
         for notice in notices:
             typer.echo(f"seedbed: {notice}", err=True)
-    return filter_plans(plans, only, _load_run_facts(home)) if only else plans
-
-
-def _load_run_facts(home: Path) -> RunFacts:
-    """The status and tags of stored runs; none if there is no store yet."""
-    from seedbed.report.study_runs import run_facts
-    from seedbed.store import open_store, store_exists
-    from seedbed.study.run_filter import NO_FACTS
-
-    if not store_exists(home):
-        return NO_FACTS
-    with open_store(home, read_only=True) as store:
-        return run_facts(store)
+    return filter_plans(plans, only, load_run_facts(home)) if only else plans
 
 
 def _report_added_configs(home: Path, plans: Sequence[Plan]) -> None:
@@ -221,15 +192,6 @@ def _format_run_command(study: str, overrides: Sequence[str], only: Sequence[str
     return shlex.join(["seedbed", "run", study, *overrides, *options])
 
 
-def _describe_holders(plans: Sequence[Plan], outcome: StudyOutcome) -> str:
-    """`quickstart is being trained by process 17 since 10:30 (3 packs)`."""
-    from seedbed.stats.format import join_words, pluralise
-
-    names = join_words([planned.study for planned in plans])
-    holders = [f"{holder} ({pluralise(n, 'pack')})" for holder, n in Counter(outcome.busy_packs).items()]
-    return f"{names} {'is' if len(plans) == 1 else 'are'} being trained by {join_words(holders)}"
-
-
 def _expand_study_names(study: str, others: Sequence[str]) -> list[str]:
     """The study names these patterns match, each once; `others` may also be overrides with a missing `=`."""
     from seedbed.errors import StudyError
@@ -250,61 +212,5 @@ def _print_config(plans: Sequence[Plan]) -> None:
     typer.echo("\n".join(planned.text for planned in plans), nl=False)
 
 
-def _make_machine(device: str | None, workers: int | None, mode: str | None = None) -> Machine:
-    from seedbed.pipeline import Machine
-
-    if device is not None and device != "cpu" and not re.fullmatch(r"cuda(:\d+)?", device):
-        raise UsageError(f"--device {device}: expected cpu, cuda (all GPUs) or one GPU, such as cuda:1")
-    if mode is not None and mode not in ("plain", "graph", "compiled"):
-        raise UsageError(f"--mode {mode}: expected plain, graph or compiled")
-    return Machine.detect(device, workers, mode)
-
-
-def _load_stored_runs(home: Path) -> dict[str, StoredRun]:
-    """Stored runs by id; empty if there is no store yet."""
-    from seedbed.store import open_store, store_exists
-
-    if not store_exists(home):
-        return {}
-    with open_store(home, read_only=True) as store:
-        return {run.id: run for run in store.runs()}
-
-
-def _restart_unfinished(home: Path, planned: Plan) -> None:
-    from seedbed.store import open_store
-
-    with open_store(home) as store:
-        store.register(planned)
-        run_ids = {run.id for run in planned.runs}
-        for pack in store.study_packs(planned.study):
-            if run_ids & set(pack.runs):
-                store.restart(pack.id)
-
-
 def _format_counts(counts: Any) -> str:
     return ", ".join(f"{n} {status}" for status, n in counts.items() if n)
-
-
-def _is_stopping(caught: Sequence[int], display: ProgressDisplay) -> bool:
-    """Whether a signal has asked to stop, which is said once, above the bars rather than through them."""
-    if caught:
-        display.announce_stop()
-    return bool(caught)
-
-
-@contextmanager
-def _catch_stop_signals() -> Iterator[list[int]]:
-    """Yields a list of received SIGINT and SIGTERM signals, for a graceful stop; a second SIGINT aborts at once."""
-    caught: list[int] = []
-
-    def handle(number: int, _: Any) -> None:
-        if caught and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        caught.append(number)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
