@@ -188,13 +188,14 @@ def test_nan_and_diverged_runs_are_named_and_in_no_mean(tmp_path: Path) -> None:
     assert "1 run diverged: the loss became infinite." in text
     assert "1 of 6 runs diverged and are excluded from means." in text
     assert "Gaps are values that are not finite." in text
-    assert "2/3" in text
+    assert "2 of 3" in text
 
 
 def test_overrides_select_runs(tmp_path: Path) -> None:
     fill(tmp_path)
     text = visible_text(write_report(tmp_path, ["toy"], ["train.weight_decay=0.1"]).read_text(encoding="utf-8"))
     assert "2 runs: 2 finished." in text
+    assert "seedbed plot toy --only train.weight_decay=0.1" in text
     with pytest.raises(MissingData):
         write_report(tmp_path, ["toy"], ["train.weight_decay=7.0"])
 

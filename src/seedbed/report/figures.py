@@ -50,10 +50,12 @@ class RenderedFigure:
         return without_interaction(self.spec or {})
 
 
-def render_figure(figure: FigureSpec, runs: Sequence[RunCurves], study: str) -> RenderedFigure:
-    """The figure of these runs; if it is empty, its notes say why."""
+def render_figure(
+    figure: FigureSpec, runs: Sequence[RunCurves], study: str, only: Sequence[str] = ()
+) -> RenderedFigure:
+    """The figure of these runs of a study, which the filters have selected; if it is empty, its notes say why."""
     kind = CHART_KINDS[figure.kind]
-    command = kind.command(figure, runs) if kind.command else plot_command(figure, study)
+    command = kind.command(figure, runs) if kind.command else plot_command(figure, study, only)
     try:
         chart = kind.gather(figure, runs)
     except UsageError as error:  # such as an unknown setting: shown in place of the figure, the report goes on
@@ -79,11 +81,11 @@ def _with_stopping_metric(figure: FigureSpec, stopping_metrics: Sequence[str]) -
     return figure if figure.stopping or metric is None else figure.model_copy(update={"stopping": metric})
 
 
-def plot_command(figure: FigureSpec, study: str) -> str:
-    """The `seedbed plot` command that reproduces a figure."""
+def plot_command(figure: FigureSpec, study: str, only: Sequence[str] = ()) -> str:
+    """The `seedbed plot` command that reproduces a figure of the runs that match the filters."""
     options = figure.model_dump(exclude_defaults=True, exclude={"report", "only", "title"})
-    only = " ".join(format_filter(name, value) for name, value in figure.only.items())
-    command = ["seedbed", "plot", study, *(["--only", only] if only else [])]
+    own = " ".join(format_filter(name, value) for name, value in figure.only.items())
+    command = ["seedbed", "plot", study, *(word for text in (*only, own) if text for word in ("--only", text))]
     for name, value in options.items():
         command += [f"--{name.replace('_', '-')}", _format_option(value)]
     return shlex.join(command)

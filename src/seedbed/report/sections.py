@@ -65,7 +65,7 @@ def build_study_section(store: Store, name: str, only: Sequence[str]) -> ReportS
         status_line=status_summary(runs),
         warnings=tuple(study_warnings(runs)),
         answers=tuple(answer_questions(declared.questions, runs)),
-        figures=tuple(render_figure(figure, runs, name) for figure in study_figures(declared, runs)),
+        figures=tuple(render_figure(figure, runs, name, only) for figure in study_figures(declared, runs)),
         tables=(
             *config_tables(summarise(runs)),
             *metrics_by_step_tables(runs),

@@ -74,8 +74,10 @@ from seedbed.store.schema import (
 )
 from seedbed.store.upgrade import copy_path
 from seedbed.store.vocabulary_rows import vocabulary_from_row, vocabulary_to_row
+from seedbed.study.toml_format import did_you_mean
 
 ANALYSIS_SUFFIX = ".analysis.json"
+MAX_LISTED_STUDIES = 8  # in a message
 
 
 class SQLiteStore(Store):
@@ -343,8 +345,11 @@ class SQLiteStore(Store):
         for study in studies:
             if study.name == name:
                 return study
-        known = ", ".join(study.name for study in studies) or "none"
-        raise MissingData(f"there is no study {name!r} in {self.home}; stored studies: {known}")
+        known = [study.name for study in studies]
+        listed = ", ".join(known[:MAX_LISTED_STUDIES]) or "none"
+        more = f" and {len(known) - MAX_LISTED_STUDIES} more, see `seedbed ls`" if known[MAX_LISTED_STUDIES:] else ""
+        guess = did_you_mean(name, known)
+        raise MissingData(f"there is no study {name!r} in {self.home}{guess}; stored studies: {listed}{more}")
 
     def runs(self, study: str | None = None, skip_unreadable: bool = False) -> list[StoredRun]:
         statement = (

@@ -106,7 +106,7 @@ def get_figure(cache: StoreCache, study: str, params: ViewParams, number: int) -
         raise MissingData(f"study {study} has figures 1 to {len(specs)}, but no figure {number}")
     runs = get_runs(cache, study, params)
     return cache.get_or_derive(
-        ("figure", study, params, number), runs, lambda: render_figure(specs[number - 1], runs, study)
+        ("figure", study, params, number), runs, lambda: render_figure(specs[number - 1], runs, study, params.only)
     )
 
 
