@@ -166,9 +166,10 @@ def _build_settings(
 def _changed_defaults(task_kind: str, model_kind: str) -> dict[str, Value]:
     """The birth defaults of settings whose default has changed since; how long to train is always written out."""
     fields = setting_fields(task_kind, model_kind)
+    born = {name: traits_of(field).current_value(traits_of(field).born) for name, field in fields.items()}
     return {
-        name: traits_of(field).born for name, field in fields.items()
-        if field.default != traits_of(field).born and not name.endswith(".kind") and name not in TRAINING_BUDGETS
+        name: value for name, value in born.items()
+        if value != fields[name].default and not name.endswith(".kind") and name not in TRAINING_BUDGETS
     }  # fmt: skip
 
 
