@@ -234,6 +234,20 @@ def test_tables_answers_and_comparisons_print_as_text_and_html(trained: sb.Study
     assert [len(runs) for runs in only.groups.values()] == [1, 1]
 
 
+def test_the_best_config_is_that_with_the_best_mean(trained: sb.Study) -> None:
+    best = trained.best("val/loss")
+    means = {}
+    for layers in (1, 2):
+        results = trained.results("val/loss", only={"model.layers": layers})
+        values = [min(row["value"] for row in results if row["seed"] == seed) for seed in (0, 1)]
+        means[layers] = sum(values) / 2
+    assert best.config["model.layers"] == min(means, key=means.__getitem__)
+    assert best.mean == pytest.approx(min(means.values()))
+    assert repr(best).startswith("Best config by val/loss: layers = ")
+    with pytest.raises(UsageError, match="neither higher nor lower is better"):
+        trained.best("norm")
+
+
 def test_questions_are_answered(trained: sb.Study) -> None:
     asked = [{"ask": "which is better", "metric": "val/loss", "between": "model.layers"}]
     study = sb.Study(**SETTINGS, questions=asked, home=trained.home).run(progress=False)

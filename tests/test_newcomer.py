@@ -90,9 +90,9 @@ def test_the_best_value_of_a_sweep_is_named() -> None:
     text = in_python(f"""
 import seedbed as sb
 study = sb.Study("quickstart", "{TINY} train.lr=1e-5,0.03").run(progress=False)
-print(study.compare("train.lr", metric="train/loss"))
+print(study.best("train/loss"))
 """)
-    assert "lr = 0.03 is ahead" in text
+    assert "Best config by train/loss: lr = 0.03" in text
 
 
 def test_part_of_a_study_is_run() -> None:

@@ -8,9 +8,13 @@ from html import escape
 from typing import Any
 
 from seedbed.api.table_views import notes_as_html
+from seedbed.errors import MissingData, UsageError
 from seedbed.report.study_answers import compare_named, load_groups, parse_subject
+from seedbed.settings import Value
 from seedbed.stats.answers import Answer, format_question
 from seedbed.stats.answers.finding import Finding
+from seedbed.stats.format import format_number
+from seedbed.stats.importance import config_values, describe_best
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 
@@ -71,6 +75,39 @@ class Answers:
             + notes_as_html([one.warning] * bool(one.warning))
             for one in self.answers
         )
+
+
+@dataclass(frozen=True)
+class BestConfig:
+    """The config with the best mean over seeds, its value for each seed, and what can be said of the others."""
+
+    config: Mapping[str, Value]
+    values: Mapping[int, float]  # by seed
+    sentences: tuple[str, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.values.values()) / len(self.values)
+
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences)
+
+    def _repr_html_(self) -> str:
+        return "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
+
+
+def find_best_config(runs: Sequence[RunCurves], metric: str, value: str) -> BestConfig:
+    """The best config by a statistic of complete runs; UsageError if the metric has no better and worse."""
+    subject = parse_subject(metric, value)
+    if subject.direction is None:
+        raise UsageError(f"{subject} has no best value: neither higher nor lower is better")
+    configs = config_values(runs, subject)
+    if not configs:
+        raise MissingData(f"no complete run has {subject} yet")
+    best = (max if subject.direction == "max" else min)(configs, key=lambda config: config.mean)
+    name = str(best) or "the only one"
+    found = f"Best config by {subject}: {name} ({format_number(best.mean)}, n = {len(best.values)})."
+    return BestConfig(best.config, best.values, describe_best(runs, subject) or (found,))
 
 
 def compare_runs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from seedbed.api.answer_views import Answers, Comparison
+    from seedbed.api.answer_views import Answers, BestConfig, Comparison
     from seedbed.api.study_text import Filters
     from seedbed.api.table_views import Tables
     from seedbed.api.tidy_results import Results
@@ -80,14 +81,21 @@ class StudyReader(ABC):
         with self._open(only) as (store, filters):
             return compare_runs(store, [self.name, *groups], metric, value, filters, allow_confounds)
 
+    def best(self, metric: str = "val/accuracy", value: str = "best", only: Filters = ()) -> BestConfig:
+        """The config with the best mean over seeds (`config`, `values` by seed), and whether others may be as good."""
+        from seedbed.api.answer_views import find_best_config
+        from seedbed.report.study_runs import load_run_curves
+
+        with self._open(only) as (store, filters):
+            return find_best_config(load_run_curves(store, self.name, filters), metric, value)
+
     def answer(self, only: Filters = ()) -> Answers:
         """The answers to the study's questions, in sentences; computes the analyses that they need."""
         from seedbed.api.answer_views import Answers
-        from seedbed.report.stored_analyses import update_analyses
         from seedbed.report.study_answers import answer_study
 
         with self._open(only) as (store, filters):
-            update_analyses(self.home, self.name, filters)
+            self._analyze(filters)
             return Answers(tuple(answer_study(store, self.name, filters)))
 
     def plot(
@@ -114,10 +122,9 @@ class StudyReader(ABC):
     def report(self, out: str | os.PathLike[str] | None = None, only: Filters = ()) -> Path:
         """Writes the report, one HTML page with answers, figures and tables, and returns its path."""
         from seedbed.report.html_report import write_report
-        from seedbed.report.stored_analyses import update_analyses
 
         with self._open(only) as (_, filters):
-            update_analyses(self.home, self.name, filters)
+            self._analyze(filters)
             return write_report(self.home, [self.name], filters, None if out is None else Path(out))
 
     def load(self, only: Filters = (), step: int | Literal["last", "best"] = "last") -> list[LoadedRun]:
@@ -140,6 +147,12 @@ class StudyReader(ABC):
 
         with self._open(only) as (_, filters):
             return ensemble_study(self.home, self.name, filters, step, find_machine(device).device)
+
+    def _analyze(self, filters: Sequence[str]) -> None:
+        from seedbed.api.figure_request import compute_missing_analyses
+
+        for sentence in compute_missing_analyses(self.home, self.name, filters)[1]:
+            warnings.warn(sentence, stacklevel=3)
 
     # ---- which runs are its own ----
 

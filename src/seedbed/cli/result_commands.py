@@ -48,7 +48,7 @@ def answer(
     from seedbed.stats.answers import format_question
     from seedbed.store import open_store
 
-    _run_missing_analyses(home, [study], only)
+    _run_missing_analyses(home, study, only)
     with open_store(home, read_only=True) as store:
         answers = answer_study(store, study, only)
     if as_json:
@@ -71,16 +71,15 @@ def compare(
     only: OnlyOption = [], home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,  # noqa: B006
 ) -> None:  # fmt: skip
     """Compare configs, runs or studies over seeds: effect, 95 % interval and an exact test."""
-    from seedbed.report.study_answers import compare_named, comparison_as_json, load_groups, parse_subject
+    from seedbed.api.answer_views import compare_runs
+    from seedbed.report.study_answers import comparison_as_json
     from seedbed.store import open_store
 
-    subject = parse_subject(metric, value)
     with open_store(home, read_only=True) as store:
         arguments = [stored_study_name(name) or name for name in names]
-        groups = load_groups(store, arguments, only)
-    comparison = compare_named(groups, subject, arguments, confounded)
+        comparison = compare_runs(store, arguments, metric, value, only, confounded)
     if as_json:
-        print_json(comparison_as_json(groups, comparison))
+        print_json(comparison_as_json(comparison.groups, comparison.finding))
     else:
         print_sentences([comparison.sentence, *(f"  ({note})" for note in comparison.notes)])
 
@@ -98,7 +97,8 @@ def report(
 
     reject_settings("report", names)
     studies = [stored_study_name(name) or name for name in names]
-    _run_missing_analyses(home, studies, only)
+    for study in studies:
+        _run_missing_analyses(home, study, only)
     typer.echo(write_report(home, studies, only, out))
 
 
@@ -122,18 +122,8 @@ def plot(
     out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; default: preview as text")] = None,
 ) -> None:  # fmt: skip
     """Draw one chart of a study to a file, or as a preview in the terminal."""
-    from seedbed.charts.chart_kinds import CHART_KINDS
-    from seedbed.interp.analysis import is_analysis_metric
-    from seedbed.report.figures import (
-        check_theme,
-        figures_with_stopping,
-        preview_figure,
-        requested_figure,
-        write_figure,
-    )
-    from seedbed.report.study_runs import load_run_curves
-    from seedbed.store import open_store
-    from seedbed.study.declarations import parse_declarations
+    from seedbed.api.figure_request import load_figure
+    from seedbed.report.figures import check_theme, preview_figure, write_figure
 
     check_theme(theme)
     options = {
@@ -141,17 +131,7 @@ def plot(
         "row": row, "column": column, "x_scale": x_scale, "y_scale": y_scale, "colour_scale": colour_scale,
         "title": title, "alphas": _parse_floats("--alphas", alphas), "stopping": stopping,
     }  # fmt: skip
-    with open_store(home, read_only=True) as store:
-        runs = load_run_curves(
-            store, study, only, extra_metrics=[*filter(is_analysis_metric, split_commas(metrics) or ())]
-        )
-        spec = requested_figure(
-            options, runs, figures_with_stopping(parse_declarations(store.study(study).text)), figure
-        )
-    if CHART_KINDS[spec.kind].needs_analysis or any(map(is_analysis_metric, spec.metrics)):
-        _run_missing_analyses(home, [study], only)
-        with open_store(home, read_only=True) as store:
-            runs = load_run_curves(store, study, only, extra_metrics=[*filter(is_analysis_metric, spec.metrics)])
+    spec, runs = load_figure(home, study, only, options, figure, _run_missing_analyses)
     if out is None:
         typer.echo(preview_figure(spec, runs))
     else:
@@ -159,20 +139,15 @@ def plot(
         typer.echo(out)
 
 
-def _run_missing_analyses(home: Path, studies: Sequence[str], only: Sequence[str]) -> None:
-    """Runs the analyses that the studies need and the store lacks; imports torch only then."""
-    from seedbed.report.analysis_curves import describe_missing_inputs, load_analyses
-    from seedbed.report.stored_analyses import update_analyses
-    from seedbed.report.study_runs import matching_runs
-    from seedbed.store import open_store
+def _run_missing_analyses(home: Path, study: str, only: Sequence[str]) -> None:
+    """Runs the analyses that a study needs and the store lacks, and says so."""
+    from seedbed.api.figure_request import compute_missing_analyses
 
-    for study in studies:
-        if n_analyzed := update_analyses(home, study, only):
-            typer.echo(f"seedbed: analysed {n_analyzed} checkpoints of {study}", err=True)
-        with open_store(home, read_only=True) as store:
-            analyses = [load_analyses(store, run) for run in matching_runs(store, study, only)]
-        for sentence in describe_missing_inputs(analyses):
-            typer.echo(f"seedbed: {sentence}", err=True)
+    n_analyzed, missing = compute_missing_analyses(home, study, only)
+    if n_analyzed:
+        typer.echo(f"seedbed: analysed {n_analyzed} checkpoints of {study}", err=True)
+    for sentence in missing:
+        typer.echo(f"seedbed: {sentence}", err=True)
 
 
 def _parse_floats(option: str, text: str | None) -> tuple[float, ...] | None:

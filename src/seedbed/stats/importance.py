@@ -49,14 +49,18 @@ class ConfigValues:
 
 def describe_best(runs: Sequence[RunCurves], subject: MetricStatistic) -> tuple[str, ...]:
     """The best config by a statistic of complete runs, and the importance of the settings; empty for few configs."""
+    return describe_best_config(config_values(runs, subject), str(subject), subject.direction)
+
+
+def config_values(runs: Sequence[RunCurves], subject: MetricStatistic) -> list[ConfigValues]:
+    """A statistic of the complete runs of each config, by seed."""
     by_config: dict[Hashable, dict[int, float]] = {}
     configs: dict[Hashable, Mapping[str, Value]] = {}
     for run in runs:
         if run.is_complete and isfinite(value := subject.compute(run)):
             configs.setdefault(run.run.settings, run.config)
             by_config.setdefault(run.run.settings, {})[run.run.seed] = value
-    values = [ConfigValues(configs[key], by_seed) for key, by_seed in by_config.items()]
-    return describe_best_config(values, str(subject), subject.direction)
+    return [ConfigValues(configs[key], by_seed) for key, by_seed in by_config.items()]
 
 
 def describe_best_config(configs: Sequence[ConfigValues], name: str, direction: Direction | None) -> tuple[str, ...]:
