@@ -75,6 +75,20 @@ def test_a_setting_splits_a_study_by_its_values(client: TestClient) -> None:
     assert len(found["tables"][1]["rows"]) == 3
 
 
+def test_many_values_and_times_to_a_threshold_have_tables_too(tmp_path: Path) -> None:
+    fill(tmp_path, "toy", (0.1, 0.2, 0.3, 0.4, 0.5), range(6))
+    with client_of(tmp_path) as client:
+        many = client.get("/api/compare", params={**SPLIT, "metric": "val/loss"}).json()
+        groups = {"a": "toy train.weight_decay=0.1", "b": "toy train.weight_decay=0.5"}
+        times = client.get("/api/compare", params={**groups, "metric": "val/accuracy", "value": "t_50"}).json()
+    [means] = many["tables"]  # five numbers have a trend and an optimum, not ten pairs
+    assert [row[0] for row in means["rows"]] == ["0.1", "0.2", "0.3", "0.4", "0.5"]
+    medians, pairs = times["tables"]
+    assert medians["columns"][-1] == "runs that got there"
+    assert [row[-1] for row in medians["rows"]] == ["6 of 6", "6 of 6"]
+    assert pairs["rows"][0][2:4] == ["–", "–"]
+
+
 def test_study_names_with_spaces_and_run_ids_are_groups_too(home: Path) -> None:
     with open_store(home, read_only=True) as store:
         run = store.runs("toy")[0].id

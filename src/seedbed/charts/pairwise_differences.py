@@ -61,7 +61,7 @@ def gather_pairwise_differences(comparison: Mapping[str, Any], subject: MetricSt
     pairs = [
         _pair_difference(pair, values, shared_prefix)
         for pair in comparison.get("pairs", ())
-        if isfinite(pair["effect"])
+        if isfinite(pair.get("effect", nan))  # times to a threshold have none
     ]
     better = {"max": "; right of 0 the first is better", "min": "; left of 0 the first is better", None: ""}
     return PairwiseDifferences(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 from seedbed.charts.pairwise_differences import draw_pairwise_differences, gather_pairwise_differences
@@ -25,8 +25,8 @@ from seedbed.specs import FigureSpec
 from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.answers.finding import Finding
 from seedbed.stats.comparison import SeedSummary
-from seedbed.stats.decision import Verdict
-from seedbed.stats.format import format_interval, format_number, format_p_value
+from seedbed.stats.decision import Verdict, decide_difference
+from seedbed.stats.format import format_interval, format_number, format_p_value, format_value
 from seedbed.stats.run_statistics import metric_for_split
 from seedbed.stats.summary import RunCurves
 
@@ -41,8 +41,10 @@ class GroupComparison:
     command: str
 
     def tables(self) -> tuple[Table, ...]:
-        """Every group's mean, and every pair's difference."""
-        return (_means_table(self), _pairs_table(self)) if self.result.numbers else ()
+        """Every group's mean, and every pair's difference where groups are compared in pairs."""
+        if not self.result.numbers:
+            return ()
+        return (_centres_table(self), *([_pairs_table(self)] if "pairs" in self.result.numbers else []))
 
     def figures(self, interactive: bool = False) -> dict[str, RenderedFigure]:
         """Pairwise differences, the groups' learning curves, and parallel coordinates over the differing settings.
@@ -71,39 +73,63 @@ def compare_named_groups(
 # ---- tables ----
 
 
-def _means_table(comparison: GroupComparison) -> Table:
-    rows = []
-    for name, summary in comparison.result.numbers["means"].items():
-        spread = SeedSummary(**summary)
-        seeds = ", ".join(map(str, sorted(spread.values)))
-        rows.append((name, format_mean_std(spread), str(spread.n), seeds))
-    notes = ("± is the population std over seeds (ddof 0).", *comparison.result.notes)
-    return Table(f"Means of {comparison.subject}", ("group", "mean ± std", "n", "seeds"), tuple(rows), notes)
+def _centres_table(comparison: GroupComparison) -> Table:
+    """Every group's mean; of times to a threshold its median, and along many numbers the mean at each."""
+    numbers, title = comparison.result.numbers, f"of {comparison.subject}"
+    notes = tuple(comparison.result.notes)
+    rows: tuple[tuple[str, ...], ...]
+    if medians := numbers.get("medians"):
+        rows = tuple(
+            (name, format_number(one["median"]), format_interval(one["low"], one["high"]), _count_reached(one))
+            for name, one in medians.items()
+        )
+        return Table(f"Medians {title}", ("group", "median", "95 % interval", "runs that got there"), rows, notes)
+    if "means" not in numbers:
+        rows = tuple(
+            (format_value(level), format_number(centre))
+            for trend in numbers.values() for level, centre in trend["means"].items()
+        )  # fmt: skip
+        return Table(f"Means {title}", ("value", "mean"), rows, notes)
+    spreads = {name: SeedSummary(**summary) for name, summary in numbers["means"].items()}
+    rows = tuple(
+        (name, format_mean_std(spread), str(spread.n), ", ".join(map(str, sorted(spread.values))))
+        for name, spread in spreads.items()
+    )
+    notes = ("± is the population std over seeds (ddof 0).", *notes)
+    return Table(f"Means {title}", ("group", "mean ± std", "n", "seeds"), rows, notes)
+
+
+def _count_reached(median: Mapping[str, Any]) -> str:
+    return f"{median['n_reached']} of {median['n']}"
 
 
 def _pairs_table(comparison: GroupComparison) -> Table:
     pairs = comparison.result.numbers["pairs"]
     rows = tuple(_pair_row(pair, comparison.result.verdict) for pair in pairs)
-    notes = ["Difference: first − second; its 95 % interval holds the differences that the exact test does not reject."]
-    notes += ["Holm: corrected for the number of pairs, and the intervals with it."] if len(pairs) > 1 else []
-    if any(not isfinite(pair["low"]) for pair in pairs):
+    notes = ["Holm: corrected for the number of pairs, and the intervals with it."] if len(pairs) > 1 else []
+    if any("effect" in pair for pair in pairs):
+        held = "its 95 % interval holds the differences that the exact test does not reject"
+        notes.insert(0, f"Difference: first − second; {held}.")
+    if any(not isfinite(pair.get("low", 0.0)) for pair in pairs):
         notes.append("In parentheses: too few seeds for an interval, so the smallest and largest single difference.")
     columns = ("first", "second", "difference", "95 % interval", "p", "p (Holm)", "n", "pairing", "different")
     return Table("All pairs", columns, rows, tuple(notes), n_labels=2)
 
 
 def _pair_row(pair: Mapping[str, Any], overall: Verdict | None) -> tuple[str, ...]:
-    verdict = "no verdict" if overall == "no verdict" else pair["verdict"]
-    has_test = isfinite(pair["low"])
-    bounds = format_interval(pair["low"], pair["high"]) if has_test else ""
-    observed = f"({format_number(pair['smallest'])} to {format_number(pair['largest'])})" if pair["n"] > 1 else "–"
+    has_test = isfinite(pair.get("low", 0.0))
+    verdict = "no verdict" if overall == "no verdict" else decide_difference(pair["corrected"])
+    interval = "–"
+    if isfinite(pair.get("low", nan)):
+        interval = format_interval(pair["low"], pair["high"])
+    elif "smallest" in pair and pair["n"] > 1:
+        interval = f"({format_number(pair['smallest'])} to {format_number(pair['largest'])})"
     p_values = [
         format_p_value(p).removeprefix("p = ").removeprefix("p ") for p in (pair["p"]["value"], pair["corrected"])
     ]
-    pairing = "by seed" if pair["paired"] else "none"
     return (
-        pair["first"], pair["second"], format_number(pair["effect"]), bounds or observed,
-        *(p_values if has_test else ["–", "–"]), str(pair["n"]), pairing, verdict,
+        pair["first"], pair["second"], format_number(pair["effect"]) if "effect" in pair else "–", interval,
+        *(p_values if has_test else ["–", "–"]), str(pair["n"]), "by seed" if pair["paired"] else "none", verdict,
     )  # fmt: skip
 
 

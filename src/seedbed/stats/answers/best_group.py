@@ -79,6 +79,17 @@ def compare_groups(
         return describe_trends({"": levels}, next(iter(asked)), statistic, allow_confounds)
     if statistic.record.threshold is not None:
         return compare_group_times(groups, statistic, asked, allow_confounds, metrics)
+    return compare_in_pairs(groups, statistic, asked, allow_confounds, metrics)
+
+
+def compare_in_pairs(
+    groups: Mapping[str, Sequence[RunCurves]],
+    statistic: MetricStatistic,
+    asked: Collection[str] = (),
+    allow_confounds: bool = False,
+    metrics: Mapping[str, str] | None = None,
+) -> Finding:
+    """Compares the means of named groups in pairs, however many there are; arguments are those of `compare_groups`."""
     compute = {
         name: replace(statistic, metric=metrics[name] if metrics else statistic.metric).compute for name in groups
     }

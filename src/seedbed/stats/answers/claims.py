@@ -11,13 +11,13 @@ from dataclasses import asdict, replace
 from math import isfinite
 
 from seedbed.specs import QuestionSpec
-from seedbed.stats.answers.best_group import compare_setting_values
+from seedbed.stats.answers.best_group import compare_in_pairs
 from seedbed.stats.answers.comparison_text import MetricStatistic, format_effect, oriented_interval
 from seedbed.stats.answers.finding import Finding, format_verdict
 from seedbed.stats.answers.thresholds import is_within
 from seedbed.stats.comparison import Comparison, SeedSummary, clopper_pearson, compare_by_seed, summarise_seeds
 from seedbed.stats.decision import Verdict, combine_verdicts, decide_claim, seeds_needed
-from seedbed.stats.format import format_interval, format_number, join_words, pluralise
+from seedbed.stats.format import format_interval, format_number, format_setting, join_words, pluralise
 from seedbed.stats.groups import balance_groups, group_by_setting
 from seedbed.stats.metric_registry import MetricName
 from seedbed.stats.summary import RunCurves
@@ -92,7 +92,8 @@ def _is_as_claimed(question: QuestionSpec, difference: float) -> bool:
 def _compare_values(question: QuestionSpec, between: str, runs: Sequence[RunCurves]) -> Finding:
     """Is the metric the same, within the margin, for all values of a setting?"""
     statistic, margin = MetricStatistic.from_question(question), question.margin or 0.0
-    found = compare_setting_values(group_by_setting(runs, between), between, statistic, question.allow_confounds)
+    groups = {format_setting(between, value): group for value, group in group_by_setting(runs, between).items()}
+    found = compare_in_pairs(groups, statistic, [between], question.allow_confounds)
     if found.verdict in (None, "no verdict"):
         return found
     pairs = found.numbers["pairs"]
