@@ -146,12 +146,13 @@ def _build_settings(
     """The settings, inactive ones at their defaults so that equivalent configs are equal."""
     active = {name: assignment for name, assignment in assignments.items() if name not in inactive}
     values = {name: assignment.value for name, assignment in active.items()}
+    born: dict[str, Value] = {}
     if stored:
-        values = (
-            _changed_defaults(_value_or_default("task.kind", active), _value_or_default("model.kind", active)) | values
-        )
+        born = _changed_defaults(_value_or_default("task.kind", active), _value_or_default("model.kind", active))
     try:
-        return Settings.from_flat(values)
+        settings = Settings.from_flat(born | values)
+        born = {name: value for name, value in born.items() if settings.is_active(name)}
+        return Settings.from_flat(born | values) if stored else settings
     except InvalidSettings as error:  # a value that another kind of task or model accepts
         for name in error.names:
             assignment = active.get(name) or next(iter(active.values()))
