@@ -53,8 +53,9 @@ def _format_expected(loaded: LoadedRun, surprisal: Surprisal, word: WordSurprisa
     losses = surprisal.losses
     # The first token's loss is NaN: it counts as the least surprising.
     position = max(range(word.start, word.end), key=lambda i: -1.0 if isnan(losses[i]) else losses[i])
-    # A token that ends inside a character has no text in context.
-    token = surprisal.pieces[position] or loaded.token_texts[surprisal.ids[position]]
+    # A token that ends inside a character has no text in context; one that completes it has that character.
+    piece, token = surprisal.pieces[position], loaded.token_texts[surprisal.ids[position]]
+    token = token if piece.strip() in ("", token.strip()) else piece
     if position == 0:
         return f"nothing came before {token!r}"
     probability = exp(-losses[position])
