@@ -104,7 +104,8 @@ def test_attend_explains_in_a_sentence_what_it_cannot_show(lab, arguments, messa
 
 def test_heads_gives_mean_and_std_over_seeds_and_over_inputs(lab):
     home, _ = lab
-    done = invoke("heads", "quickstart", "--only", "model.kind=gpt", "--inputs", 9, "--ablation", "--home", home, "--json")
+    only = ["--only", "model.kind=gpt"]
+    done = invoke("heads", "quickstart", *only, "--inputs", 9, "--ablation", "--home", home, "--json")
     (config,) = json.loads(done.output)
     assert len(config["runs"]) == 2
     assert config["inputs"] == {"n": 9, "part": "val"}
