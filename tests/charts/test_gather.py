@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from seedbed.charts.bars import gather_bars
 from seedbed.charts.budget import gather_budget
+from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.charts.learning_curves import gather_learning_curves
 from seedbed.charts.line_data import downsample_indices
 from seedbed.charts.parallel_coordinates import gather_parallel_coordinates
 from seedbed.charts.run_selection import clock_units_per_step
 from seedbed.charts.sweep import gather_sweep
+from seedbed.charts.vega_lite import to_vega_lite
 from seedbed.errors import UsageError
 from seedbed.records import ParameterCounts, StoredRun
 from seedbed.settings import Settings
@@ -260,3 +262,20 @@ def test_heights_are_between_0_and_1_in_the_order_of_the_values() -> None:
     heights = [line.heights[-1] for line in by_value]
     assert heights == sorted(heights)
     assert (heights[0], heights[-1]) == (0.0, 1.0)
+
+
+def test_bars_of_a_threshold_are_medians_and_count_the_runs_that_never_get_there() -> None:
+    arrivals = {0.1: (1, 2, 3, 4, 5, 9), 0.2: (9,) * 6}  # of ten evaluations; 9: never
+    runs = [
+        make_run({"train.lr": lr}, seed, {"val/accuracy": [0.2] * arrival + [0.95] * (9 - arrival) + [0.2]})
+        for lr, by_seed in arrivals.items() for seed, arrival in enumerate(by_seed)
+    ]  # fmt: skip
+    figure = FigureSpec(kind="bars", metrics=("val/accuracy",), value="t_90", x="train.lr")
+    first, second = gather_bars(figure, runs).bars
+    assert (first.mean, first.low) == (35, 10)
+    assert second.mean == float("inf")
+    assert "7 of 12 runs never get there." in gather_bars(figure, runs).notes
+    to_vega_lite(CHART_KINDS["bars"].draw(gather_bars(figure, runs)))
+    sweep = gather_sweep(FigureSpec(kind="sweep", metrics=("val/accuracy",), value="t_90", x="train.lr"), runs)
+    assert [value for line in sweep.lines for value in line.y][:1] == [35]
+    assert not any("std" in note for note in sweep.notes)

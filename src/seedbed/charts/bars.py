@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from typing import TYPE_CHECKING, Any, Final
 
 from seedbed.charts.axis_labels import capitalize_first, isolate_direction, metric_quantity, setting_label, value_label
@@ -118,8 +118,12 @@ def _chart_notes(statistic: Statistic, runs: Sequence[RunCurves], bars: Sequence
         f"Lines are 95 % intervals of {of_what}, cut at the panel's edge; dots are runs."
         if several
         else "A single run has no interval."
+        if statistic.threshold is None
+        else "Fewer than six runs have no interval."
     )
-    return tuple(note for note in (n, intervals, statistic.chart_note(runs), *status_notes(runs)) if note)
+    times = [value for bar in bars for _, value in bar.values] if statistic.threshold is not None else []
+    never = f"{times.count(inf)} of {len(times)} runs never get there." if inf in times else ""
+    return tuple(note for note in (n, intervals, never, statistic.chart_note(runs), *status_notes(runs)) if note)
 
 
 def draw_bars(bars: Bars) -> alt.ConcatChart:

@@ -95,8 +95,8 @@ def _fixed_value(name: str, runs: Sequence[RunCurves]) -> dict[str, float]:
         what, other = ("number of parameters", "batch size") if name == "parameters" else ("batch size", "parameters")
         tried = f"{format_number(min(values))} to {format_number(max(values))}"
         raise UsageError(
-            f"a law along the {other} holds the {what} fixed, which varies here ({tried}); draw it along the {what} "
-            f"(x = {X_OF_LAW_VARIABLE[name]}), or select runs that share it"
+            f"along the {other} it holds the {what} fixed, which varies here ({tried}): "
+            f"try x = {X_OF_LAW_VARIABLE[name]}, or runs that share it"
         )
     return {name: values.pop()}
 
