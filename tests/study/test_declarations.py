@@ -101,6 +101,7 @@ only = 3
         ('ask = "smallest"\nover = "model.dim"\nat_least = 1\nand_metric = "norm"', "and_at_least or and_at_most"),
         ('ask = "smallest"\nover = "model.dim"\nat_least = 1\nand_at_most = 1', "and_metric"),
         ('ask = "does it hold"\nmetric = "attention_top[layer=1]"', "and_metric, at_least or at_most"),
+        ('ask = "does it hold"\nbetween = "model.kind"\nexpect = "same"', "margin, the largest difference .*,"),
     ],
 )
 def test_a_question_without_a_required_option_names_it(write: WriteStudy, options: str, needs: str) -> None:
@@ -175,3 +176,15 @@ def test_the_arithmetic_studies_ask_every_written_question_of_the_report() -> No
     assert asked["arithmetic/compute"] >= {"D 6c"}
     assert asked["arithmetic/weight-decay"] >= {"D 7c", "D 7d"}
     assert asked["arithmetic/sanity"] >= {"D 2"}
+
+
+def test_a_question_of_equivalence_needs_a_margin_above_0(write: WriteStudy) -> None:
+    text = '[[questions]]\nask = "does it hold"\nbetween = "model.kind"\nexpect = "same"\nmargin = {}\n'
+    [question] = read_study(write(text.format("0.1\nallow_confounds = true"))).questions
+    assert (question.expect, question.margin, question.allow_confounds) == ("same", 0.1, True)
+    for option, message in (
+        ("0", "margin = 0: expected a number above 0"),
+        ('0.1\nallow_confounds = "x"', "true or false"),
+    ):
+        with pytest.raises(StudyError, match=message):
+            read_study(write(text.format(option)))
