@@ -383,6 +383,10 @@ EVERY_KIND = [
     QuestionSpec(ask="which scales better", between="model.kind", **ALONG),
     QuestionSpec(ask="grokking"),
     QuestionSpec(ask="stopping"),
+    QuestionSpec(ask="does it hold", and_metric="train/accuracy"),
+    QuestionSpec(ask="does it hold", at_least=0.5),
+    QuestionSpec(ask="does it hold", between="model.kind", expect="same", margin=0.1),
+    QuestionSpec(ask="what law", metric="val/accuracy", **ALONG),
 ]
 
 
@@ -401,6 +405,10 @@ EVERY_KIND = [
         [run({"model.kind": "gpt"}, 0, 0.5), run({"model.kind": "lstm"}, 1, 0.7)],
         [*shares({0.1: [0.1], 0.9: [nan]}), *shares({0.1: [nan, nan, 0.3]}, "lstm")],
         [run({"model.kind": kind}, 0, {"val/accuracy": [0.5], "train/accuracy": [1]}) for kind in ("gpt", "lstm")],
+        [run({"model.kind": kind}, 0, 0.5, "stopped") for kind in ("gpt", "lstm")],
+        [run({"model.kind": kind}, seed, nan, "diverged") for kind in ("gpt", "lstm") for seed in range(6)],
+        two_kinds([0.5] * 8, [0.5] * 8),
+        [*shares({0.1: [0.5] * 8, 0.9: [0.5] * 8}), *shares({0.1: [0.5] * 8, 0.9: [0.5] * 8}, "lstm")],
     ],
     ids=[
         "nothing",
@@ -414,6 +422,10 @@ EVERY_KIND = [
         "lone",
         "holes",
         "one seed",
+        "unfinished",
+        "all diverged",
+        "ties",
+        "ties along",
     ],
 )
 def test_every_kind_of_question_gets_a_sentence_even_with_missing_data(
@@ -422,6 +434,10 @@ def test_every_kind_of_question_gets_a_sentence_even_with_missing_data(
     found = answer_question(question, runs)
     assert found.sentence.endswith((".", ".)"))
     assert len(found.sentence) > 20
+    assert found.verdict in (None, "cannot tell", "yes", "no")
+    if found.verdict in ("yes", "no"):  # only what eight equal seeds decide: bounds, and claims that equality settles
+        assert found.n >= 6
+        assert question.ask in ("does it hold", "smallest", "largest")
     json.dumps(to_jsonable(found.numbers), allow_nan=False)
 
 
