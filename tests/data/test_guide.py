@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from seedbed.cli import app
 from seedbed.data.corpora import open_labelled_texts
 from seedbed.data.duplicates import count_leaks
 from seedbed.study.plan import plan_named
@@ -41,3 +44,12 @@ def test_the_leak_that_the_guide_names(real_data: Path) -> None:
     parts = {name: open_labelled_texts("speeches", f"classifier/{name}").texts for name in ("train", "test")}
     [leak] = count_leaks("train", parts)
     assert f"Of the {leak.texts} test sentences of the named corpus `speeches`, {leak.exact} are" in GUIDE
+
+
+def test_plan_shows_the_vocabulary_that_results(folder: Path) -> None:
+    (folder / "text.toml").write_text(STUDIES[0])
+    planned = json.loads(CliRunner().invoke(app, ["plan", "text.toml", "--json"]).stdout)["runs"][0]["vocabulary"]
+    assert planned == plan_named("text.toml").runs[0].dataset_info.vocab_size
+    shown = CliRunner().invoke(app, ["plan", "text.toml"]).stdout.splitlines()
+    assert "vocabulary" in shown[1]
+    assert str(planned) in shown[3].split()

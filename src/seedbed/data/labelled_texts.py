@@ -89,6 +89,7 @@ def _describe_malformed_row(cells: Sequence[str | None], indices: tuple[int, int
             start = str(cells[0])[:40] + ("…" if len(str(cells[0])) > 40 else "")
             return f"no {separator} in {start!r}; {expected}"
     if any(i >= len(cells) for i in indices) or all(cell and cell.strip() for cell in (cells[i] for i in indices)):
-        return f"{len(cells)} cells; {expected}; put quotes around a text with commas"
+        advice = "" if table.columns else ", or name the columns with task.text_column and task.label_column"
+        return f"{len(cells)} cells; {expected}; put quotes around a text with commas{advice}"
     label = cells[indices[0]]
     return f"an empty {'text' if label and label.strip() else 'label'}; {expected}"

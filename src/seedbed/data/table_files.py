@@ -171,7 +171,7 @@ def _has_header(name: str, rows: Sequence[tuple[int, Sequence[str]]]) -> bool:
         )
     if len(first) == len(pairs) - 1 and _looks_like_labels(second, "", first):
         raise UsageError(
-            f"{name}: every row has another value in the first column, which is read as the label; if the label is in "
+            f"{name}: every row has a different first cell, which is read as the label; if the label is in "
             "the second, give task.text_column = 1 and task.label_column = 2"
         )
     return False
