@@ -139,7 +139,7 @@ def run(
         err=True,
     )
     if until is not None and outcome.counts.get("stopped"):
-        typer.echo(f"trained to step {until:,}; train to the end with: {command}", err=True)
+        typer.echo(f"trained at least to step {until:,}; train to the end with: {command}", err=True)
     if outcome.counts.get("failed"):
         typer.echo(f"some runs failed; see why with: seedbed ls {last}; retry with: {command}", err=True)
         raise typer.Exit(1)
