@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from seedbed.errors import StudyError, UsageError
 from seedbed.records import Curve
 from seedbed.specs import STATISTIC_NAMES, FigureSpec, QuestionSpec
 from seedbed.stats.answers import answer_question
-from seedbed.stats.run_statistics import STATISTICS, Statistic, register_statistic
+from seedbed.stats.run_statistics import STATISTICS, Statistic, find_statistic, register_statistic
 from seedbed.study.declarations import parse_declarations
 from tests.charts.factories import make_run
 from tests.contracts.statistic import StatisticContract
@@ -139,3 +140,32 @@ def test_a_name_is_taken_once_and_is_a_word(registered: None, name: str, message
 def test_a_name_that_is_not_registered_is_refused_with_those_that_are() -> None:
     with pytest.raises(ValidationError, match='"delta_t", "seconds", "memory"'):
         QuestionSpec(value="median")
+
+
+# ---- thresholds ----
+
+
+@pytest.mark.parametrize("value", ["t_1", "t_50", "t_99", "t_100"])
+def test_any_percentage_is_a_threshold(value: str) -> None:
+    assert QuestionSpec(value=value).value == FigureSpec(value=value).value == value
+    assert find_statistic(value).threshold == int(value[2:]) / 100
+
+
+@pytest.mark.parametrize("value", ["t_0", "t_101", "t_9.5", "t_"])
+def test_other_numbers_are_none(value: str) -> None:
+    with pytest.raises(ValidationError):
+        QuestionSpec(value=value)
+    with pytest.raises(UsageError):
+        find_statistic(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[questions]]\nbetween = "model.kind"\nmetric = "val/loss"\nvalue = "t_90"',
+        '[[figures]]\nkind = "bars"\nmetrics = ["val/accuracy", "norm"]\nvalue = "t_90"',
+    ],
+)
+def test_a_threshold_of_another_metric_is_refused_with_its_line(text: str) -> None:
+    with pytest.raises(StudyError, match=r"study:4: t_90 is the first step with an accuracy of at least 0\.9, and "):
+        parse_declarations(text)
