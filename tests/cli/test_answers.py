@@ -464,6 +464,12 @@ def test_only_narrows_the_runs() -> None:
 def test_a_question_without_text_gets_a_default_text() -> None:
     assert format_question(BETTER) == "which is better: val/accuracy between model.kind"
     assert format_question(QuestionSpec(ask="grokking", text="Does it grok?")) == "Does it grok?"
+    claim = QuestionSpec(ask="does it hold", metric="train/loss", and_metric="val/loss")
+    assert format_question(claim) == "does it hold: train/loss lower than val/loss"
+    bound = QuestionSpec(ask="does it hold", at_least=0.9)
+    assert format_question(bound) == "does it hold: val/accuracy at least 0.9"
+    same = QuestionSpec(ask="does it hold", between="model.kind", expect="same", margin=0.1)
+    assert format_question(same) == "does it hold: val/accuracy the same between model.kind"
 
 
 @pytest.mark.parametrize("name", [name for name in shipped_studies() if name.startswith("arithmetic/")])

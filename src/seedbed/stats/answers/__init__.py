@@ -25,7 +25,7 @@ from seedbed.stats.answers.scaling_law import answer_what_law
 from seedbed.stats.answers.thresholds import answer_extreme_level
 from seedbed.stats.answers.trend import answer_how_it_changes
 from seedbed.stats.decision import Verdict
-from seedbed.stats.format import join_words, pluralise
+from seedbed.stats.format import join_words
 from seedbed.stats.groups import describe_excluded_runs, filter_runs
 from seedbed.stats.run_statistics import find_statistic
 from seedbed.stats.summary import RunCurves
@@ -78,8 +78,14 @@ def format_question(question: QuestionSpec) -> str:
         return question.text
     about = f" of {question.value}" if question.value != "best" else ""
     parts = [f"{question.ask}{about}: {question.metric}"]
+    if question.ask == "does it hold" and question.expect == "same":
+        parts += ["the same", *([f"as {question.and_metric}"] if question.and_metric else [])]
+    elif question.ask == "does it hold" and question.and_metric:
+        parts += [f"{question.expect} than {question.and_metric}"]
     parts += [f"over {question.over}"] if question.over else []
     parts += [f"between {question.between}"] if question.between else []
+    parts += [f"at least {question.at_least:g}"] if question.at_least is not None else []
+    parts += [f"at most {question.at_most:g}"] if question.at_most is not None else []
     return " ".join(parts)
 
 
@@ -89,7 +95,7 @@ def _reason_for_no_answer(question: QuestionSpec, runs: Sequence[RunCurves]) -> 
     if not runs:
         return "There is no answer yet: no run has the settings that the question asks about."
     if not complete:
-        return f"There is no answer yet: none of {pluralise(len(runs), 'run')} is complete."
+        return "There is no answer yet: no run is complete."
     if not find_statistic(question.value).uses_metric:
         return ""
     for metric in filter(None, (question.metric, question.and_metric)):
