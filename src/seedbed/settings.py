@@ -568,6 +568,31 @@ class TrainSettings(SettingsGroup):
     sample_tokens: int = setting(
         500, "tokens of a sample after the prompt", unit="tokens", active_when=_SAMPLES, ge=1, le=1_000_000
     )
+    samples: int = setting(1, "texts of each sampling", affects_step_time=False, active_when=_SAMPLES, ge=1, le=1_000)
+    sample_temperature: float = setting(
+        1.0,
+        "divides the logits of samples; below 1 the likely tokens become likelier, 0 always takes the likeliest",
+        affects_step_time=False,
+        active_when=_SAMPLES,
+        ge=0.0,
+        le=100.0,
+    )
+    sample_top_k: int = setting(
+        0,
+        "samples draw from this many of the likeliest tokens; 0: from all",
+        affects_step_time=False,
+        active_when=_SAMPLES,
+        ge=0,
+        le=10_000_000,
+    )
+    sample_top_p: float = setting(
+        1.0,
+        "samples draw from the fewest likeliest tokens with this total probability; 1: from all",
+        affects_step_time=False,
+        active_when=_SAMPLES,
+        gt=0.0,
+        le=1.0,
+    )
     final_evaluation: bool = setting(
         True,
         "one more evaluation of the final weights, labelled last step + 1",

@@ -8,7 +8,7 @@ from torch import Tensor
 from seedbed.models.build import build_pack
 from seedbed.models.sequence_model import SequenceModel
 from seedbed.sampling.filters import SamplingFilters
-from seedbed.sampling.sampler import _iter_uniform_numbers, sample_next_tokens, window_start
+from seedbed.sampling.sampler import iter_uniform_numbers, sample_next_tokens, window_start
 from seedbed.settings import DatasetInfo, Settings
 
 DATASET_INFO = DatasetInfo(vocab_size=11, context_length=9, n_train=1, padding_id=0)
@@ -33,7 +33,7 @@ def generate_uncached(
     """Reference: tokens and log-probabilities with the whole window recomputed for every token."""
     model.eval()
     history, log_probabilities = prompt.expand(len(seeds), n_samples, -1), []
-    uniform_numbers = _iter_uniform_numbers(seeds, n_samples, prompt.device)
+    uniform_numbers = iter_uniform_numbers(seeds, n_samples, prompt.device)
     for _ in range(n_tokens):
         start = window_start(history.shape[-1], DATASET_INFO.context_length, hop)
         with torch.no_grad():

@@ -35,18 +35,40 @@ def build_pack(
     """
     model = build_model(settings[0], dataset_info)
     initial = [one.model.initial_arrays(model, seed) for one, seed in zip(settings, seeds, strict=True)]
-    parameters = FlatParameters(model, len(settings), step.device, dtype)
+    parameters = _allocate(model, settings[0], len(settings), step.device, dtype, dataset_info)
     for slot, arrays in enumerate(initial):
         parameters.load_arrays(slot, arrays)
-    _load_frozen_embeddings(model, settings[0], dataset_info, dtype)
-    model.to(step.device)
     for name, module in model.named_modules():
         if isinstance(module, Dropout):
             rates = [getattr(one.model, module.setting) for one in settings]
             module.configure(rates, seeds, f"dropout/{name}", step)
-        elif isinstance(module, BatchNorm):
-            module.init_running_stats(len(settings), step.device, dtype)
     return model, parameters
+
+
+def build_empty_pack(
+    settings: Settings, n_runs: int, device: torch.device, dtype: torch.dtype
+) -> tuple[SequenceModel, FlatParameters]:
+    """A model of the same shape in evaluation mode, for weights that are copied into it: all zeros so far."""
+    model = build_model(settings)
+    return model.eval(), _allocate(model, settings, n_runs, device, dtype, None)
+
+
+def _allocate(
+    model: SequenceModel,
+    settings: Settings,
+    n_runs: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    dataset_info: DatasetInfo | None,
+) -> FlatParameters:
+    """Gives the model storage on the device; frozen embeddings have their values, all else is 0."""
+    parameters = FlatParameters(model, n_runs, device, dtype)
+    _load_frozen_embeddings(model, settings, dataset_info, dtype)
+    model.to(device)
+    for module in model.modules():
+        if isinstance(module, BatchNorm):
+            module.init_running_stats(n_runs, device, dtype)
+    return parameters
 
 
 def load_run_arrays(model: nn.Module, parameters: FlatParameters, slot: int, arrays: Arrays) -> None:

@@ -73,3 +73,28 @@ class StatefulDecoder:
     def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
         logits, self._states = self.model.step(tokens[..., None], self._states or None)
         return logits[..., 0, :]
+
+
+class StaticStatefulDecoder:
+    """A recurrent decoder whose states stay in place, so that it can be captured as a CUDA graph."""
+
+    def __init__(self, model: RecurrentModel, n_runs: int, n_samples: int) -> None:
+        self.model = model
+        any_tokens = torch.zeros(n_runs, n_samples, 1, dtype=torch.int64, device=model.embed.weight.device)
+        self._states = [tuple(torch.zeros_like(state) for state in layer) for layer in prefill_cache(model, any_tokens)]
+
+    def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
+        computed = prefill_cache(self.model, tokens)
+        for i, layer in enumerate(self._states):
+            for j, state in enumerate(layer):
+                if computed:
+                    state.copy_(computed[i][j])
+                else:
+                    state.zero_()
+
+    def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
+        logits, states = self.model.step(tokens[..., None], self._states)
+        for layer, new_layer in zip(self._states, states, strict=True):
+            for state, new_state in zip(layer, new_layer, strict=True):
+                state.copy_(new_state)
+        return logits[..., 0, :]

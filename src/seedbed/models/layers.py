@@ -140,6 +140,7 @@ class OutputLayer(nn.Module):
     """Linear layer to logits, with its own weight or tied to the token embedding."""
 
     weight_role: Role = "output"
+    is_bypassed = False  # returns its input, so that logits are computed elsewhere, together with the loss
 
     def __init__(self, dim: int, vocabulary: int, bias: bool, tied_embedding: Embedding | None = None) -> None:
         super().__init__()
@@ -149,6 +150,8 @@ class OutputLayer(nn.Module):
         self._tied_embedding = (tied_embedding,)  # in a tuple, so that it is not registered as a submodule
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.is_bypassed:
+            return x
         (tied_embedding,) = self._tied_embedding
         weight = self.weight if tied_embedding is None else tied_embedding.weight
         assert weight is not None

@@ -41,12 +41,12 @@ class SamplingFilters:
 def filtered_probabilities(logits: Float[Tensor, "*n V"], filters: SamplingFilters) -> Float[Tensor, "*n V"]:
     """Distribution the next token is sampled from; rows sum to 1, filtered tokens have probability exactly 0."""
     if filters.temperature not in (0, 1):
-        logits = apply_temperature(logits, torch.tensor(filters.temperature, dtype=logits.dtype))
+        logits = apply_temperature(logits, logits.new_full((), filters.temperature))
     k = filters.top_k if filters.temperature > 0 else 1
     if 0 < k < logits.shape[-1]:
-        logits = keep_top_k(logits, torch.tensor(k, device=logits.device))
+        logits = keep_top_k(logits, torch.full((), k, device=logits.device))
     if filters.top_p < 1:
-        logits = keep_top_p(logits, torch.tensor(filters.top_p, dtype=logits.dtype, device=logits.device))
+        logits = keep_top_p(logits, logits.new_full((), filters.top_p))
     return logits.softmax(-1)
 
 

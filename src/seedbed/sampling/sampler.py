@@ -70,7 +70,7 @@ def stream_tokens(
     n_threads = choose_n_threads(model, len(seeds) * n_samples)
     with inference_context(n_threads):
         state = _GenerationState(model, context, hop, prompt.expand(len(seeds), -1, -1), n_samples, n_tokens)
-    for uniform_numbers in islice(_iter_uniform_numbers(seeds, n_samples, prompt.device), n_tokens):
+    for uniform_numbers in islice(iter_uniform_numbers(seeds, n_samples, prompt.device), n_tokens):
         with inference_context(n_threads):
             sampled = sample_next_tokens(state.next_logits(), uniform_numbers, filters)
             state.append(sampled.tokens)
@@ -140,7 +140,7 @@ def sample_next_tokens(
     return SampledTokens(tokens, logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0])
 
 
-def _iter_uniform_numbers(seeds: Sequence[int], n_samples: int, device: torch.device) -> Iterator[Float[Tensor, "R B"]]:
+def iter_uniform_numbers(seeds: Sequence[int], n_samples: int, device: torch.device) -> Iterator[Float[Tensor, "R B"]]:
     """Yields the uniform numbers for each next token."""
     keys = device_keys(seeds, "sample", device).repeat_interleave(UNIFORM_BLOCK_TOKENS, dim=0)
     for first in count(0, UNIFORM_BLOCK_TOKENS):

@@ -38,7 +38,7 @@ from seedbed.training.early_stopping import EarlyStopping
 from seedbed.training.evaluate import Evaluator
 from seedbed.training.sample_logger import SampleLogger
 from seedbed.training.timer import Timer
-from seedbed.training.trainer import DIVERGENCE_CAUSES, Trainer, set_matmul_precision
+from seedbed.training.trainer import DIVERGENCE_CAUSES, Trainer
 
 MetricValues: TypeAlias = NDArray[np.float64]  # (R, metrics)
 
@@ -101,10 +101,9 @@ class _TrainingSession:
         self.evaluator = Evaluator(self.trainer)
         self.improved_slots: list[int] = []  # slots whose latest evaluation is their best
         self.diverged_at = self.divergence_causes = [-1] * len(self.settings)  # as of the last evaluation
-        task, device = self.settings[0].task, self.trainer.step.device
         self.sample_logger: SampleLogger | None = None
-        if task.generates_text and self.train_settings.sample_every:
-            self.sample_logger = SampleLogger(task, self.train_settings, self.seeds, device)
+        if self.settings[0].task.generates_text and self.train_settings.sample_every:
+            self.sample_logger = SampleLogger(self.settings[0], self.seeds, self.trainer)
         self._check_validation_metrics()
 
     def _check_validation_metrics(self) -> None:
@@ -157,14 +156,26 @@ class _TrainingSession:
             yield EvaluationEvent(self.step + 1, tuple(final), names, values[final])
 
     def sample(self) -> Iterator[Event]:
-        """Samples a text from every active run, if it is due at this step."""
-        if self.sample_logger is None or self.step % self.train_settings.sample_every:
+        """Starts a sample of every active run, if it is due at this step; yields earlier ones when they are ready."""
+        logger = self.sample_logger
+        if logger is None:
             return
-        yield from self._wait_for_device("compute")
-        set_matmul_precision(self.trainer.precision)
-        with self.timer.section("write"), torch.cuda.stream(self.stream), self.trainer.use_ema_weights():
-            samples = list(self.sample_logger.sample(self.trainer.model, self.step, self.active_slots))
-        yield from samples
+        if logger.is_ready:
+            yield from logger.collect()
+        if self.step % self.train_settings.sample_every == 0:
+            yield from self.finish_samples()
+            with self.timer.section("write"), torch.cuda.stream(self.stream):
+                logger.start(self.step, self.active_slots)
+            if logger.is_ready:
+                yield from logger.collect()
+
+    def finish_samples(self) -> Iterator[Event]:
+        """Waits for the samples that were started; yields meanwhile, so that other packs get their turn."""
+        logger = self.sample_logger
+        if logger is not None and logger.is_pending:
+            while not logger.is_ready:
+                yield StepEvent(self.step)
+            yield from logger.collect()
 
     def _wait_for_device(self, section: str, host_copy: HostCopy | None = None) -> Iterator[Event]:
         """Waits until the device has done the queued work; yields meanwhile, so that other packs get their turn."""
@@ -208,6 +219,8 @@ class _TrainingSession:
         return events
 
     def finish_slots(self, events: Sequence[DivergenceEvent | FinishEvent]) -> Iterator[Event]:
+        if events:
+            yield from self.finish_samples()
         finished = {event.slot for event in events}
         self.active_slots = [slot for slot in self.active_slots if slot not in finished]
         with torch.cuda.stream(self.stream):
@@ -227,7 +240,11 @@ class _TrainingSession:
         return finished + sorted(others)
 
     def save_checkpoint(self, slots: Sequence[int]) -> Iterator[Event]:
-        """Yields the cost so far, then the full state with the weights of these slots."""
+        """Yields the cost so far, then the full state with the weights of these slots.
+
+        Samples of earlier steps come first: a session that resumes from this state would not make them again.
+        """
+        yield from self.finish_samples()
         yield from self._wait_for_device("compute")
         with self.timer.section("save"), torch.cuda.stream(self.stream):
             host_copy = HostCopy(self.trainer.state())

@@ -36,7 +36,8 @@ class Timer:
         self._memory: _MemoryTracker = (
             _CudaMemoryTracker() if placement.device == "cuda" else _ProcessMemoryTracker(placement.exclusive)
         )
-        self._warmup_sections = {"compute"} | ({"evaluate"} if placement.mode == "compiled" else set())
+        # The first evaluation is compiled or captured too.
+        self._warmup_sections = {"compute"} | ({"evaluate"} if placement.mode != "plain" else set())
         self._seen_sections: set[str] = set()
         self._is_async = placement.device == "cuda"
         self._last_time = time.perf_counter()  # all time before this is accounted for

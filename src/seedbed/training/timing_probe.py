@@ -84,13 +84,18 @@ def _time_sampling(trainer: Trainer, timer: Timer, settings: Settings, seeds: Se
     task, train = settings.task, settings.train
     if task.generates_text and train.sample_every:
         n_tokens = min(MAX_SAMPLED_TOKENS, train.sample_tokens)
-        sample_logger = SampleLogger(
-            task, train.model_copy(update={"sample_tokens": n_tokens}), seeds, trainer.step.device
-        )
-        start = time.perf_counter()
-        with trainer.use_ema_weights():
-            list(sample_logger.sample(trainer.model, 0, range(len(seeds))))
-        timer.add("write", (time.perf_counter() - start) * train.sample_tokens / n_tokens)
+        short = settings.model_copy(update={"train": train.model_copy(update={"sample_tokens": n_tokens})})
+        sample_logger = SampleLogger(short, seeds, trainer)
+        for _ in range(2 if trainer.uses_cuda_graphs else 1):  # the first captures the graphs
+            start = time.perf_counter()
+            sample_logger.start(0, range(len(seeds)))
+            queued = time.perf_counter()
+            while not sample_logger.is_ready:
+                time.sleep(1e-4)
+            sample_logger.collect()
+        # samples that are generated beside training cost it only the time to queue them
+        elapsed = queued - start if trainer.uses_cuda_graphs else time.perf_counter() - start
+        timer.add("write", elapsed * train.sample_tokens / n_tokens)
 
 
 def _synchronize(placement: Placement) -> None:

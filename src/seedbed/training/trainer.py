@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,11 +17,12 @@ from torch import Tensor, nn
 
 from seedbed.data.batch import Batch
 from seedbed.models.build import build_pack
-from seedbed.models.layers import gather_rows, one_hot, running_stats
+from seedbed.models.layers import OutputLayer, gather_rows, one_hot, running_stats
 from seedbed.models.sequence_model import SequenceModel
 from seedbed.records import Arrays
 from seedbed.settings import Settings
 from seedbed.training.cuda_graphs import CapturedGraph
+from seedbed.training.large_output import LargeOutput, has_large_output
 from seedbed.training.loss import n_correct, sample_losses
 from seedbed.training.optimizers import make_optimizer
 from seedbed.training.optimizers.base import ActiveAndHyperparameters
@@ -78,6 +80,9 @@ class Trainer:
             self.optimizer.compile()
         elif mode == "graph" and (fused := self.optimizer.fuse()) is not None:
             self._active_and_lr_fn = fused
+        self._large_output: LargeOutput | None = None
+        if mode == "graph" and torch_device.type == "cuda" and has_large_output(self.model, dataset_info.vocab_size):
+            self._large_output = LargeOutput(self.forward_batch)
         if self.precision == "bf16" and torch_device.type == "cuda" and self.model.family.uses_bf16_weights:
             self.parameters.add_bf16_copy(self.model, torch.bfloat16)
         self._host_step = 0  # `step`, known without asking the device
@@ -134,6 +139,8 @@ class Trainer:
     def _batch_losses(self) -> Float[Tensor, "R"]:
         """Every run's loss on its batch."""
         batch = self.batches.draw(self.n_batches_drawn)
+        if self._large_output is not None:
+            return self._large_output.weighted_losses(batch, self.label_smoothing)
         logits = self.forward_batch(batch)
         losses = sample_losses(logits, batch.targets, batch.target_mask, self.label_smoothing)
         return (losses * batch.weights.to(losses.dtype)).sum(1)
@@ -157,6 +164,11 @@ class Trainer:
         finally:
             self.parameters.weights.copy_(trained)
 
+    def sampled_tensors(self) -> dict[str, Tensor]:
+        """The weights that samples are drawn with, as `weights`, and running statistics by name."""
+        weights = self.parameters.weights if self.ema_weights is None else self.ema_weights
+        return {"weights": weights, **running_stats(self.model)}
+
     def score_samples(self) -> tuple[Float[Tensor, "R N"], Int[Tensor, "R N"]]:
         """Loss and number of correct tokens of every evaluated sample, for every run."""
         self.parameters.sync_bf16()
@@ -165,6 +177,8 @@ class Trainer:
         return torch.cat(losses, 1), torch.cat(correct, 1)
 
     def _score_batch(self, batch: Batch) -> tuple[Float[Tensor, "R B"], Int[Tensor, "R B"]]:
+        if self._large_output is not None:
+            return self._large_output.sample_scores(batch)
         logits = self.forward_batch(batch)
         losses = sample_losses(logits, batch.targets, batch.target_mask).double()
         return losses, n_correct(logits, batch.targets, batch.target_mask)
@@ -231,15 +245,25 @@ class BatchForward(nn.Module):
         self.is_classifier = model.family.predicts == "label"
 
     def forward(self, batch: Batch) -> Float[Tensor, "R B K V"]:
+        return self.forward_model(batch).to(self.dtype)
+
+    def forward_model(self, batch: Batch) -> Tensor:
+        """The model's output as it is: logits, or what its output layer would get where that is bypassed."""
         with autocast_context(self.precision, batch.inputs.device):
             if self.is_classifier:
-                return self.model(batch.inputs, sample_mask=batch.weights > 0).to(self.dtype)
+                return self.model(batch.inputs, sample_mask=batch.weights > 0)
             past = None
             if batch.shared_prefixes is not None and batch.prefix_index is not None:
                 caches = self.model.prefill(batch.shared_prefixes)
                 rows = one_hot(batch.prefix_index, batch.shared_prefixes.shape[1], caches[0][0].dtype)
                 past = [tuple(gather_rows(tensor, rows) for tensor in layer) for layer in caches]
-            return self.model(batch.inputs, batch.scored_positions, past=past).to(self.dtype)
+            return self.model(batch.inputs, batch.scored_positions, past=past)
+
+    def output_logits(self, hidden: Tensor) -> Tensor:
+        """Logits from what the output layer gets."""
+        with autocast_context(self.precision, hidden.device):
+            logits: Tensor = cast(OutputLayer, self.model.output)(hidden)
+        return logits.to(self.dtype)
 
 
 def clip_scales(norms: Float[Tensor, "R"], limits: Float[Tensor, "R 1"]) -> Float[Tensor, "R 1"]:

@@ -95,6 +95,10 @@ class Family(ModelSettings):
         """Floats saved for the backward pass, per token of a batch."""
         raise NotImplementedError
 
+    def attention_scores_per_token(self, info: DatasetInfo) -> int:
+        """How many of these are attention scores and their softmax, which kernels of a GPU do not keep."""
+        return 0
+
     def widest_activations(self) -> int:
         """Activations per token of the widest layers without the logits; bounds the chunks of an evaluation."""
         raise NotImplementedError
@@ -122,6 +126,10 @@ class Family(ModelSettings):
     def make_decoder(self, model: SequenceModel, n_runs: int, n_samples: int, capacity: int) -> Decoder:
         """A decoder of this model for at most `capacity` tokens per sample."""
         raise NotImplementedError
+
+    def make_static_decoder(self, model: SequenceModel, n_runs: int, n_samples: int, capacity: int) -> Decoder | None:
+        """A decoder that can be captured as a CUDA graph; None if there is none for this model."""
+        return None
 
     def default_hop(self, context: int) -> int:
         """Tokens by which a full window advances while generating; 0: the window keeps growing."""

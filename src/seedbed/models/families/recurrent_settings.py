@@ -134,3 +134,8 @@ class RecurrentSettings(Family):
         from seedbed.models.decoding import StatefulDecoder
 
         return StatefulDecoder(cast("RecurrentModel", model), n_samples)
+
+    def make_static_decoder(self, model: SequenceModel, n_runs: int, n_samples: int, capacity: int) -> Decoder:
+        from seedbed.models.decoding import StaticStatefulDecoder
+
+        return StaticStatefulDecoder(cast("RecurrentModel", model), n_runs, n_samples)

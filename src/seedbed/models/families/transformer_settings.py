@@ -136,9 +136,12 @@ class TransformerSettings(Family):
         return self.layers * (2.0 * length * weights + 4.0 * length**2 * self.dim)
 
     def activations_per_token(self, info: DatasetInfo) -> int:
-        scores = 2 * self.heads * info.context_length  # and their softmax
         # a block saves its input, q, k, v, head outputs, two residual sums, two norms, and the MLP's hidden layer twice
-        return self.dim + self.layers * (9 * self.dim + 2 * self.mlp_width + scores)
+        blocks = self.layers * (9 * self.dim + 2 * self.mlp_width)
+        return self.dim + blocks + self.attention_scores_per_token(info)
+
+    def attention_scores_per_token(self, info: DatasetInfo) -> int:
+        return self.layers * 2 * self.heads * info.context_length
 
     def widest_activations(self) -> int:
         return 3 * self.dim + self.mlp_width  # the QKV projection and the MLP's hidden layer
@@ -172,6 +175,12 @@ class GPTSettings(TransformerSettings):
         from seedbed.models.fast.gpt_decoder import make_gpt_decoder
 
         return make_gpt_decoder(cast("GPT", model), n_runs, n_samples, capacity)
+
+    def make_static_decoder(self, model: SequenceModel, n_runs: int, n_samples: int, capacity: int) -> Decoder | None:
+        from seedbed.models.fast.gpt_decoder import StaticGPTDecoder, is_standard
+
+        gpt = cast("GPT", model)
+        return StaticGPTDecoder(gpt, n_runs, n_samples, capacity) if is_standard(gpt) else None
 
     def default_hop(self, context: int) -> int:
         # only ALiBi is made for contexts longer than those seen in training (Press et al. 2021)

@@ -7,6 +7,8 @@ They handle the run axis, as `layers.py` does, so that models need not. Our Trit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -76,33 +78,42 @@ def linear_add_norm(
 
 
 def should_use_torch_lstm(x: Float[Tensor, "R B T D"]) -> bool:
-    """Use torch's LSTM (oneDNN, cuDNN)? On a CPU always, on a GPU for a single run with long sequences.
-
-    Not under autocast, where cuDNN would compute in float16 whatever dtype is requested.
-    """
+    """Use torch's LSTM (oneDNN, cuDNN)? On a CPU always, on a GPU for a single run with long sequences."""
     if torch.compiler.is_compiling():
         return False
-    return x.device.type == "cpu" or (
-        len(x) == 1 and x.shape[2] > SHORT_ATTENTION_POSITIONS and not torch.is_autocast_enabled("cuda")
-    )
+    return x.device.type == "cpu" or (len(x) == 1 and x.shape[2] > SHORT_ATTENTION_POSITIONS)
 
 
 def torch_lstm(
     x: Float[Tensor, "R B T D"], past: tuple[Tensor, Tensor], input_linear: Linear, state_linear: Linear
 ) -> tuple[Float[Tensor, "R B T H"], tuple[Float[Tensor, "R B H"], Float[Tensor, "R B H"]]]:
-    """One layer of torch.lstm with these weights, run by run: all hidden states, and the final (h, c)."""
+    """One layer of torch.lstm with these weights, run by run: all hidden states, and the final (h, c).
+
+    Under autocast everything is in its dtype; autocast itself is switched off, since it would make cuDNN use float16.
+    """
     h, c = past
     weights: list[Tensor] = [input_linear.weight, state_linear.weight]
     if input_linear.bias is not None:  # torch.lstm takes two biases or none
         state_bias = torch.zeros_like(input_linear.bias) if state_linear.bias is None else state_linear.bias
         weights += [input_linear.bias, state_bias]
-    by_run = zip(x.unbind(), h.unbind(), c.unbind(), *(weight.unbind() for weight in weights), strict=True)
-    outputs = [
-        torch.lstm(x_run, (h_run[None], c_run[None]), run_weights, len(run_weights) > 2, 1, 0.0, True, False, True)
-        for x_run, h_run, c_run, *run_weights in by_run
-    ]
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weights[0].dtype
+    with torch.autocast(x.device.type, enabled=False):
+        if x.is_cuda:
+            weights = _concatenate(weights, dtype)
+        by_run = zip(*(tensor.to(dtype).unbind() for tensor in (x, h, c, *weights)), strict=True)
+        outputs = [
+            torch.lstm(x_run, (h_run[None], c_run[None]), run_weights, len(run_weights) > 2, 1, 0.0, True, False, True)
+            for x_run, h_run, c_run, *run_weights in by_run
+        ]
     states, final_h, final_c = (torch.stack(parts) for parts in zip(*outputs, strict=True))
     return states, (final_h.squeeze(1), final_c.squeeze(1))
+
+
+def _concatenate(weights: Sequence[Float[Tensor, "R ..."]], dtype: torch.dtype) -> list[Tensor]:
+    """The weights as views of one block of memory per run, which cuDNN would otherwise make itself at every call."""
+    block = torch.cat([weight.flatten(1).to(dtype) for weight in weights], dim=1)
+    parts = block.split([weight[0].numel() for weight in weights], dim=1)
+    return [part.unflatten(1, weight.shape[1:]) for part, weight in zip(parts, weights, strict=True)]
 
 
 def should_use_fused_lstm(x: Float[Tensor, "R B T D"]) -> bool:
@@ -118,4 +129,5 @@ def fused_lstm(
     if state_linear.bias is not None:
         input_gates = input_gates + state_linear.bias[:, None, None]
     matmul_dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else state_linear.weight.dtype
-    return run_lstm_recurrence(input_gates, state_linear.weight.to(matmul_dtype), *past)
+    with torch.autocast(input_gates.device.type, enabled=False):  # it would make the fused cell 16-bit too
+        return run_lstm_recurrence(input_gates, state_linear.weight.to(matmul_dtype), *past)

@@ -118,22 +118,67 @@ class GPTDecoder:
         return bias.expand(*self.shape, -1, -1).reshape(-1, 1, size)
 
 
+class StaticGPTDecoder:
+    """A GPT decoder that can be captured as a CUDA graph: its tensors stay in place and it asks the host for nothing.
+
+    The cache has its full size from the start, the position is a tensor, and weights are read where the model has them.
+    """
+
+    def __init__(self, model: GPT, n_runs: int, n_samples: int, capacity: int) -> None:
+        self.model, self.shape, self.capacity = model, (n_runs, n_samples), capacity
+        self._layers = [_CachedBlock(block, copy_weights=False) for block in iter_blocks(model)]
+        self._position_embeddings = position_embeddings(model, capacity)
+        attention = next(iter_blocks(model)).attention
+        rows, width = n_runs * n_samples, attention.dim // attention.heads
+        self._kv_cache = attention.qkv.weight.new_zeros(len(self._layers), 2, rows, attention.heads, capacity, width)
+        self._bias = _attention_bias(attention, capacity).clone()
+        self._offsets = torch.arange(capacity, device=self._bias.device)
+        self._n_cached = torch.zeros(1, dtype=torch.int64, device=self._bias.device)
+
+    def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
+        n_tokens = tokens.shape[-1]
+        self._n_cached.fill_(n_tokens)
+        self._bias.copy_(_attention_bias(next(iter_blocks(self.model)).attention, self.capacity))
+        for layer_cache, keys_values in zip(self._kv_cache, prefill_cache(self.model, tokens), strict=False):
+            for cached, computed in zip(layer_cache, keys_values, strict=True):
+                cached.view(*self.shape, *cached.shape[1:])[..., :n_tokens, :] = computed.transpose(2, 3)
+
+    def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
+        x = self.model.embed(tokens[..., None])[..., 0, :]
+        if self._position_embeddings is not None:
+            x = x + self._position_embeddings.index_select(1, self._n_cached)
+        if len(x) == 1:
+            x = x[0]
+        angles = rotary_angles(self._n_cached, self.model.position_table, x.dtype)
+        bias = self._bias.index_select(-1, self.capacity - 1 - self._n_cached + self._offsets)[:, None]
+        bias = bias.expand(*self.shape, -1, -1).reshape(-1, 1, self.capacity)
+        for layer, layer_cache in zip(self._layers, self._kv_cache, strict=True):
+            x = layer.step(x, layer_cache, self._n_cached, bias, angles)
+        self._n_cached += 1
+        x = x.view(*self.shape, 1, -1)
+        if self.model.final_norm is not None:
+            x = self.model.final_norm(x)
+        return self.model.output(x)[..., 0, :]
+
+
 class _CachedBlock:
     """One transformer block as a function of the current token and the layer's KV cache."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, copy_weights: bool = True) -> None:
         attention, mlp = block.attention, block.mlp
         self.heads, self.head_dim = attention.heads, attention.dim // attention.heads
         self._norm_first = block.norm_first
         self._norm1, self._norm2 = _bind_layer_norm(block.norm1), _bind_layer_norm(block.norm2)
-        self._qkv, self._out = _bind_linear(attention.qkv), _bind_linear(attention.out)
-        self._up, self._activation, self._down = _bind_linear(mlp.up), mlp.activation, _bind_linear(mlp.down)
+        self._activation = mlp.activation
+        self._qkv, self._out, self._up, self._down = (
+            _bind_linear(linear, copy_weights) for linear in (attention.qkv, attention.out, mlp.up, mlp.down)
+        )
 
     def step(
         self,
         x: Float[Tensor, "*R B D"],
         kv_cache: Float[Tensor, "2 RB H S K"],
-        position: int,
+        position: int | Int[Tensor, "1"],
         bias: Tensor,
         angles: RotaryAngles | None,
     ) -> Float[Tensor, "*R B D"]:
@@ -144,11 +189,16 @@ class _CachedBlock:
         x = self._norm1(x + self._attend(x, kv_cache, position, bias, angles))
         return self._norm2(x + self._down(self._activation(self._up(x))))
 
-    def _attend(self, x: Tensor, kv_cache: Tensor, position: int, bias: Tensor, angles: RotaryAngles | None) -> Tensor:
+    def _attend(
+        self, x: Tensor, kv_cache: Tensor, position: int | Tensor, bias: Tensor, angles: RotaryAngles | None
+    ) -> Tensor:
         qkv = self._qkv(x).view(-1, 3, self.heads, self.head_dim)
         if angles is not None:
             qkv[:, :2] = rotate_pairs(qkv[:, :2], *angles)
-        kv_cache[:, :, :, position] = qkv[:, 1:].transpose(0, 1)
+        if isinstance(position, int):
+            kv_cache[:, :, :, position] = qkv[:, 1:].transpose(0, 1)
+        else:
+            kv_cache.index_copy_(3, position, qkv[:, 1:].transpose(0, 1)[..., None, :])
         keys, values = kv_cache.flatten(1, 2)
         query = qkv[:, 0].reshape(-1, 1, self.head_dim)
         # For a single query, two batched matmuls are faster than the fused SDPA kernel, which loops over heads.
@@ -156,9 +206,11 @@ class _CachedBlock:
         return self._out(torch.bmm(scores.softmax(-1), values).view(x.shape))
 
 
-def _bind_linear(linear: Linear) -> TensorFunction:
-    """The linear map as a function of one token; copies the transposed weight, since a contiguous matmul is faster."""
-    weight, bias = linear.weight.mT.contiguous(), linear.bias
+def _bind_linear(linear: Linear, copy_weights: bool) -> TensorFunction:
+    """The linear map as a function of one token; a copy of the transposed weight makes it faster on a CPU."""
+    weight, bias = linear.weight.mT, linear.bias
+    if copy_weights:
+        weight = weight.contiguous()
     if len(weight) > 1:
         rows = None if bias is None else bias[:, None]
         return (lambda x: torch.bmm(x, weight)) if rows is None else (lambda x: torch.baddbmm(rows, x, weight))
@@ -198,7 +250,9 @@ def position_embeddings(model: GPT, capacity: int) -> Float[Tensor, "#R S D"] | 
     return sinusoidal_embedding(capacity, encoding.dim, encoding.exponent).to(model.embed.weight)[None]
 
 
-def rotary_angles(position: int, encoding: PositionEncoding, dtype: torch.dtype) -> RotaryAngles | None:
+def rotary_angles(
+    position: int | Int[Tensor, "1"], encoding: PositionEncoding, dtype: torch.dtype
+) -> RotaryAngles | None:
     """Rotary cos and sin for a position, or None if the model has no rotary embedding."""
     if not isinstance(encoding, RotaryPositions):
         return None
