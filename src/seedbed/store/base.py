@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias
 
 from seedbed.records import (
     Annotation,
@@ -37,6 +37,18 @@ from seedbed.records import (
 )
 
 ChangeStamp: TypeAlias = Hashable  # compare for equality only
+
+
+class PendingSave(Protocol):
+    """A checkpoint that is being saved."""
+
+    def write(self) -> None:
+        """Write its files; may run in another thread."""
+        ...
+
+    def commit(self) -> None:
+        """Make it the state that its pack resumes from, and delete the previous one."""
+        ...
 
 
 class Store(ABC):
@@ -108,8 +120,17 @@ class Store(ABC):
         """Commit events in training order; idempotent, and events of ended runs are ignored."""
 
     @abstractmethod
+    def begin_save(self, pack_id: str, saved: CheckpointEvent) -> PendingSave:
+        """The checkpoint of a step whose events are recorded, to be written and then committed.
+
+        No later events of the pack may be recorded before it is committed.
+        """
+
     def save(self, pack_id: str, saved: CheckpointEvent) -> None:
         """Write the checkpoint of a step whose events are recorded, then delete the pack's previous state."""
+        pending = self.begin_save(pack_id, saved)
+        pending.write()
+        pending.commit()
 
     @abstractmethod
     def stop(self, pack_id: str) -> None:

@@ -16,7 +16,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -46,10 +46,11 @@ from seedbed.records import (
 from seedbed.settings import former_setting_names
 from seedbed.store import changes, schema
 from seedbed.store.annotation_rows import annotations_from_rows, read_annotation, with_tags, write_annotation
-from seedbed.store.base import ChangeStamp, Store
+from seedbed.store.base import ChangeStamp, PendingSave, Store
 from seedbed.store.checkpoints import (
     CheckpointFile,
     CheckpointIdentity,
+    FileDigest,
     digest_json,
     read_checkpoint,
     select_slots,
@@ -171,24 +172,23 @@ class SQLiteStore(Store):
                 changes.upsert_cost(connection, pack_id, folded.cost)
             changes.update_progress(connection, [slots[slot] for slot in slots if slots[slot] != before[slot]])
 
-    def save(self, pack_id: str, saved: CheckpointEvent) -> None:
+    def begin_save(self, pack_id: str, saved: CheckpointEvent) -> PendingSave:
         pack = self._pack_row(pack_id)
         preserved = "all recorded metrics" + ("" if pack.step is None else f" and the state of step {pack.step:,}")
-        weights_files = self._weights_files(pack, saved)
         path = self._state_path(pack_id, saved.step)
         state = CheckpointFile(path, saved.state, _state_identity(pack_id, pack.members, saved.step))
-        files = [state, *weights_files.values()]  # the largest first: it takes longest
-        state_digest, *digests = write_checkpoints(files, preserved)
-        weights = [
-            {"run": run, "step": saved.step, **asdict(digest)}
-            for run, digest in zip(weights_files, digests, strict=True)
-        ]
+        return _PendingFiles(self, pack_id, saved.step, state, self._weights_files(pack, saved), preserved)
+
+    def commit_save(self, pack_id: str, step: int, state_digest: str, weights: Mapping[str, FileDigest]) -> None:
+        """Record the files of a checkpoint, and delete the pack's other states."""
+        rows = [{"run": run, "step": step, **asdict(digest)} for run, digest in weights.items()]
         with self._database.transaction() as connection:
-            changes.upsert(connection, checkpoints, weights)
-            values = {"step": saved.step, "digest": state_digest.digest}
+            changes.upsert(connection, checkpoints, rows)
+            values = {"step": step, "digest": state_digest}
             connection.execute(update(packs).where(packs.c.id == pack_id).values(values))
             changes.settle_ended_runs(connection, pack_id)
-            changes.update_best_steps(connection, pack_id, saved.step, {row["run"] for row in weights})
+            changes.update_best_steps(connection, pack_id, step, set(weights))
+        path = self._state_path(pack_id, step)
         for older in path.parent.iterdir():
             if older != path:
                 older.unlink(missing_ok=True)
@@ -550,6 +550,28 @@ class SQLiteStore(Store):
                 f"{error}; kept: all its metrics and the weights of its runs; "
                 "the same command with --restart trains these runs again from step 0"
             ) from error
+
+
+@dataclass
+class _PendingFiles:
+    """The files of a checkpoint: the pack's state, and weights by run."""
+
+    store: SQLiteStore
+    pack_id: str
+    step: int
+    state: CheckpointFile
+    weights: Mapping[str, CheckpointFile]
+    preserved: str  # quoted in the error if writing fails
+    digests: Sequence[FileDigest] = ()
+
+    def write(self) -> None:
+        files = [self.state, *self.weights.values()]  # the largest first: it takes longest
+        self.digests = write_checkpoints(files, self.preserved)
+
+    def commit(self) -> None:
+        state_digest, *digests = self.digests
+        weights = dict(zip(self.weights, digests, strict=True))
+        self.store.commit_save(self.pack_id, self.step, state_digest.digest, weights)
 
 
 def _now() -> str:
