@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from seedbed.engines import local
 from seedbed.engines.base import EngineResources, JobFailure, QueuedJob, ShouldStop, make_failure
 from seedbed.engines.local import LocalEngine, _precompile_jobs, process_age_seconds
+from seedbed.engines.precompile import PrecompilePool
 from seedbed.records import Event, StepEvent
 
 
@@ -243,14 +245,26 @@ def test_stopping_ends_precompile_processes_without_waiting(tmp_path: Path) -> N
         os.kill(int(path.read_text()), 0)
 
 
-def test_only_jobs_that_run_beside_others_are_precompiled() -> None:
+def test_jobs_are_precompiled_where_the_device_has_other_work_or_several_compile() -> None:
     plain, compiled = QueuedJob(partial(identity, 1)), QueuedJob(partial(identity, 1), precompile=do_nothing)
     exclusive = QueuedJob(partial(identity, 1), exclusive=True, precompile=do_nothing)
     assert list(_precompile_jobs([compiled])) == []
-    assert list(_precompile_jobs([compiled, exclusive])) == []
+    assert list(_precompile_jobs([compiled, exclusive])) == [1]
     assert list(_precompile_jobs([compiled, compiled, compiled])) == [1, 2]  # nothing else could run before the first
-    assert list(_precompile_jobs([compiled, plain, exclusive, compiled])) == [0, 3]
-    assert list(_precompile_jobs([exclusive, exclusive])) == list(_precompile_jobs([])) == []
+    assert list(_precompile_jobs([compiled, plain, exclusive, compiled])) == [0, 2, 3]
+    assert list(_precompile_jobs([exclusive, exclusive])) == [0, 1]
+    assert list(_precompile_jobs([exclusive])) == list(_precompile_jobs([])) == []
+
+
+def test_exclusive_jobs_wait_until_nothing_is_being_compiled() -> None:
+    """Its time is compared with that of others, so a compiler beside it would be unfair."""
+    exclusive = QueuedJob(partial(identity, 1), exclusive=True, precompile=do_nothing)
+    pool = SimpleNamespace(is_ready=lambda _: True, is_idle=False)
+    queue = local._JobQueue([exclusive, exclusive], cast(PrecompilePool, pool))
+    assert queue.pop_ready([], lambda _: True) is None
+    pool.is_idle = True
+    assert queue.pop_ready([], lambda _: True) == 0
+    assert queue.pop_ready([0], lambda _: True) is None
 
 
 class OutOfMemoryError(RuntimeError):

@@ -78,9 +78,10 @@ def packs_of_sizes(*gib: float) -> list[Pack]:
     return [replace(make_pack(), bytes=int(size * GIB)) for size in gib]
 
 
-def test_packs_take_at_most_half_of_a_gpus_memory() -> None:
+def test_packs_take_an_eighth_of_a_large_gpus_memory_and_at_most_half_of_a_small_ones() -> None:
     assert GPU.capacity().max_bytes == MAX_GPU_PACK_BYTES
-    assert Machine("cuda", 1, memory_bytes=100 * GIB).capacity().max_bytes == MAX_GPU_PACK_BYTES
+    assert Machine("cuda", 1, memory_bytes=112 * GIB).capacity().max_bytes == 14 * GIB
+    assert Machine("cuda", 1, memory_bytes=20 * GIB).capacity().max_bytes == MAX_GPU_PACK_BYTES
     assert Machine("cuda", 1, memory_bytes=6 * GIB).capacity().max_bytes == 3 * GIB
 
 

@@ -77,10 +77,10 @@ class LocalEngine(Engine):
 
 
 class _JobQueue:
-    """Decides which job starts next: ready ones in order, exclusive ones after all others."""
+    """Decides which job starts next: ready ones in order, exclusive ones after all others and after all compiling."""
 
-    def __init__(self, jobs: list[QueuedJob], is_ready: Callable[[int], bool] = lambda _: True) -> None:
-        self._jobs, self._is_ready = jobs, is_ready
+    def __init__(self, jobs: list[QueuedJob], pool: PrecompilePool | None = None) -> None:
+        self._jobs, self._pool = jobs, pool
         self._started: set[int] = set()
 
     def pending(self) -> list[int]:
@@ -93,9 +93,9 @@ class _JobQueue:
             return None
         pending = self.pending()
         shared = [index for index in pending if not self._jobs[index].exclusive]
-        startable = [index for index in shared if self._is_ready(index)]
-        if not shared and not running:
-            startable = pending  # only exclusive jobs are left
+        startable = [index for index in shared if self._pool is None or self._pool.is_ready(index)]
+        if not shared and not running and (self._pool is None or self._pool.is_idle):
+            startable = pending  # only exclusive jobs are left, and nothing else is using the device
         for index in startable:
             if has_slot(self._jobs[index]):
                 self._started.add(index)
@@ -133,7 +133,7 @@ def _run_in_process(
     running: dict[int, Iterator[Event]] = {}
     slots = _Slots(n_slots)
     with PrecompilePool(_precompile_jobs(jobs), max_processes=max(1, n_cores() // 4)) as pool:
-        queue = _JobQueue(jobs, pool.is_ready)
+        queue = _JobQueue(jobs, pool)
 
         def pop_ready() -> int | None:
             if slots.is_full(len(running)):
@@ -165,12 +165,14 @@ def _next_time_slices(running: Collection[int], length_of: Callable[[int], int |
 
 
 def _precompile_jobs(jobs: Sequence[QueuedJob], devices: Sequence[str | None] = (None,)) -> dict[int, PrecompileJob]:
-    """Precompile functions by job index, of jobs that share a process; several devices take turns."""
+    """Precompile functions by job index; several devices take turns."""
+    functions = {index: function for index, job in enumerate(jobs) if (function := job.precompile) is not None}
     shared = [index for index, job in enumerate(jobs) if not job.exclusive]
-    functions = {index: function for index in shared if (function := jobs[index].precompile) is not None}
-    if len(functions) == len(shared):
+    if all(index in functions for index in shared):
         for index in shared[: len(devices)]:  # a device has nothing else to do meanwhile: its first compiles itself
             del functions[index]
+    if len(functions) == 1 and not shared:  # the only job that compiles may as well do it itself
+        functions.clear()
     return {
         index: function if device is None else partial(_precompile_on_device, device, function)
         for position, (index, function) in enumerate(functions.items())
@@ -229,7 +231,7 @@ def _run_in_workers(
         for worker in workers:
             stack.callback(worker.terminate)
         pool = stack.enter_context(PrecompilePool(precompile, max_processes=max(1, n_cores() // 4)))
-        queue = _JobQueue(jobs, pool.is_ready)
+        queue = _JobQueue(jobs, pool)
         while True:
             pool.poll()
             while not should_stop() and _start_next_job(queue, jobs, workers):

@@ -20,7 +20,8 @@ from seedbed.records import Pack, Placement
 from seedbed.study.pack import Capacity, ShapeKey
 
 MAX_CPU_PACK_BYTES = 24 * 2**20  # beyond the cache, stacking on a CPU gains nothing (docs/log.md)
-MAX_GPU_PACK_BYTES = 6 * 2**30  # 72 GiB when all slots hold such packs, besides what is being precompiled
+MAX_GPU_PACK_FRACTION = 1 / 8  # of a GPU's usable memory: several packs train beside one another
+MAX_GPU_PACK_BYTES = 6 * 2**30  # where the memory is unknown
 MAX_GPU_SLOTS = 12  # concurrent packs on a GPU, each on its own stream
 USABLE_GPU_MEMORY_FRACTION = 0.8  # the rest is for the driver, libraries, and the error of predictions
 
@@ -90,8 +91,10 @@ class Machine:
                 min_packs=self.n_workers,
                 measured_max_runs=max_runs_by_shape or {},
             )
-        largest = MAX_GPU_PACK_BYTES if self.memory_bytes is None else min(MAX_GPU_PACK_BYTES, self.memory_bytes // 2)
-        return Capacity(max_bytes=largest, max_runs=512, min_packs=max(1, len(self.gpus)))
+        largest = MAX_GPU_PACK_BYTES
+        if self.memory_bytes is not None:  # on a small GPU a pack may take half of it
+            largest = max(int(MAX_GPU_PACK_FRACTION * self.memory_bytes), min(largest, self.memory_bytes // 2))
+        return Capacity(max_bytes=largest, max_runs=512, min_packs=max(1, len(self.gpus)), device="cuda")
 
     def default_placement(self, pack: Pack, n_packs: int) -> Placement:
         """On a CPU one thread per pack, or more if there are fewer packs than cores; on a GPU one CUDA graph.

@@ -51,7 +51,10 @@ def choose_placement(pack: Pack, n_packs: int, machine: Machine, estimator: Cost
 
 
 def _should_compile(pack: Pack, default: Placement, estimator: CostEstimator) -> bool:
-    """Whether faster updates save more time than the compiler takes; never for a long recurrence."""
+    """Whether faster updates save more time than the compiler takes; never for a long recurrence.
+
+    Decided by what both modes took for this shape on this machine, or else by what compiling usually saves.
+    """
     settings = pack.runs[0].settings
     max_positions = settings.model.max_compiled_positions
     if max_positions is not None and settings.task.dataset_info().context_length > max_positions:
@@ -59,9 +62,14 @@ def _should_compile(pack: Pack, default: Placement, estimator: CostEstimator) ->
     if settings.train.seconds is not None:
         return COMPILE_SAVED_FRACTION * settings.train.seconds > COMPILE_SECONDS
     # As if alone on the GPU: the time that other packs take of it is not saved by compiling.
-    seconds, _ = estimator.section_seconds(pack.runs, replace(default, workers=1))
+    alone = replace(default, workers=1)
+    captured, captured_basis = estimator.section_seconds(pack.runs, alone)
+    compiled, compiled_basis = estimator.section_seconds(pack.runs, replace(alone, mode="compiled"))
+    saved = COMPILE_SAVED_FRACTION * captured["compute"]
+    if {captured_basis, compiled_basis} <= {"measured", "similar"}:
+        saved = captured["compute"] - compiled["compute"]
     n_updates = max(run.settings.n_steps(run.dataset_info) for run in pack.runs)
-    return COMPILE_SAVED_FRACTION * n_updates * seconds["compute"] > COMPILE_SECONDS
+    return n_updates * saved > COMPILE_SECONDS
 
 
 def untimed_candidates(runs: Sequence[Run], machine: Machine, estimator: CostEstimator) -> list[PlacedPack]:

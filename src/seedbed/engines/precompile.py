@@ -50,6 +50,11 @@ class PrecompilePool:
         """Whether this job has nothing left to precompile, as of the last poll."""
         return job_index not in self._pending and job_index not in self._running
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing at all is left to precompile, as of the last poll."""
+        return not self._pending and not self._running
+
     def poll(self) -> None:
         """Removes processes that have ended and starts the next ones; cheap enough to be called on every iteration."""
         if not (self._pending or self._running) or time.monotonic() - self._last_poll < POLL_INTERVAL_SECONDS:

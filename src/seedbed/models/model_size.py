@@ -40,10 +40,11 @@ def effective_batch_size(settings: Settings, dataset_info: DatasetInfo | None = 
     return min(settings.train.batch_size, n_training_samples(settings.task, dataset_info))
 
 
-def estimate_training_bytes(settings: Settings, dataset_info: DatasetInfo | None = None) -> int:
-    """Estimated memory of one run while training in float32; monotonic in every size, but not a measurement.
+def estimate_training_bytes(settings: Settings, dataset_info: DatasetInfo | None = None, device: str = "cpu") -> int:
+    """Estimated memory of one run while training; monotonic in every size, but not a measurement.
 
-    Weights, gradients, optimizer moments, and the activations of one batch; the workspace of kernels is left out.
+    Weights, gradients, optimizer moments, and the activations of one batch; the workspace of kernels is left out. On a
+    GPU attention keeps no scores, and with bf16 activations take half; logits are in float32 everywhere.
     """
     dataset_info = dataset_info or settings.task.dataset_info()
     counts = count_parameters(settings, dataset_info)
@@ -54,4 +55,13 @@ def estimate_training_bytes(settings: Settings, dataset_info: DatasetInfo | None
         n_saved = optimizer.n_moments - optimizer.n_matrix_moments
         state -= n_saved * count_matrix_weights(settings, dataset_info)
     tokens = effective_batch_size(settings, dataset_info) * dataset_info.context_length
-    return BYTES_PER_FLOAT32 * (state + tokens * int(settings.model.activations_per_token(dataset_info)))
+    return BYTES_PER_FLOAT32 * state + int(tokens * _activation_bytes_per_token(settings, dataset_info, device))
+
+
+def _activation_bytes_per_token(settings: Settings, dataset_info: DatasetInfo, device: str) -> float:
+    activations = settings.model.activations_per_token(dataset_info)
+    if device == "cpu":
+        return float(BYTES_PER_FLOAT32 * activations)
+    n_logits = 0 if dataset_info.n_classes else 2 * dataset_info.vocab_size  # and their softmax
+    hidden = max(0, activations - n_logits - settings.model.attention_scores_per_token(dataset_info))
+    return BYTES_PER_FLOAT32 * n_logits + hidden * (2.0 if settings.train.precision == "bf16" else 4.0)

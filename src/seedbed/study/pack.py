@@ -32,14 +32,15 @@ class Capacity:
     min_packs: int
     # Largest pack worth its memory, for shapes whose throughput was measured
     measured_max_runs: Mapping[ShapeKey, int] = field(default_factory=dict)
+    device: str = "cpu"  # or cuda, where a run takes less memory
 
 
 def pack_runs(runs: Sequence[Run], capacity: Capacity) -> list[Pack]:
     """Packs that fit the capacity, in order of first appearance of their shape; an oversized run gets its own pack."""
     groups = [group for same_shape in _group_by_shape(runs) for group in _split_to_fit(same_shape, capacity)]
-    counts = _count_parts(groups, capacity.min_packs)
+    counts = _count_parts(groups, capacity)
     parts = [part for group, n in zip(groups, counts, strict=True) for part in _split_evenly(group, n)]
-    return [_make_pack(group) for part in parts for group in _split_by_batch_use(part)]
+    return [_make_pack(group, capacity.device) for part in parts for group in _split_by_batch_use(part)]
 
 
 def shape_key(settings: Settings) -> ShapeKey:
@@ -88,15 +89,15 @@ def _max_runs_per_pack(group: RunGroup, capacity: Capacity) -> int:
     settings = group[0].settings
     if settings.train.exclusive or not settings.model.stackable:
         return 1
-    n_fit = max(1, min(capacity.max_runs, capacity.max_bytes // _bytes_per_run(group)))
+    n_fit = max(1, min(capacity.max_runs, capacity.max_bytes // _bytes_per_run(group, capacity.device)))
     return capacity.measured_max_runs.get(shape_key(settings), n_fit)
 
 
-def _count_parts(groups: Sequence[RunGroup], min_packs: int) -> list[int]:
+def _count_parts(groups: Sequence[RunGroup], capacity: Capacity) -> list[int]:
     """Number of parts for each group, so that there are at least min_packs: always splits the heaviest part."""
     counts = [1] * len(groups)
-    weights = [len(group) * _bytes_per_run(group) for group in groups]
-    while sum(counts) < min_packs:
+    weights = [len(group) * _bytes_per_run(group, capacity.device) for group in groups]
+    while sum(counts) < capacity.min_packs:
         splittable = [index for index, group in enumerate(groups) if counts[index] < len(group)]
         if not splittable:
             break
@@ -111,11 +112,11 @@ def _split_evenly(runs: RunGroup, n_parts: int) -> list[RunGroup]:
     return [runs[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _bytes_per_run(runs: RunGroup) -> int:
+def _bytes_per_run(runs: RunGroup, device: str) -> int:
     """Training memory per run of a group: that of its largest run, since all are padded to the largest batch."""
-    return max(estimate_training_bytes(run.settings, run.dataset_info) for run in runs)
+    return max(estimate_training_bytes(run.settings, run.dataset_info, device) for run in runs)
 
 
-def _make_pack(runs: RunGroup) -> Pack:
+def _make_pack(runs: RunGroup, device: str) -> Pack:
     members = "\n".join(run.id for run in runs)
-    return Pack(blake2b(members.encode(), digest_size=8).hexdigest(), runs, len(runs) * _bytes_per_run(runs))
+    return Pack(blake2b(members.encode(), digest_size=8).hexdigest(), runs, len(runs) * _bytes_per_run(runs, device))
