@@ -65,6 +65,11 @@ def register_statistic_name(name: str) -> None:
     STATISTIC_NAMES[name] = None
 
 
+def is_threshold(statistic: str) -> bool:
+    """Is this the first step at a threshold, which a run may never reach?"""
+    return bool(THRESHOLD_STATISTIC.fullmatch(statistic))
+
+
 def describe_wrong_metric(statistic: str, metrics: Iterable[str]) -> str:
     """Why a statistic does not apply to one of these metrics; empty if it applies to all of them.
 

@@ -169,3 +169,10 @@ def test_other_numbers_are_none(value: str) -> None:
 def test_a_threshold_of_another_metric_is_refused_with_its_line(text: str) -> None:
     with pytest.raises(StudyError, match=r"study:4: t_90 is the first step with an accuracy of at least 0\.9, and "):
         parse_declarations(text)
+
+
+@pytest.mark.parametrize("ask", ["does it hold", "which scales better", "what law"])
+def test_questions_that_need_a_value_of_every_run_refuse_a_threshold(ask: str) -> None:
+    text = f'[[questions]]\nask = "{ask}"\nvalue = "t_90"\nat_most = 5\nover = "model.dim"\nbetween = "model.kind"'
+    with pytest.raises(StudyError, match="cannot use t_90, which some runs may never reach"):
+        parse_declarations(text)

@@ -17,7 +17,14 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from seedbed.settings import OneOf, Value, all_settings
-from seedbed.specs import FIGURE_KINDS, METRIC_PATTERN, FigureSpec, QuestionSpec, describe_wrong_metric
+from seedbed.specs import (
+    FIGURE_KINDS,
+    METRIC_PATTERN,
+    FigureSpec,
+    QuestionSpec,
+    describe_wrong_metric,
+    is_threshold,
+)
 from seedbed.study.definition import Problems, check_setting_value, format_assignment
 from seedbed.study.former_words import FORMER_FIGURE_KINDS, translate_stored
 from seedbed.study.study_files import parse_toml
@@ -49,6 +56,8 @@ REQUIRED_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {  # options that a kin
     "which scales better": ("over", "between"),
     "what law": ("over",),
 }
+
+UNCENSORED_QUESTIONS: Final = ("which scales better", "what law", "does it hold")  # that need a value of every run
 
 
 @dataclass(frozen=True)
@@ -131,6 +140,9 @@ class _DeclarationParser:
         metrics = (entry.metric, entry.and_metric) if isinstance(entry, QuestionSpec) else entry.metrics
         if problem := describe_wrong_metric(entry.value, filter(None, metrics)):
             self.add_problem(f"{key}.value", problem)
+        if isinstance(entry, QuestionSpec) and entry.ask in UNCENSORED_QUESTIONS and is_threshold(entry.value):
+            what = f"ask = {preview_toml(entry.ask)} cannot use {entry.value}, which some runs may never reach"
+            self.add_problem(f"{key}.value", f'{what}; ask "which is better" or "how does it change"')
         if isinstance(entry, QuestionSpec):
             self.check_required_options(entry, key)
         else:
