@@ -70,6 +70,8 @@ _WORD_PATTERN = re.compile(
 _CLOSING_MARKS = frozenset([*",.;:?!%)]}>»”’'…", "''", "..."])  # stand directly after a word
 _OPENING_MARKS = frozenset([*"([{<«„“‘$#", "``"])  # stand directly before a word
 _CLITICS = re.compile(r"'(?:[smd]|ll|re|ve)|n't", re.IGNORECASE)
+_APOSTROPHES = ("’", "'")  # words of their own before these endings (`it ’ s`, `Shi ' a`)
+_AFTER_APOSTROPHE = re.compile(r"[a-z]|ll|re|ve", re.IGNORECASE)
 _CONTRACTION_HALVES = {(word[:n], word[n:]) for word, n in SPLIT_CONTRACTIONS.items()}
 _QUOTES = {"``": '"', "''": '"'}
 
@@ -90,6 +92,8 @@ def join_words(words: Iterable[str], before: str = "") -> str:
 def _is_separated(left: str, right: str) -> bool:
     """Whether a space stands between two words."""
     if not left or left in _OPENING_MARKS or right in _CLOSING_MARKS or _CLITICS.fullmatch(right):
+        return False
+    if left in _APOSTROPHES and _AFTER_APOSTROPHE.fullmatch(right):
         return False
     return (left.lower(), right.lower()) not in _CONTRACTION_HALVES
 
