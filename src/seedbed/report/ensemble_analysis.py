@@ -99,7 +99,8 @@ def _is_ranked(metric: str) -> bool:
 
 def ensemble_table(study: str, results: Sequence[EnsembleResult]) -> Table:
     """A row for each config and metric: the ensemble, the mean of its members, and the best of them."""
-    rows, best = [], set()
+    rows: list[tuple[str, ...]] = []
+    best: set[tuple[int, int]] = set()
     for result in results:
         for metric, values in result.metrics.items():
             is_accuracy = MetricName.parse(metric).quantity in ACCURACY_QUANTITIES
