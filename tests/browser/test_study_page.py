@@ -86,7 +86,7 @@ def test_an_empty_home_shows_how_to_start_and_then_the_first_study(visit: Visit,
 def test_a_study_shows_its_answers_figures_configs_and_tables(visit: Visit, trained_home: Path, dark: bool) -> None:
     page = ready(visit(trained_home, "/study/tiny/rule", dark=dark))
     page.wait_for_selector(DRAWN)
-    expect(page.locator(".answers .sentence").first).to_contain_text("equal on val/accuracy")
+    expect(page.locator(".answers .sentence").first).to_contain_text("val/accuracy is equal in every seed")
     expect(page.locator("#state")).to_have_text("4 runs: 4 finished.")
     assert page.locator("tr.config").count() == 2
     expect(page.locator("#figure-1 figcaption")).to_contain_text("n = 2 seeds per line")
@@ -315,8 +315,10 @@ def test_a_run_shows_curves_settings_time_checkpoints_and_samples(visit: Visit, 
 def test_copied_spans_are_marked_in_samples(visit: Visit, tmp_path: Path) -> None:
     corpus = tmp_path / "poem.txt"
     corpus.write_text(POEM, encoding="utf-8")
-    settings = {"task.kind": "text", "task.corpus": str(corpus), "task.length": 24, "train.sample_every": 10}
-    run = Run("writes", 0, {}, Settings.from_flat(settings), ParameterCounts(20, 10))
+    settings = Settings.from_flat(
+        {"task.kind": "text", "task.corpus": str(corpus), "task.length": 24, "train.sample_every": 10}
+    )
+    run = Run("writes", 0, {}, settings, ParameterCounts(20, 10), settings.task.dataset_info())
     with open_store(tmp_path) as store:
         store.register(Plan("writes", 'name = "writes"\n', (), (run,)))
         (pack,) = store.claim([Pack("made", (run,), 1)], lambda _: Placement())
