@@ -21,10 +21,9 @@ from seedbed.records import Plan, Run
 from seedbed.report.study_runs import load_run_curves
 from seedbed.settings import Settings
 from seedbed.specs import METRIC_PATTERN
-from seedbed.stats.chance import token_unit
+from seedbed.stats.chance import check_one_unit
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.format import join_words
-from seedbed.stats.metric_registry import MetricName
 from seedbed.stats.successive_halving import (
     LOST_STATUSES,
     Candidate,
@@ -38,7 +37,6 @@ from seedbed.stats.summary import RunCurves
 from seedbed.store import open_store, store_exists
 
 TrainFunction: TypeAlias = Callable[[Plan, int | None], StudyOutcome]
-QUANTITIES_PER_TOKEN = ("loss", "perplexity")  # not comparable between runs that predict different tokens
 
 
 def search_study(
@@ -136,8 +134,4 @@ def _check_comparable(runs: Sequence[RunCurves], metric: str) -> None:
     names = sorted({name for run in trained for name in run.curves if metric_direction(name)})
     if trained and metric not in names:
         raise MissingData(f"no run has {metric}; they have {join_words(names)}")
-    units = {token_unit(run.run) for run in runs}
-    if len(units) > 1 and MetricName.parse(metric).quantity.startswith(QUANTITIES_PER_TOKEN):
-        raise UsageError(
-            f"{metric} cannot rank configs that predict different tokens; use val/bits_per_character, or one vocabulary"
-        )
+    check_one_unit((run.run for run in runs), metric)

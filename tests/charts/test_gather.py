@@ -279,3 +279,23 @@ def test_bars_of_a_threshold_are_medians_and_count_the_runs_that_never_get_there
     sweep = gather_sweep(FigureSpec(kind="sweep", metrics=("val/accuracy",), value="t_90", x="train.lr"), runs)
     assert [value for line in sweep.lines for value in line.y][:1] == [35]
     assert not any("std" in note for note in sweep.notes)
+
+
+@pytest.mark.parametrize("metric", ["val/loss", "val/accuracy"])
+def test_an_unfinished_run_is_in_no_mean_with_complete_ones(metric: str) -> None:
+    values = {metric: [9.0, 1.0, 0.5]}
+    runs = [
+        *(make_run({"train.lr": 0.1}, seed, values) for seed in (0, 1)),
+        make_run({"train.lr": 0.1}, 2, {metric: [9.0, 8.0]}, status="stopped"),
+        make_run({"train.lr": 0.2}, 0, {metric: [9.0, 3.0, 1.0]}, status="running"),
+        make_run({"train.lr": 0.2}, 1, {metric: [9.0, 5.0]}, status="running"),
+    ]  # fmt: skip
+    best = {"val/loss": [0.5, 4.0], "val/accuracy": [9.0, 9.0]}[metric]  # lr = 0.2: so far, at step 10
+    bars = gather_bars(FigureSpec(kind="bars", metrics=(metric,)), runs)
+    assert [bar.mean for bar in bars.bars] == best
+    assert [len(bar.values) for bar in bars.bars] == [2, 2]
+    chart = gather_sweep(FigureSpec(kind="sweep", metrics=(metric,), x="train.lr"), runs)
+    assert chart.lines[0].y.tolist() == best
+    note = "Means are over complete runs; configs without any are shown as far as all of their runs have got."
+    assert note in bars.notes
+    assert note in chart.notes

@@ -590,7 +590,12 @@ def test_groups_that_share_nothing_are_refused(tmp_path: Path) -> None:
     )
     for arguments, message in {
         ("one", "two"): "one and two share nothing to compare: no combination of their settings is in all of them",
-        ("one", "other"): "--metric val/accuracy: other has no such metric; available: val/loss",
+        (
+            "one",
+            "other",
+            "--metric",
+            "val/accuracy",
+        ): "--metric val/accuracy: other has no such metric; available: val/loss",
         ("two", "other"): "--metric val/accuracy: other has no such metric; the groups have no metric in common",
     }.items():
         done = CliRunner().invoke(app, ["compare", *arguments, "--home", str(tmp_path)])

@@ -89,6 +89,8 @@ class StoreContract:
                 store.run(unknown)
         with pytest.raises(MissingData, match=r"no study 'ty'.*toy"):
             store.study("ty")
+        with pytest.raises(UsageError, match=r"toy is a study; name one of its runs, such as .*0000"):
+            store.run("toy")
 
     # ---- packs ----
 

@@ -7,10 +7,11 @@ from math import log, prod
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from seedbed.records import ParameterCounts, StoredRun
 from seedbed.settings import Settings, Value
-from seedbed.stats.chance import chance_level, is_above_chance, token_unit
+from seedbed.stats.chance import MAX_LUCK, binomial_tail, chance_level, is_above_chance, token_unit
 from seedbed.tasks.arithmetic import ArithmeticSettings
 
 
@@ -59,3 +60,15 @@ def test_addition_is_at_chance_with_its_most_frequent_sum() -> None:
 def test_losses_of_other_moduli_have_another_unit() -> None:
     assert token_unit(stored(p=23)) != token_unit(stored(p=29))
     assert token_unit(stored(p=23, train_fraction=0.3)) == token_unit(stored(p=23, operator="*"))
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "p"), [(3, 7, 0.1), (7, 7, 0.5), (30, 421, 1 / 29), (16, 16, 0.5), (5000, 9000, 0.5)]
+)
+def test_the_tail_is_that_of_the_binomial_distribution(k: int, n: int, p: float) -> None:
+    assert binomial_tail(k, n, p) == pytest.approx(binom.sf(k - 1, n, p), rel=1e-9)
+
+
+def test_few_samples_that_are_all_right_exceed_chance_if_guesses_would_not_be() -> None:
+    """Four standard errors above 1/2 are more than 1 for up to 16 samples, however good a model is."""
+    assert next(n for n in range(1, 30) if binomial_tail(n, n, 0.5) < MAX_LUCK) == 16

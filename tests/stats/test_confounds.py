@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
+from tests.charts.factories import make_run
 from tests.corpora import require_corpora
 
 from seedbed.models.model_size import count_parameters
@@ -15,6 +16,7 @@ from seedbed.specs import QuestionSpec
 from seedbed.stats.answers import answer_question
 from seedbed.stats.answers.best_group import compare_groups
 from seedbed.stats.answers.comparison_text import MetricStatistic
+from seedbed.stats.answers.defaults import default_questions
 from seedbed.stats.confounds import describe_confounds, find_confounds
 from seedbed.stats.summary import RunCurves
 from seedbed.study.plan import plan_named
@@ -169,3 +171,49 @@ def test_shipped_questions_are_not_confounded_unless_they_say_so(name: str) -> N
         answer = answer_question(question, given)
         assert answer.verdict != "no verdict", answer.sentence
         assert not answer.sentence.startswith("There is no"), answer.sentence
+
+
+# ---- units ----
+
+
+def moduli(metric: str) -> list[RunCurves]:
+    """Runs mod 23 and 29, which predict different tokens."""
+    return [make_run({"task.p": p}, seed, {metric: [9.0, value + seed / 10]}) for p, value in ((23, 1.0), (29, 2.0))
+            for seed in range(6)]  # fmt: skip
+
+
+def test_losses_of_different_tokens_are_not_ranked() -> None:
+    question = QuestionSpec(ask="which is better", metric="val/loss", between="task.p")
+    found = answer_question(question, moduli("val/loss"))
+    assert found.verdict == "no verdict"
+    assert found.sentence.startswith("No verdict: val/loss is counted in tokens, which differ between the groups. Mean")
+    allowed = answer_question(question.model_copy(update={"allow_confounds": True}), moduli("val/loss"))
+    assert allowed.verdict == "yes"
+    assert "counted in tokens" in allowed.warning
+
+
+@pytest.mark.parametrize(("value", "metric"), [("best", "val/accuracy"), ("t_f", "val/loss")])
+def test_shares_of_answers_and_steps_have_the_same_unit_for_all_tokens(value: str, metric: str) -> None:
+    question = QuestionSpec(ask="which is better", metric=metric, between="task.p", value=value)
+    assert answer_question(question, moduli(metric)).verdict != "no verdict"
+
+
+def test_the_unit_may_vary_inside_the_groups() -> None:
+    runs = [
+        make_run({"task.p": p, "model.layers": layers}, seed, {"val/loss": [9.0, layers + seed / 10]})
+        for p in (23, 29) for layers in (1, 2) for seed in range(6)
+    ]  # fmt: skip
+    question = QuestionSpec(ask="which is better", metric="val/loss", between="model.layers")
+    assert answer_question(question, runs).verdict == "yes"
+
+
+def test_default_questions_ask_about_a_metric_of_one_unit() -> None:
+    curves = {
+        name: [3.0, 2.0] for name in ("val/loss", "val/accuracy", "train/bits_per_character", "val/bits_per_character")
+    }
+    runs = [
+        make_run({"task.kind": "text", "task.tokenizer": tokenizer}, seed, curves)
+        for tokenizer in ("characters", "bytes") for seed in range(2)
+    ]  # fmt: skip
+    assert [question.metric for question in default_questions(runs)] == ["val/bits_per_character"]
+    assert [question.metric for question in default_questions(runs[:2])] == ["val/loss"]

@@ -194,3 +194,30 @@ def test_compute_is_parameters_times_batch_times_steps() -> None:
     stored = StoredRun("a", 0, settings, count_parameters(settings), "planned", 0)
     assert training_compute(stored) == 267_812 * 64 * 10_008  # whole epochs of 8 batches
     assert training_compute(stored, n_updates=500) == 267_812 * 64 * 500
+
+
+# ---- runs at chance ----
+
+
+def at_chance(accuracies: Sequence[float]) -> RunCurves:
+    """A run mod 29 that learns its training equations, with these validation accuracies."""
+    settings = Settings.from_flat({"task.p": 29, "train.steps": 30})
+    stored = StoredRun("c", 0, settings, count_parameters(settings), "finished", 30)
+    values = {"train/accuracy": [0, 0.5, 1, 1, 1], "val/accuracy": accuracies, "val/loss": [4, 3, 5, 6, 6]}
+    return RunCurves(stored, {}, {name: curve(row) for name, row in values.items()})
+
+
+@pytest.mark.parametrize("statistic", ["t_f", "delta_t"])
+@pytest.mark.parametrize("metric", ["val/accuracy", "val/loss"])
+def test_a_run_that_never_left_chance_has_no_best_step(metric: str, statistic: str) -> None:
+    run = at_chance([0.03, 0.06, 0.05, 0.02, 0.04])
+    assert isnan(compute_statistic(run, metric, statistic))
+    assert "1 of 1 run never left chance" in find_statistic(statistic).comparison_note([run], [metric])
+    learned = at_chance([0.03, 0.06, 0.5, 0.9, 0.8])
+    assert find_statistic(statistic).comparison_note([learned], [metric]) == ""
+
+
+def test_times_of_the_training_split_need_only_that_to_leave_chance() -> None:
+    run = at_chance([0.03, 0.06, 0.05, 0.02, 0.04])
+    assert compute_statistic(run, "train/accuracy", "t_f") == 20
+    assert compute_statistic(at_chance([0.03, 0.06, 0.5, 0.9, 0.8]), "val/accuracy", "delta_t") == 10

@@ -137,3 +137,23 @@ def test_many_configs_are_listed_by_label() -> None:
     sentence = answer_question(QuestionSpec(ask="grokking"), runs).sentence
     assert sentence.startswith("Every run memorised: dim = 8; dim = 16; dim = 24. Every run grokked: dim = 40; ")
     assert "Runs differ: dim = 32 (1 memorised and 1 grokked)." in sentence
+
+
+@pytest.mark.parametrize(("train", "says_longer"), [([0, 0.5, 1, 1], True), ([0, 0.1, 0.2, 0.3], False)])
+def test_a_metric_that_never_left_chance_has_no_best_step(train: list[float], says_longer: bool) -> None:
+    curves = {"train/accuracy": train, "val/accuracy": [0.03, 0.06, 0.04, 0.02]}
+    runs = [make_run({"task.p": 29}, seed, curves) for seed in range(2)]
+    answer = answer_question(QuestionSpec(ask="stopping", metric="val/accuracy"), runs)
+    assert answer.sentence.startswith(
+        "val/accuracy never left chance (2 seeds over 30 steps), so that no step is its best"
+    )
+    assert ("validation may follow much later (grokking), so train longer" in answer.sentence) == says_longer
+
+
+def test_unfinished_runs_get_no_advice_and_no_label() -> None:
+    curves = {"train/accuracy": [0, 1, 1, 1], "val/accuracy": [0, 0.5, 0.9, 0.8]}
+    runs = [make_run({"model.layers": 1}, 0, curves), make_run({"model.layers": 2}, 0, curves, status="stopped")]
+    stopping = answer_question(QuestionSpec(ask="stopping", metric="val/accuracy"), runs)
+    assert list(stopping.numbers) == ["layers = 1"]
+    grokking = answer_question(QuestionSpec(ask="grokking", metric="val/accuracy"), runs)
+    assert "Layers = 2: no run is complete." in grokking.sentence

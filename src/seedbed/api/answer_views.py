@@ -9,10 +9,11 @@ from typing import Any
 
 from seedbed.api.table_views import notes_as_html
 from seedbed.errors import MissingData, UsageError
-from seedbed.report.study_answers import compare_named, load_groups, parse_subject
+from seedbed.report.study_answers import choose_subject, compare_named, load_groups, parse_subject
 from seedbed.settings import Value
 from seedbed.stats.answers import Answer, format_question
 from seedbed.stats.answers.finding import Finding
+from seedbed.stats.chance import check_one_unit
 from seedbed.stats.format import format_number
 from seedbed.stats.importance import config_values, describe_best
 from seedbed.stats.summary import RunCurves
@@ -104,6 +105,8 @@ def find_best_config(runs: Sequence[RunCurves], metric: str, value: str) -> Best
     configs = config_values(runs, subject)
     if not configs:
         raise MissingData(f"no complete run has {subject} yet")
+    if subject.record.uses_metric and not subject.record.is_step:
+        check_one_unit((run.run for run in runs if run.is_complete), metric)
     best = (max if subject.direction == "max" else min)(configs, key=lambda config: config.mean)
     name = str(best) or "the only one"
     found = f"Best config by {subject}: {name} ({format_number(best.mean)}, n = {len(best.values)})."
@@ -111,9 +114,15 @@ def find_best_config(runs: Sequence[RunCurves], metric: str, value: str) -> Best
 
 
 def compare_runs(
-    store: Store, names: Sequence[str], metric: str, value: str, only: Sequence[str], allow_confounds: bool = False
+    store: Store,
+    names: Sequence[str],
+    metric: str | None,
+    value: str,
+    only: Sequence[str],
+    allow_confounds: bool = False,
 ) -> Comparison:
     """The comparison of the groups that the arguments of `compare` name, among the runs that match the filters."""
-    subject = parse_subject(metric, value)
+    if metric is not None:
+        parse_subject(metric, value)  # a mistake is told before runs are loaded
     groups = load_groups(store, names, only)
-    return Comparison(groups, compare_named(groups, subject, names, allow_confounds))
+    return Comparison(groups, compare_named(groups, choose_subject(groups, metric, value), names, allow_confounds))

@@ -67,14 +67,15 @@ class StudyReader(ABC):
     def compare(
         self,
         *groups: str,
-        metric: str = "val/accuracy",
+        metric: str | None = None,
         value: str = "best",
         only: Filters = (),
         allow_confounds: bool = False,
     ) -> Comparison:
         """Compares groups over seeds: the values of a setting (`"model.kind"`), or filters that select each group.
 
-        Groups that also differ in other settings get no verdict, unless `allow_confounds` is given.
+        The metric is by default the main one that all groups have. Groups that also differ in other settings get no
+        verdict, unless `allow_confounds` is given.
         """
         from seedbed.api.answer_views import compare_runs
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite, nan
+from math import inf, isfinite, isnan, nan
 from typing import TYPE_CHECKING, Any, Final
 
 from seedbed.charts.axis_labels import capitalize_first, isolate_direction, metric_quantity, setting_label, value_label
@@ -19,7 +19,7 @@ from seedbed.charts.theme import CATEGORY_COLOURS
 from seedbed.specs import FigureSpec
 from seedbed.stats.groups import filter_runs, setting_value
 from seedbed.stats.run_statistics import Statistic, compute_statistic, find_statistic, summarise_values
-from seedbed.stats.summary import RunCurves
+from seedbed.stats.summary import RunCurves, select_for_mean
 
 if TYPE_CHECKING:
     import altair as alt
@@ -77,7 +77,7 @@ def gather_bars(figure: FigureSpec, runs: Sequence[RunCurves]) -> Bars:
         bars=tuple(bars),
         x_title="" if figure.x == "step" else setting_label(figure.x),
         colour_title=setting_label(figure.colour) if figure.colour else None,
-        notes=_chart_notes(statistic, selected, bars),
+        notes=_chart_notes(figure, statistic, selected, bars),
     )
 
 
@@ -87,8 +87,9 @@ def _bars_in_panel(figure: FigureSpec, panel_index: int, spec: PanelSpec, runs: 
     names = [_category_names(figure, seed_runs[0]) for seed_runs in configs]
     for seed_runs, name in zip(configs, names, strict=True):
         unique_name = name if names.count(name) == 1 else (config_label(seed_runs[0]) or name[0], name[1])
-        included = [run for run in seed_runs if run.is_included]
-        values = tuple((run.run.seed, compute_statistic(run, spec.metrics[0], figure.value)) for run in included)
+        included, so_far = select_for_mean(seed_runs)
+        computed = [(run.run.seed, compute_statistic(run, spec.metrics[0], figure.value, so_far)) for run in included]
+        values = tuple((seed, value) for seed, value in computed if not isnan(value))
         interval = summarise_values(figure.value, dict(values))
         ends = (interval.low, interval.high) if isfinite(interval.low) else (nan, nan)
         yield Bar(panel_index, *unique_name, interval.mean, *ends, values, len(seed_runs))
@@ -109,21 +110,26 @@ def _default_title(figure: FigureSpec, statistic: Statistic) -> str:
     return capitalize_first(f"{statistic.title.format(quantities)} for each {x}")
 
 
-def _chart_notes(statistic: Statistic, runs: Sequence[RunCurves], bars: Sequence[Bar]) -> tuple[str, ...]:
-    counts = sorted({len(bar.values) for bar in bars})
+def _chart_notes(
+    figure: FigureSpec, statistic: Statistic, runs: Sequence[RunCurves], bars: Sequence[Bar]
+) -> tuple[str, ...]:
+    counts = sorted({len(bar.values) for bar in bars if bar.values})
     n = f"n = {counts[0] if len(set(counts)) == 1 else f'{counts[0]} to {counts[-1]}'} runs per bar." if counts else ""
     several = any(isfinite(bar.low) for bar in bars)
     of_what = "the mean (Student's t)" if statistic.threshold is None else "the median (sign test)"
     intervals = (
         f"Lines are 95 % intervals of {of_what}, cut at the panel's edge; dots are runs."
         if several
+        else ""
+        if not counts
         else "A single run has no interval."
         if statistic.threshold is None
         else "Fewer than six runs have no interval."
     )
     times = [value for bar in bars for _, value in bar.values] if statistic.threshold is not None else []
     never = f"{times.count(inf)} of {len(times)} runs never get there." if inf in times else ""
-    return tuple(note for note in (n, intervals, never, statistic.chart_note(runs), *status_notes(runs)) if note)
+    chart_note = statistic.chart_note(runs, figure.metrics)
+    return tuple(note for note in (n, intervals, never, chart_note, *status_notes(runs, of_means=True)) if note)
 
 
 def draw_bars(bars: Bars) -> alt.ConcatChart:

@@ -153,7 +153,8 @@ def _budget_point(seed_runs: Sequence[RunCurves], metric: str, budget: float, x:
     if not 1 <= steps <= first.settings.n_steps(first.dataset_info or first.settings.task.dataset_info()) * 1.05:
         return None
     goal = metric_direction(metric) or "min"
-    best = {run.run.seed: find_extremum(metric_curve(run, metric), goal, steps).value for run in seed_runs}
+    trained = [run for run in seed_runs if run.is_complete or run.run.step >= steps]
+    best = {run.run.seed: find_extremum(metric_curve(run, metric), goal, steps).value for run in trained}
     spread = summarise_seeds(best)
     x_value: Value = setting_value(seed_runs[0], x)
     return BudgetPoint(float(x_value), steps, spread.mean, spread.std, spread.n) if isfinite(spread.mean) else None

@@ -125,8 +125,8 @@ def seed_count_note(lines: Iterable[Line]) -> str:
     return f"n = {low if low == high else f'{low} to {high}'} seed{'s' * (high != 1)} per line."
 
 
-def status_notes(runs: Sequence[RunCurves]) -> tuple[str, ...]:
-    """How many runs are unfinished, or excluded from the means, and why."""
+def status_notes(runs: Sequence[RunCurves], of_means: bool = False) -> tuple[str, ...]:
+    """How many runs are unfinished, or excluded from the means, and why; `of_means`: a run gives a single value."""
     by_status: dict[str, int] = {}
     for run in runs:
         by_status[run.run.status] = by_status.get(run.run.status, 0) + 1
@@ -137,8 +137,13 @@ def status_notes(runs: Sequence[RunCurves]) -> tuple[str, ...]:
         "stopped": "were stopped early",
         "planned": "have not started",
     }
-    return tuple(
+    notes = [
         f"{by_status[status]} of {len(runs)} runs {text}."
         for status, text in descriptions.items()
         if status in by_status
-    )
+    ]
+    if of_means and any(run.is_included and not run.is_complete for run in runs):
+        notes.append(
+            "Means are over complete runs; configs without any are shown as far as all of their runs have got."
+        )
+    return tuple(notes)

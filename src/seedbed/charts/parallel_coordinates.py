@@ -114,7 +114,7 @@ def _chart_notes(runs: Sequence[RunCurves], lines: Sequence[ConfigLine], n_missi
     n = sorted({line.n for line in lines})
     count = f"n = {n[0] if len(n) == 1 else f'{n[0]} to {n[-1]}'} seeds per line." if n else ""
     missing = f"{n_missing} configs have no finite mean and no line." if n_missing else ""
-    return tuple(note for note in (count, missing, *status_notes(runs)) if note)
+    return tuple(note for note in (count, missing, *status_notes(runs, of_means=True)) if note)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from seedbed.specs import FigureSpec
 from seedbed.stats.comparison import SeedSummary, summarise_seeds
 from seedbed.stats.groups import filter_runs, setting_value
 from seedbed.stats.run_statistics import Statistic, compute_statistic, find_statistic, replay_at_alpha, summarise_values
-from seedbed.stats.summary import RunCurves
+from seedbed.stats.summary import RunCurves, select_for_mean
 
 if TYPE_CHECKING:
     import altair as alt
@@ -128,8 +128,9 @@ def _sort_key(value: Value) -> tuple[int, Value]:
 
 
 def spread_over_seeds(seed_runs: Sequence[RunCurves], metric: str, figure: FigureSpec) -> SeedSummary:
-    """The figure's statistic over the seeds of a config, without runs that diverged or failed."""
-    values = {run.run.seed: compute_statistic(run, metric, figure.value) for run in seed_runs if run.is_included}
+    """The figure's statistic over the seeds of a config: of the complete runs, or without any of all runs so far."""
+    included, so_far = select_for_mean(seed_runs)
+    values = {run.run.seed: compute_statistic(run, metric, figure.value, so_far) for run in included}
     if find_statistic(figure.value).threshold is None:
         return summarise_seeds(values)
     return SeedSummary(summarise_values(figure.value, values).mean, nan, values)  # a median has no std
@@ -150,12 +151,15 @@ def _chart_notes(
     conditions = {
         f"{statistic.legend}.": bool(statistic.legend),
         seed_count_note(lines): True,
-        statistic.chart_note(runs): True,
+        statistic.chart_note(runs, figure.metrics): True,
         "Error bars are ± std over seeds (population).": any(
             np.isfinite(line.high - line.low).any() and line.n > 1 for line in lines
         ),
         "α: each run is truncated at αT.": "alpha" in (figure.x, figure.colour),
         "Configs without a finite mean are left out.": any(np.isnan(line.y).any() for line in lines),
     }
-    notes = (*(note for note, applies in conditions.items() if applies), *status_notes(filter_runs(runs, figure.only)))
+    notes = (
+        *(note for note, applies in conditions.items() if applies),
+        *status_notes(filter_runs(runs, figure.only), of_means=True),
+    )
     return tuple(note for note in notes if note)

@@ -65,7 +65,7 @@ def answer(
 @handle_errors
 def compare(
     names: Annotated[list[str], typer.Argument(help="studies, runs, or one study with filters or a setting")],
-    metric: Annotated[str, typer.Option(help="the metric to compare")] = "val/accuracy",
+    metric: Annotated[str | None, typer.Option(help="the metric to compare; default: the main one")] = None,
     value: Annotated[str, typer.Option(help=STATISTICS)] = "best",
     confounded: ConfoundedOption = False,
     only: OnlyOption = [], home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,  # noqa: B006

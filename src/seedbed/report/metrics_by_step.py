@@ -17,7 +17,7 @@ from seedbed.report.tables import Table, format_accuracy, format_mean_std
 from seedbed.stats.comparison import summarise_seeds
 from seedbed.stats.curve_statistics import value_at_step
 from seedbed.stats.metric_registry import MetricName, metric_label, metric_sort_key
-from seedbed.stats.summary import RunCurves
+from seedbed.stats.summary import RunCurves, select_for_mean
 
 MAX_CONFIGS: Final = 4
 MAX_ROWS: Final = 30
@@ -25,7 +25,7 @@ MAX_ROWS: Final = 30
 
 def metrics_by_step_tables(runs: Sequence[RunCurves]) -> list[Table]:
     """One table per config; none if configs or evaluations are too many, or seeds share no steps."""
-    configs = group_by_config(run for run in runs if run.is_included)
+    configs = [selected for seed_runs in group_by_config(runs) if (selected := select_for_mean(seed_runs)[0])]
     if not 1 <= len(configs) <= MAX_CONFIGS:
         return []
     return [table for seed_runs in configs for table in _config_tables(seed_runs, len(configs) > 1)]

@@ -12,13 +12,13 @@ from math import inf, isfinite, isnan
 from typing import TypeAlias
 
 from seedbed.report.tables import format_accuracy, format_mean_std, format_steps
+from seedbed.stats.chance import is_per_token
 from seedbed.stats.comparison import SeedSummary, summarise_seeds
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.format import format_number
 from seedbed.stats.metric_registry import (
     LOSS_TRANSFORMS,
     QUANTITIES,
-    TOKEN_FREE_QUANTITIES,
     Direction,
     MetricName,
     metric_label,
@@ -101,9 +101,8 @@ def _value_row(summaries: Summaries, name: str) -> StatisticRow:
 
 
 def _unit(summary: ConfigSummary, quantity: str) -> Hashable:
-    """What the values of a quantity are counted in: tokens, unless it is a share of answers or free of tokens."""
-    is_share_of_answers = quantity == "accuracy" and summary.chance is not None
-    return None if is_share_of_answers or quantity in TOKEN_FREE_QUANTITIES else summary.token_unit
+    """What the values of a quantity are counted in: the tokens that are predicted, or None if these do not matter."""
+    return summary.token_unit if is_per_token(quantity, summary.chance) else None
 
 
 def at_best_rows(summaries: Summaries) -> list[StatisticRow]:

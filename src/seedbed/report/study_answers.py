@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, replace
+from math import isfinite
 from typing import Any
 
 from seedbed.errors import MissingData, UsageError
@@ -15,7 +16,7 @@ from seedbed.specs import STATISTIC_NAMES, describe_wrong_metric
 from seedbed.stats.answers import Answer, answer_questions, format_question
 from seedbed.stats.answers.best_group import compare_groups
 from seedbed.stats.answers.comparison_text import MetricStatistic
-from seedbed.stats.answers.defaults import list_metrics
+from seedbed.stats.answers.defaults import choose_metric, list_metrics
 from seedbed.stats.answers.finding import Finding
 from seedbed.stats.format import format_setting, join_words
 from seedbed.stats.groups import describe_excluded_runs, group_by_setting
@@ -70,6 +71,20 @@ def parse_subject(metric: str, value: str) -> MetricStatistic:
 # ---- comparing groups of runs ----
 
 
+def choose_subject(groups: Mapping[str, Sequence[RunCurves]], metric: str | None, value: str) -> MetricStatistic:
+    """The requested metric and statistic; by default the main metric that all groups have, in the same unit."""
+    if metric is None:
+        metrics = common_metrics(groups)
+        metric = choose_metric(groups.values(), metrics) if metrics else "val/accuracy"
+    return parse_subject(metric, value)
+
+
+def common_metrics(groups: Mapping[str, Sequence[RunCurves]]) -> list[str]:
+    """The metrics that every group with evaluations has, the main one first."""
+    metrics = [names for runs in groups.values() if (names := list_metrics(runs))]
+    return [name for name in metrics[0] if all(name in names for names in metrics)] if metrics else []
+
+
 def compare_named(
     groups: Mapping[str, Sequence[RunCurves]],
     subject: MetricStatistic,
@@ -83,13 +98,17 @@ def compare_named(
     """
     _check_metric(groups, subject)
     found = compare_groups(groups, subject, _asked_settings(arguments), allow_confounds)
-    if not found.numbers and all(any(run.is_complete for run in runs) for runs in groups.values()):
+    if not found.numbers and all(any(_has_value(run, subject) for run in runs) for runs in groups.values()):
         raise UsageError(
             f"{join_words(list(groups))} share nothing to compare: no combination of their settings is in all of them "
             f"with the same seeds; select comparable runs with --only, or compare others"
         )
     excluded = describe_excluded_runs([run for runs in groups.values() for run in runs])
     return replace(found, notes=tuple(dict.fromkeys([*excluded, *found.notes])))
+
+
+def _has_value(run: RunCurves, subject: MetricStatistic) -> bool:
+    return run.is_complete and isfinite(subject.compute(run))
 
 
 def _check_metric(groups: Mapping[str, Sequence[RunCurves]], subject: MetricStatistic) -> None:

@@ -2,6 +2,7 @@
 
     chance_level(run).accuracy                    # 1 / p for sums modulo p
     is_above_chance(run, "val/accuracy", 0.08)    # or is that luck?
+    metric_unit(run, "val/loss")                  # equal where losses can be compared
 
 A run that never exceeded chance has learned nothing, so the step at which it was best says nothing either. Text has no
 chance level: guessing the most frequent token already takes learning which one that is.
@@ -9,15 +10,17 @@ chance level: guessing the most frequent token already takes learning which one 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from math import sqrt
+from math import exp, lgamma, log, log1p
 
+from seedbed.errors import UsageError
 from seedbed.records import StoredRun
+from seedbed.stats.metric_registry import QUANTITIES, TOKEN_FREE_QUANTITIES, MetricName
 from seedbed.tasks.base import stored_dataset_info
 
-# A best accuracy within this many standard errors of chance may be luck: it is the largest of many evaluations.
-MAX_CHANCE_ERRORS = 4.0
+# An accuracy exceeds chance if guesses reach it less often than this: it is the largest of many evaluations.
+MAX_LUCK = 3e-5
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,51 @@ def is_above_chance(run: StoredRun, metric: str, best_accuracy: float) -> bool:
         return True
     n_all = run.settings.task.n_eval_samples(run.settings.train, info)
     n = info.n_train if metric.startswith("train/") else max(1, n_all - info.n_train)
-    return best_accuracy > info.chance + MAX_CHANCE_ERRORS * sqrt(info.chance * (1 - info.chance) / n)
+    return binomial_tail(round(best_accuracy * n), n, info.chance) < MAX_LUCK
+
+
+def binomial_tail(k: int, n: int, p: float) -> float:
+    """The probability of at least k successes in n trials; 1 if k is no more than the mean.
+
+    >>> round(binomial_tail(9, 10, 0.5), 6)  # (10 + 1) / 1024
+    0.010742
+    """
+    if k <= n * p:
+        return 1.0
+    term = exp(lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1) + k * log(p) + (n - k) * log1p(-p))
+    total = term
+    while k < n and term > total * 1e-12:
+        term *= (n - k) / (k + 1) * p / (1 - p)
+        total += term
+        k += 1
+    return total
 
 
 def token_unit(run: StoredRun) -> Hashable:
     """What a run predicts; losses and perplexities per token are comparable only between runs that predict the same."""
     info = stored_dataset_info(run)
-    size = (info.vocab_size, info.n_classes) if info else run.settings.get("task.vocabulary")
+    if info and info.n_classes:  # it predicts classes, whatever the tokens that it reads
+        return run.settings.task.kind, info.n_classes
+    size = info.vocab_size if info else run.settings.get("task.vocabulary")
     return run.settings.task.kind, run.settings.get("task.tokenizer"), size
+
+
+def is_per_token(quantity: str, chance: ChanceLevel | None) -> bool:
+    """Do values of this quantity depend on what a token is? Not if it is a share of answers or free of tokens."""
+    entry = QUANTITIES.get(quantity)
+    is_share_of_answers = quantity == "accuracy" and chance is not None
+    has_direction = entry is not None and entry.direction is not None
+    return has_direction and not is_share_of_answers and quantity not in TOKEN_FREE_QUANTITIES
+
+
+def check_one_unit(runs: Iterable[StoredRun], metric: str) -> None:
+    """UsageError if this metric is counted in other tokens in some of the runs, so that it cannot rank them."""
+    if len({metric_unit(run, metric) for run in runs}) > 1:
+        raise UsageError(
+            f"{metric} cannot rank configs that predict different tokens; use val/bits_per_character, or one vocabulary"
+        )
+
+
+def metric_unit(run: StoredRun, metric: str) -> Hashable:
+    """What a metric of this run is counted in: the tokens that it predicts, or None if these do not matter."""
+    return token_unit(run) if is_per_token(MetricName.parse(metric).quantity, chance_level(run)) else None

@@ -53,7 +53,7 @@ def fit_law_to_runs(
             raise UsageError(f"{name} is not a variable of a scaling law; available: {join_words(list(LAW_VARIABLES))}")
     points: dict[tuple[float, ...], dict[int, float]] = {}
     for run in replay_at_alphas(runs, alphas) if "steps" in variables else runs:
-        if run.is_included:
+        if run.is_complete:
             size = tuple(float(LAW_VARIABLES[name](run)) for name in variables)
             _add_seed_value(points.setdefault(size, {}), run, compute_statistic(run, metric, "best"))
     seeds = sorted(set.union(set(), *(set(values) for values in points.values())))

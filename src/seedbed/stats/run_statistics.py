@@ -31,9 +31,10 @@ from seedbed.stats.curve_statistics import (
     metric_direction,
     truncate_curve,
 )
+from seedbed.stats.format import pluralise
 from seedbed.stats.grokking import GrokkingResult, classify_grokking
 from seedbed.stats.metric_registry import Direction, MetricName
-from seedbed.stats.summary import RunCurves, time_to_accuracy
+from seedbed.stats.summary import RunCurves, never_left_chance, time_to_accuracy
 from seedbed.stats.survival import EventTime, median_time
 from seedbed.stats.training_cost import predict_memory_mib
 
@@ -42,9 +43,10 @@ _EXTREMUM_NAMES: Final = {"min": "lowest", "max": "highest", None: "last"}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 ComputeStatistic: TypeAlias = Callable[[RunCurves, str, float | None], float]
+DescribeRuns: TypeAlias = Callable[[Sequence[RunCurves], Sequence[str]], str]
 
 
-def _no_note(runs: Sequence[RunCurves]) -> str:
+def _no_note(runs: Sequence[RunCurves], metrics: Sequence[str]) -> str:
     return ""
 
 
@@ -71,8 +73,8 @@ class Statistic:
     is_difference: bool = False  # 0 means no difference, so that a share is not between 0 and 1
     threshold: float | None = None  # the accuracy whose first step it is; infinite for a run that never gets there
     needs_best: bool = False  # says little without the best value, which comparisons add
-    comparison_note: Callable[[Sequence[RunCurves]], str] = _no_note  # what a comparison of these runs warns of
-    chart_note: Callable[[Sequence[RunCurves]], str] = _no_note  # below a bar chart of these runs
+    comparison_note: DescribeRuns = _no_note  # what a comparison of these runs and metrics warns of
+    chart_note: DescribeRuns = _no_note  # below a chart of these runs and metrics
 
     def format_phrase(self, metric: str) -> str:
         """The statistic of a metric, in a sentence: `the last val/loss`."""
@@ -170,7 +172,7 @@ def _last(run: RunCurves, metric: str, t_max: float | None) -> float:
 
 def _t_f(run: RunCurves, metric: str, t_max: float | None) -> float:
     direction = metric_direction(metric)
-    if direction is None:
+    if direction is None or never_left_chance(run, metric, t_max):
         return nan  # no value is best, so there is no first step with it
     return find_extremum(run.curves.get(metric, EMPTY_CURVE), direction, t_max).step
 
@@ -197,7 +199,9 @@ def _threshold_statistic(percent: int) -> Statistic:
         better="min",
         is_step=True,
         threshold=threshold,
-        chart_note=lambda runs: "Means are medians by Kaplan and Meier, in which runs that never get there count too.",
+        chart_note=lambda runs, metrics: (
+            "Means are medians by Kaplan and Meier, in which runs that never get there count too."
+        ),
     )
 
 
@@ -222,13 +226,31 @@ def _memory(run: RunCurves, metric: str, t_max: float | None) -> float:
     return predict_memory_mib(run.run.settings, run.run.dataset_info)
 
 
-def _shared_time_note(runs: Sequence[RunCurves]) -> str:
+def _no_t_f_note(runs: Sequence[RunCurves], metrics: Sequence[str]) -> str:
+    return _chance_note(runs, metrics, "t_f")
+
+
+def _no_delta_t_note(runs: Sequence[RunCurves], metrics: Sequence[str]) -> str:
+    return _chance_note(runs, [metric_for_split(one, split) for one in metrics for split in ("train", "val")], "Δt")
+
+
+def _chance_note(runs: Sequence[RunCurves], metrics: Sequence[str], symbol: str) -> str:
+    complete = {run.run.id: run for run in runs if run.is_complete}
+    n = sum(any(never_left_chance(run, metric) for metric in metrics) for run in complete.values())
+    return f"{n} of {pluralise(len(complete), 'run')} never left chance, so that {symbol} is undefined" if n else ""
+
+
+def _as_sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}." if clause else ""
+
+
+def _shared_time_note(runs: Sequence[RunCurves], metrics: Sequence[str]) -> str:
     if all(run.run.settings.train.exclusive for run in runs):
         return ""
     return "runs of one pack share its time equally, so their spread says little about timing noise"
 
 
-def _predicted_memory_note(runs: Sequence[RunCurves]) -> str:
+def _predicted_memory_note(runs: Sequence[RunCurves], metrics: Sequence[str]) -> str:
     is_predicted = any(run.steady_bytes is None for run in runs)
     return "Memory that was not measured is predicted from the settings." if is_predicted else ""
 
@@ -258,6 +280,8 @@ STATISTICS: Final[dict[str, Statistic]] = {
             unit="steps",
             is_step=True,
             needs_best=True,
+            comparison_note=_no_t_f_note,
+            chart_note=lambda runs, metrics: _as_sentence(_no_t_f_note(runs, metrics)),
         ),
         _threshold_statistic(90),
         Statistic(
@@ -293,6 +317,8 @@ STATISTICS: Final[dict[str, Statistic]] = {
             unit="steps",
             is_step=True,
             is_difference=True,
+            comparison_note=_no_delta_t_note,
+            chart_note=lambda runs, metrics: _as_sentence(_no_delta_t_note(runs, metrics)),
         ),
         Statistic(
             "seconds",

@@ -4,6 +4,7 @@ The best step with the standard error of its value; the earliest step within one
 statistically as good (the one-standard-error rule, Breiman et al. 1984); and, if samples were analysed, the first step
 at which they copy more from the training text than held-out text does. There is no earlier step if the curve was still
 improving at the end, or if validation follows training with a long delay (grokking), when any early stop is wrong.
+Where no run left chance, there is no best step either.
 
 >>> import numpy as np
 >>> steps = np.arange(5) * 100
@@ -25,11 +26,11 @@ import numpy as np
 
 from seedbed.records import Curve
 from seedbed.stats.curve_statistics import find_extremum, first_step_reaching, first_step_within, metric_direction
-from seedbed.stats.format import format_count, format_number, format_percent
+from seedbed.stats.format import format_count, format_number, format_percent, pluralise
 from seedbed.stats.grokking import MEMORISED_TRAIN_ACCURACY
 from seedbed.stats.metric_registry import Direction
 from seedbed.stats.run_statistics import classify_run
-from seedbed.stats.summary import RunCurves
+from seedbed.stats.summary import RunCurves, never_left_chance
 
 NOISE_WINDOW_RECORDS = 5  # evaluations on either side of the best one that estimate a single run's noise
 COPIED_METRIC, HELD_OUT_COPIED_METRIC = "copied", "copied[held-out]"
@@ -49,6 +50,7 @@ class StoppingAdvice:
     copying: float = nan
     memorised_at: float = nan  # the mean first step at which training accuracy is high and validation lags behind
     n_grokked: int = 0  # seeds whose validation accuracy followed with a delay
+    is_at_chance: bool = False  # no seed exceeded chance, so that `best` is NaN
 
     @property
     def saved_fraction(self) -> float:
@@ -72,7 +74,9 @@ def advise_stopping_for_runs(runs: Sequence[RunCurves], metric: str) -> Stopping
     copied = mean_curve([run.curves[COPIED_METRIC] for run in sampled]) if sampled else None
     held_out = float(np.mean([run.curves[HELD_OUT_COPIED_METRIC].values.mean() for run in sampled])) if sampled else nan
     advice = advise_stopping([run.curves[metric] for run in included], direction, copied, held_out)
-    return _with_delay(_count_steps(advice, included), included, metric)
+    advice = _with_delay(_count_steps(advice, included), included, metric)
+    is_at_chance = not isnan(advice.best) and all(never_left_chance(run, metric) for run in included)
+    return replace(advice, best=nan, earliest=nan, is_at_chance=True) if is_at_chance else advice
 
 
 def _count_steps(advice: StoppingAdvice, runs: Sequence[RunCurves]) -> StoppingAdvice:
@@ -135,6 +139,9 @@ def _single_run_noise(curve: Curve, step: float) -> float:
 
 def format_stopping_advice(advice: StoppingAdvice, metric: str) -> str:
     """The advice as a sentence, without a full stop."""
+    if advice.is_at_chance:
+        seeds = f"{pluralise(advice.n, 'seed')} over {format_count(advice.last)} steps"
+        return f"{metric} never left chance ({seeds}), so that no step is its best{_format_memorised(advice)}"
     if isnan(advice.best):
         return f"{metric} has no best step: nothing was recorded"
     source = f"standard error over {advice.n} seeds" if advice.n > 1 else "scatter of nearby evaluations, one seed"
@@ -151,17 +158,27 @@ def _format_advice(advice: StoppingAdvice) -> str:
     if advice.is_improving:
         return "; it was still improving at the end: train longer"
     n_after = format_count(advice.last - advice.best)
-    memorised = f"training accuracy reached {MEMORISED_TRAIN_ACCURACY} at step {_format_step(advice.memorised_at)}"
     if advice.n_grokked:
         saved = f"only the {n_after} steps after it can be saved"
-        return f"; do not stop early: {memorised} and validation followed much later; {saved}"
+        return f"; do not stop early: {_memorised_clause(advice)} and validation followed much later; {saved}"
     if not isnan(advice.memorised_at):
-        return f"; do not stop there: {memorised}, and validation may follow much later (grokking), so train longer"
+        return f"; do not stop there{_format_memorised(advice)}"
     if advice.earliest < advice.best:
         saved = f"{format_percent(advice.saved_fraction)} of the {format_count(advice.last)} steps"
         first = f"step {format_count(advice.earliest)} is the first within one standard error of it"
         return f"; {first}, and stopping there would have saved {saved}"
     return f"; the {n_after} steps after it brought no improvement"
+
+
+def _format_memorised(advice: StoppingAdvice) -> str:
+    """Why to train longer after memorisation; empty if there was none."""
+    if isnan(advice.memorised_at):
+        return ""
+    return f": {_memorised_clause(advice)}, and validation may follow much later (grokking), so train longer"
+
+
+def _memorised_clause(advice: StoppingAdvice) -> str:
+    return f"training accuracy reached {MEMORISED_TRAIN_ACCURACY} at step {_format_step(advice.memorised_at)}"
 
 
 def _format_step(step: float) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isnan
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -131,10 +132,8 @@ def _config_key(run: RunCurves) -> Hashable:
 
 def _summarise_config(members: Sequence[RunCurves], t_max: float | None) -> ConfigSummary:
     _check_unique_seeds(members)
-    evaluated = [run for run in members if run.is_included]
-    complete = [run for run in evaluated if run.is_complete or (t_max is not None and run.run.step >= t_max)]
-    so_far = None if complete or not evaluated else min(run.last_step for run in evaluated)
-    included, last = (complete, t_max) if so_far is None else (evaluated, so_far)
+    included, so_far = select_for_mean(members, t_max)
+    last = t_max if so_far is None else so_far
     names = sorted({name for run in members for name in run.curves}, key=metric_sort_key)
     metrics = {name: _summarise_metric(name, included, last) for name in names}
     statuses = Counter(run.run.status for run in members)
@@ -147,7 +146,7 @@ def _summarise_config(members: Sequence[RunCurves], t_max: float | None) -> Conf
         delta_t=_delta_t(metrics),
         at_best=_train_perplexity_at_best_val(included, last),
         so_far=so_far,
-        unfinished=tuple(run for run in evaluated if run not in complete),
+        unfinished=tuple(run for run in members if run.is_included and (so_far is not None or run not in included)),
         chance=chance_level(members[0].run),
         at_chance={name: seeds for name in accuracies if (seeds := _seeds_at_chance(included, name, last))},
         threshold_times={
@@ -160,10 +159,29 @@ def _summarise_config(members: Sequence[RunCurves], t_max: float | None) -> Conf
     )
 
 
+def select_for_mean(members: Sequence[RunCurves], t_max: float | None = None) -> tuple[list[RunCurves], int | None]:
+    """The runs of a config that count in its means: the complete ones.
+
+    If there are none, all that have evaluations, up to the last step that each of them reached, which is returned too.
+    """
+    evaluated = [run for run in members if run.is_included]
+    complete = [run for run in evaluated if run.is_complete or (t_max is not None and run.run.step >= t_max)]
+    if complete or not evaluated:
+        return complete, None
+    return evaluated, min(run.last_step for run in evaluated)
+
+
 def _seeds_at_chance(runs: Sequence[RunCurves], metric: str, t_max: float | None) -> tuple[int, ...]:
     """The seeds whose best accuracy does not exceed chance."""
-    best = [(run.run, find_extremum(run.curves[metric], "max", t_max).value) for run in runs if metric in run.curves]
-    return tuple(run.seed for run, value in best if not is_above_chance(run, metric, value))
+    return tuple(run.run.seed for run in runs if never_left_chance(run, metric, t_max))
+
+
+def never_left_chance(run: RunCurves, metric: str, t_max: float | None = None) -> bool:
+    """Did the accuracy in the split of this metric never exceed chance? Then no step is its best. False if unknown."""
+    parts = MetricName.parse(metric)
+    accuracy = f"{parts.split}/accuracy{parts.group}"
+    best = find_extremum(run.curves.get(accuracy, _EMPTY_CURVE), "max", t_max).value
+    return not isnan(best) and not is_above_chance(run.run, accuracy, best)
 
 
 def time_to_accuracy(run: RunCurves, metric: str, threshold: float, t_max: float | None = None) -> EventTime | None:

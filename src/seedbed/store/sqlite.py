@@ -391,6 +391,10 @@ class SQLiteStore(Store):
         statement = select(runs).where(runs.c.id.startswith(prefix, autoescape=True)).order_by(runs.c.id).limit(4)
         rows = self._database.fetch(statement)
         if not rows:
+            of_study = select(study_runs.c.run).where(study_runs.c.study == prefix).order_by(study_runs.c.position)
+            if members := self._database.fetch(of_study.limit(3)):
+                names = ", ".join(row.run for row in members)
+                raise UsageError(f"{prefix} is a study; name one of its runs, such as {names} (`seedbed ls {prefix}`)")
             raise MissingData(f"there is no run {prefix!r} in {self.home}; `seedbed ls` lists the runs that are there")
         if len(rows) > 1 and rows[0].id != prefix:
             first = ", ".join(row.id for row in rows[:3])

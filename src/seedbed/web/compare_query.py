@@ -16,10 +16,9 @@ from seedbed.errors import UsageError
 from seedbed.records import StoredRun
 from seedbed.report.group_comparison import GroupComparison, compare_named_groups
 from seedbed.report.overview import format_config
-from seedbed.report.study_answers import load_groups, parse_subject
+from seedbed.report.study_answers import choose_subject, load_groups
 from seedbed.report.study_runs import run_configs
 from seedbed.settings import Value
-from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.answers.defaults import list_metrics
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
@@ -75,20 +74,8 @@ def _gather_compare_groups(store: Store, query: CompareQuery) -> CompareGroups:
 
 
 def _compare_gathered(gathered: CompareGroups, query: CompareQuery) -> GroupComparison:
-    subject = choose_subject(query, gathered.groups)
+    subject = choose_subject(gathered.groups, query.metric or None, query.value)
     return compare_named_groups(gathered.groups, subject, gathered.arguments, query.allow_confounds)
-
-
-def choose_subject(query: CompareQuery, groups: Mapping[str, Sequence[RunCurves]]) -> MetricStatistic:
-    """The requested metric and statistic; by default the main metric that all groups have."""
-    metrics = common_metrics(groups)
-    return parse_subject(query.metric or next(iter(metrics), "val/accuracy"), query.value)
-
-
-def common_metrics(groups: Mapping[str, Sequence[RunCurves]]) -> list[str]:
-    """The metrics that every group with evaluations has, the main one first."""
-    metrics = [names for runs in groups.values() if (names := list_metrics(runs))]
-    return [name for name in metrics[0] if all(name in names for names in metrics)] if metrics else []
 
 
 def _command_arguments(query: CompareQuery, studies: set[str]) -> list[str]:

@@ -15,7 +15,7 @@ from seedbed.stats.answers.comparison_text import (
     format_without_verdict,
     rank_verdict,
 )
-from seedbed.stats.answers.finding import Finding, withhold_verdict
+from seedbed.stats.answers.finding import Finding, describe_units, withhold_verdict
 from seedbed.stats.answers.times import compare_group_times
 from seedbed.stats.comparison import Comparison, compare_all_pairs, summarise_seeds
 from seedbed.stats.confounds import confounds_to_dicts, find_confounds
@@ -97,7 +97,8 @@ def compare_in_pairs(
     values = {name: by_seed for name in groups if (by_seed := balanced.mean_by_seed(name))}
     empty = [name for name in groups if name not in values]
     missing_note = f"no value for {join_words(empty)}" if empty else ""
-    statistic_note = statistic.record.comparison_note([run for runs in groups.values() for run in runs])
+    compared = list(metrics.values()) if metrics else [statistic.metric]
+    statistic_note = statistic.record.comparison_note([run for runs in groups.values() for run in runs], compared)
     notes = (*balanced.notes(), *filter(None, (missing_note, statistic_note)))
     if len(values) < 2:
         return Finding(
@@ -107,7 +108,8 @@ def compare_in_pairs(
     configs = {name: balanced.configs[name] for name in values}
     confounds = find_confounds(configs, asked)
     has_subject = len(find_confounds(configs)) > len(confounds)  # the groups do differ in a setting asked about
-    withhold = len(confounds) > (0 if has_subject else 1) and not allow_confounds
+    units = describe_units(groups.values(), statistic) if metrics is None else ""
+    withhold = (len(confounds) > (0 if has_subject else 1) or bool(units)) and not allow_confounds
     format_sentence = format_without_verdict if withhold else format_pair if len(values) == 2 else format_ranking
     numbers = {
         "means": {name: asdict(summarise_seeds(by_seed)) for name, by_seed in values.items()},
@@ -119,7 +121,7 @@ def compare_in_pairs(
     sentence += _best_values_note(groups, statistic, metrics) + _averaging_note(balanced)
     n_runs = balanced.n_runs // (len(metrics) if metrics else 1)
     finding = Finding(sentence, numbers, n_runs, notes, rank_verdict(values, pairs, statistic))
-    return withhold_verdict(finding, confounds, withhold, has_subject)
+    return withhold_verdict(finding, confounds, withhold, has_subject, units)
 
 
 def _many_levels(groups: Mapping[str, Sequence[RunCurves]], asked: Collection[str]) -> RunGroups:

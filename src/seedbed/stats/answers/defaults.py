@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Final
 
 from seedbed.settings import all_settings
 from seedbed.specs import QuestionSpec
+from seedbed.stats.answers.finding import has_several_units
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.groups import group_by_setting, is_numeric
 from seedbed.stats.metric_registry import metric_sort_key
@@ -28,6 +29,12 @@ def _are_texts(runs: Sequence[RunCurves]) -> bool:
     return bool(runs) and all(run.run.settings.task.generates_text for run in runs)
 
 
+def choose_metric(groups: Collection[Sequence[RunCurves]], metrics: Sequence[str]) -> str:
+    """The first metric that has the same unit in all groups, those of validation before the others; else the first."""
+    ranked = sorted(metrics, key=lambda name: (metric_direction(name) is None, not name.startswith("val/")))
+    return next((name for name in ranked if not has_several_units(groups, name)), metrics[0])
+
+
 def default_questions(runs: Sequence[RunCurves]) -> list[QuestionSpec]:
     """One question for each setting that the runs vary, about their main metric; without any, when it is best.
 
@@ -36,12 +43,14 @@ def default_questions(runs: Sequence[RunCurves]) -> list[QuestionSpec]:
     metrics = list_metrics([run for run in runs if run.is_included])
     if not metrics or metric_direction(metrics[0]) is None:
         return []
-    questions = [_question_about(setting, runs, metrics[0]) for setting in _varied_settings(runs)]
+    questions = [_question_about(setting, runs, metrics) for setting in _varied_settings(runs)]
     return questions or [QuestionSpec(ask="stopping", metric=metrics[0])]
 
 
-def _question_about(setting: str, runs: Sequence[RunCurves], metric: str) -> QuestionSpec:
+def _question_about(setting: str, runs: Sequence[RunCurves], metrics: Sequence[str]) -> QuestionSpec:
+    """The question about a setting, by the main metric that has the same unit for all of its values."""
     values = group_by_setting(runs, setting)
+    metric = choose_metric(values.values(), metrics)
     if is_numeric(values) and len(values) >= MIN_TREND_VALUES:
         return QuestionSpec(ask="how does it change", metric=metric, over=setting)
     return QuestionSpec(ask="which is better", metric=metric, between=setting)

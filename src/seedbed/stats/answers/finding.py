@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from seedbed.specs import QuestionSpec
+from seedbed.stats.answers.comparison_text import MetricStatistic
+from seedbed.stats.chance import metric_unit
 from seedbed.stats.confounds import Confound, describe_confounds
+from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.decision import Verdict
-from seedbed.stats.format import format_setting
+from seedbed.stats.format import format_setting, join_words
 from seedbed.stats.groups import group_by_setting
+from seedbed.stats.metric_registry import MetricName
 from seedbed.stats.summary import RunCurves
 
 MAX_CLAUSES: Final = 8  # groups named in one answer; further ones are only counted
@@ -30,14 +34,41 @@ class Finding:
     verdict: Verdict | None = None
 
 
-def withhold_verdict(finding: Finding, confounds: Sequence[Confound], withhold: bool, also: bool = True) -> Finding:
-    """The finding with its confounds: as the reason for giving no verdict, or as a note."""
-    if not confounds:
+def withhold_verdict(
+    finding: Finding, confounds: Sequence[Confound], withhold: bool, also: bool = True, units: str = ""
+) -> Finding:
+    """The finding with its confounds and differing units: as the reasons for giving no verdict, or as notes."""
+    differences = (
+        [f"the groups {'also ' if also else ''}differ in {describe_confounds(confounds)}"] if confounds else []
+    )
+    reasons = [*filter(None, [units]), *differences]
+    if not reasons:
         return finding
-    differences = f"the groups {'also ' if also else ''}differ in {describe_confounds(confounds)}"
     if withhold:
-        return replace(finding, sentence=f"No verdict: {differences}. {finding.sentence}", verdict="no verdict")
-    return replace(finding, notes=(*finding.notes, differences))
+        sentence = f"No verdict: {'; '.join(reasons)}. {finding.sentence}"
+        return replace(finding, sentence=sentence, verdict="no verdict")
+    return replace(finding, notes=(*finding.notes, *reasons))
+
+
+def describe_units(groups: Iterable[Sequence[RunCurves]], statistic: MetricStatistic) -> str:
+    """Why values of the groups have different units, and what can be compared instead; empty if they do not."""
+    complete = [[run for run in runs if run.is_complete] for runs in groups]
+    if statistic.record.is_step or not statistic.record.uses_metric:
+        return ""
+    if not has_several_units(complete, statistic.metric):
+        return ""
+    recorded = dict.fromkeys(name for runs in complete for run in runs for name in run.curves)
+    metric = MetricName.parse(statistic.metric)
+    others = [name for name in recorded if (one := MetricName.parse(name)).split == metric.split and not one.group]
+    comparable = [name for name in others if metric_direction(name) and not has_several_units(complete, name)]
+    instead = f" ({join_words(comparable, 'or')} can be compared)" if comparable else ""
+    return f"{statistic.metric} is counted in tokens, which differ between the groups{instead}"
+
+
+def has_several_units(groups: Iterable[Sequence[RunCurves]], metric: str) -> bool:
+    """Is this metric counted in something else in some of the groups?"""
+    units = {frozenset(metric_unit(run.run, metric) for run in runs) for runs in groups if runs}
+    return len(units) > 1
 
 
 def split_by_setting(question: QuestionSpec, runs: Sequence[RunCurves]) -> dict[str, Sequence[RunCurves]]:

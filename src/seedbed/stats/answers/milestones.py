@@ -26,10 +26,11 @@ def answer_grokking(question: QuestionSpec, runs: Sequence[RunCurves]) -> Findin
     groups = group_by_description(runs, _grouping_settings(question, runs))
     clauses, counts_by_group, numbers, n = [], {}, {}, 0
     for name, group in groups.items():
-        results = [result for run in group if run.is_complete and (result := classify_run(run, question.metric))]
+        complete = [run for run in group if run.is_complete]
+        results = [result for run in complete if (result := classify_run(run, question.metric))]
         counts = Counter(result.label for result in results)
         delay = mean_confidence_interval([result.delay for result in results if result.label == "grokked"])
-        clauses.append(format_clause(name, _format_label_counts(counts, delay)))
+        clauses.append(format_clause(name, _format_label_counts(counts, delay) if complete else "no run is complete"))
         counts_by_group[name] = counts
         numbers[name or "all"] = {"labels": {label: counts[label] for label in GROKKING_LABELS}, "delay": asdict(delay)}
         n += len(results)
@@ -55,7 +56,7 @@ def _list_groups_by_label(counts: Mapping[str, Mapping[GrokkingLabel, int]]) -> 
         text = f"{name} ({join_words([f'{labels[label]} {label}' for label in present])})" if len(present) > 1 else name
         by_label.setdefault("several labels" if len(present) > 1 else present[0] if present else "", []).append(text)
     headings: dict[str, str] = {label: f"every run {label}" for label in GROKKING_LABELS}
-    headings |= {"several labels": "runs differ", "": "no accuracies"}
+    headings |= {"several labels": "runs differ", "": "no complete run with both accuracies"}
     clauses = [f"{heading}: {'; '.join(by_label[label])}" for label, heading in headings.items() if label in by_label]
     return " ".join(f"{clause[0].upper()}{clause[1:]}." for clause in clauses)
 
@@ -85,7 +86,7 @@ def answer_stopping(question: QuestionSpec, runs: Sequence[RunCurves]) -> Findin
         return Finding(f"There is no stopping point: neither a low nor a high {question.metric} is better.")
     clauses, numbers, n = [], {}, 0
     for name, group in group_by_description(runs, varying_settings([runs])).items():
-        if advice := advise_stopping_for_runs(group, question.metric):
+        if advice := advise_stopping_for_runs([run for run in group if run.is_complete], question.metric):
             clauses.append(format_clause(name, format_stopping_advice(advice, question.metric)))
             numbers[name or "all"] = asdict(advice)
             n += advice.n

@@ -20,7 +20,7 @@ from seedbed.stats.answers.comparison_text import (
     format_test,
     oriented_interval,
 )
-from seedbed.stats.answers.finding import Finding, split_by_setting, withhold_verdict
+from seedbed.stats.answers.finding import Finding, describe_units, split_by_setting, withhold_verdict
 from seedbed.stats.comparison import Comparison, compare_all_pairs, summarise_seeds
 from seedbed.stats.confounds import Confound, confounds_to_dicts, find_confounds
 from seedbed.stats.decision import Verdict
@@ -68,9 +68,10 @@ def answer_which_scales_better(question: QuestionSpec, runs: Sequence[RunCurves]
         "confounds": confounds_to_dicts(confounds),
     }
     text = ScalingText(slopes, pairs, means_by_level, statistic, setting_name, is_log)
-    withhold = bool(confounds) and not question.allow_confounds
+    units = describe_units((group for by_level in levels.values() for group in by_level.values()), statistic)
+    withhold = (bool(confounds) or bool(units)) and not question.allow_confounds
     sentence = text.format_numbers() if withhold else text.format_sentence()
-    return withhold_verdict(Finding(sentence, numbers, n, notes, text.verdict), confounds, withhold)
+    return withhold_verdict(Finding(sentence, numbers, n, notes, text.verdict), confounds, withhold, units=units)
 
 
 def _means_by_level(table: BalancedTable) -> dict[float, float]:

@@ -17,7 +17,14 @@ import numpy as np
 from seedbed.errors import UsageError
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.comparison_text import MetricStatistic
-from seedbed.stats.answers.finding import Finding, format_clause, join_sentences, split_by_setting, withhold_verdict
+from seedbed.stats.answers.finding import (
+    Finding,
+    describe_units,
+    format_clause,
+    join_sentences,
+    split_by_setting,
+    withhold_verdict,
+)
 from seedbed.stats.confounds import Confound, confounds_to_dicts, find_confounds
 from seedbed.stats.decision import Verdict, combine_verdicts
 from seedbed.stats.format import format_number, format_percent, format_value, pluralise, short_setting_name
@@ -70,7 +77,8 @@ def answer_what_law(question: QuestionSpec, runs: Sequence[RunCurves]) -> Findin
     verdict = combine_verdicts([fit.verdict for fit in fits.values()])
     confounds = list({confound.setting: confound for fit in fits.values() for confound in fit.confounds}.values())
     finding = Finding(join_sentences(clauses), numbers, sum(fit.n for fit in fits.values()), notes, verdict)
-    return withhold_verdict(finding, confounds, not question.allow_confounds)
+    units = describe_units(group_by_level(runs, over).values(), statistic)
+    return withhold_verdict(finding, confounds, not question.allow_confounds, units=units)
 
 
 def _fit(runs: Sequence[RunCurves], over: str, statistic: MetricStatistic) -> _LawFit:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from seedbed.settings import Settings, Value
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.comparison_text import MetricStatistic
-from seedbed.stats.answers.finding import Finding, format_clause, join_sentences, withhold_verdict
+from seedbed.stats.answers.finding import Finding, describe_units, format_clause, join_sentences, withhold_verdict
 from seedbed.stats.comparison import clopper_pearson
 from seedbed.stats.confounds import Confound, find_confounds
 from seedbed.stats.decision import Verdict, combine_verdicts, decide_claim, seeds_needed
@@ -40,7 +40,8 @@ def answer_extreme_level(question: QuestionSpec, runs: Sequence[RunCurves]) -> F
     verdict = combine_verdicts(_decide_level(question, by_level) for by_level in counts.values())
     finding = Finding(join_sentences(clauses), numbers, len(ids), (), verdict if ids else None)
     confounds = _confounds_along(over, combinations)
-    return withhold_verdict(finding, confounds, not question.allow_confounds)
+    units = describe_units(levels.values(), MetricStatistic.from_question(question))
+    return withhold_verdict(finding, confounds, not question.allow_confounds, units=units)
 
 
 def _confounds_along(over: str, combinations: Mapping[str, Sequence[RunCurves]]) -> tuple[Confound, ...]:

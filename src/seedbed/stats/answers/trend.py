@@ -21,6 +21,7 @@ from seedbed.stats.answers.best_group import compare_setting_values
 from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.answers.finding import (
     Finding,
+    describe_units,
     format_clause,
     join_sentences,
     split_by_setting,
@@ -69,9 +70,9 @@ def describe_trends(
     n = sum(trend.n for trend in trends.values())
     verdict = combine_verdicts(verdicts) if verdicts else None
     confounds = list({confound.setting: confound for trend in trends.values() for confound in trend.confounds}.values())
-    return withhold_verdict(
-        Finding(join_sentences(clauses), numbers, n, notes, verdict), confounds, not allow_confounds
-    )
+    units = next(filter(None, (describe_units(levels.values(), statistic) for levels in groups.values())), "")
+    finding = Finding(join_sentences(clauses), numbers, n, notes, verdict)
+    return withhold_verdict(finding, confounds, not allow_confounds, units=units)
 
 
 def _trend_to_dict(trend: Trend) -> dict[str, object]:

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from seedbed.report.group_comparison import GroupComparison
+from seedbed.report.study_answers import common_metrics
 from seedbed.stats.run_statistics import STATISTICS
-from seedbed.web.compare_query import CompareQuery, common_metrics, compute_comparison, list_choices
+from seedbed.web.compare_query import CompareQuery, compute_comparison, list_choices
 from seedbed.web.responses import json_response, render_page
 from seedbed.web.store_cache import StoreCacheDep
 from seedbed.web.views.study_page import figure_as_json, table_as_json
