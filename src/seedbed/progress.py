@@ -23,6 +23,7 @@ from seedbed.records import CheckpointEvent, DivergenceEvent, EvaluationEvent, E
 from seedbed.report.overview import format_config
 from seedbed.report.study_runs import differing_settings
 from seedbed.stats.format import pluralise
+from seedbed.stats.metric_registry import training_metric
 
 PLAIN_LINE_INTERVAL_SECONDS = 10.0  # when stderr is not a terminal
 MAX_NAME_CHARACTERS = 25  # of a pack, in a terminal of 80 columns
@@ -228,7 +229,8 @@ def _format_progress(progress: _PackProgress, now: float) -> str:
 def _format_losses(event: EvaluationEvent) -> str:
     """The mean losses and accuracy of the pack, of the metrics that it has."""
     parts = []
-    for name, label in (("train/loss", "loss"), ("val/loss", "val"), ("val/accuracy", "acc")):
+    train = training_metric("loss", event.metrics)
+    for name, label in ((train, "loss"), ("val/loss", "val"), ("val/accuracy", "acc")):
         if name in event.metrics:
             parts.append(f"{label} {event.values[:, event.metrics.index(name)].mean():.3g}")
     return " ".join(parts)

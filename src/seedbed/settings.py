@@ -40,6 +40,7 @@ from typing import (
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -214,8 +215,34 @@ def as_tuple(value: Value) -> Value:
     return (value,) if isinstance(value, int | str) and not isinstance(value, bool) else value
 
 
+EvalSet: TypeAlias = Literal["train", "running", "val", "test"]
+RUNNING_LOSS: Final = "train/running_loss"  # the metric of the set `running`
+ALL_EVAL_SETS: Final[tuple[EvalSet, ...]] = ("train", "val", "test")
+
+
+def _in_order(value: Value) -> Value:
+    """The evaluated sets in one order and each once, since no other order means anything else."""
+    known = get_args(EvalSet)
+    value = as_tuple(value)
+    is_known = isinstance(value, tuple) and all(one in known for one in value)
+    return tuple(one for one in known if one in value) if is_known else value
+
+
+EvalSets = Annotated[tuple[EvalSet, ...], BeforeValidator(_in_order), Field(min_length=1)]
+
+
+def as_tuple_of_steps(value: Value) -> Value:
+    """`save_steps = 5` means `save_steps = [5]`; steps in ascending order, each once."""
+    if value == "log":
+        return value
+    value = as_tuple(value)
+    are_steps = isinstance(value, tuple) and all(isinstance(step, int) for step in value)
+    return tuple(sorted(set(value))) if are_steps else value
+
+
 PositiveInt = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+SaveSteps = Annotated[Literal["log"] | tuple[PositiveInt, ...], BeforeValidator(as_tuple_of_steps)]
 PositiveFraction = Annotated[float, Field(gt=0.0, le=1.0)]
 ShortText = Annotated[str, Field(min_length=1, max_length=1_000)]
 
@@ -515,7 +542,7 @@ class TrainSettings(SettingsGroup):
     )
     plateau_metric: Literal["train/loss", "val/loss"] = setting(
         "train/loss",
-        "metric that the plateau schedule monitors",
+        "metric that the plateau schedule monitors; train/loss is the running loss if train is not evaluated",
         former_names=("train.watch",),
         per_run=True,
         active_when=_PLATEAU,
@@ -530,6 +557,10 @@ class TrainSettings(SettingsGroup):
     )
     eval_every: PositiveInt = setting(
         100, "steps between evaluations afterwards", unit="steps", affects_step_time=False
+    )
+    eval_sets: EvalSets = setting(
+        ALL_EVAL_SETS,
+        "what is evaluated: train, val, test; running: the mean training loss of the updates since the last evaluation",
     )
     eval_batches: int = setting(
         0,
@@ -605,12 +636,29 @@ class TrainSettings(SettingsGroup):
     save_every: PositiveInt = setting(
         1_000, "steps between kept checkpoints; the last is always kept", unit="steps", affects_step_time=False
     )
+    save_steps: SaveSteps = setting(
+        (),
+        "further steps whose checkpoints are kept: a list, or log for 1, 2, 4, 8, …",
+        unit="steps",
+        affects_step_time=False,
+    )
     exclusive: bool = setting(
         False,
         "never packed with other runs, and nothing else trains meanwhile: for fair timings",
         former_names=("train.alone",),
         affects_step_time=False,
     )
+
+    def keeps_checkpoint(self, step: int) -> bool:
+        """Whether the weights after this update are kept, besides the last and, with early stopping, the best ones."""
+        is_listed = step & (step - 1) == 0 if self.save_steps == "log" else step in self.save_steps
+        return step > 0 and (is_listed or step % self.save_every == 0)
+
+    def n_kept_checkpoints(self, n_steps: int) -> int:
+        """Kept checkpoints of a run of this many updates, the last one included."""
+        listed = {2**k for k in range(n_steps.bit_length())} if self.save_steps == "log" else set(self.save_steps)
+        further = {step for step in listed | {n_steps} if 0 < step <= n_steps and step % self.save_every}
+        return n_steps // self.save_every + len(further)
 
 
 # Settings that are gone: name → (the value that means what every run does today, the last version that had it). A
@@ -836,6 +884,13 @@ class Settings(SettingsGroup):
             yield given[-1], f"{values} both say how long to train; give one"
         elif given in ([], ["train.steps"]) and train.warmup > train.steps:
             yield "train.warmup", f"train.warmup = {train.warmup} is longer than train.steps = {train.steps}"
+        monitored = {"train.plateau_metric": "train.schedule", "train.stop_metric": "train.stop_after"}
+        for name, cause in monitored.items():
+            metric = self.get(name)
+            able = {"train", "running"} if metric == "train/loss" else {metric.partition("/")[0]}
+            if self.is_active(name) and not able.intersection(train.eval_sets):
+                found = f"train.eval_sets = {json.dumps(train.eval_sets)}"
+                yield "train.eval_sets", f"{found} lacks {metric}, which {cause} = {self.get(cause)} monitors"
 
 
 # ---- settings by name ----

@@ -113,12 +113,14 @@ def text_packs(tmp_path):
     ):
         (tmp_path / f"{i}.txt").write_text(text * (5 - i), encoding="utf-8")
     lines = [f"{'dry' if i % 3 else 'wet'}\tday {i % 5} had {i % 3} drops of rain\n" for i in range(40)]
-    (tmp_path / "rain.tsv").write_text("".join(lines), encoding="utf-8")
+    labelled = tmp_path / "labelled" / "rain.tsv"  # beside the texts it would be the corpus of the folder
+    labelled.parent.mkdir()
+    labelled.write_text("".join(lines), encoding="utf-8")
 
     def make(model):
         task = {"task.kind": "text", "task.corpus": str(tmp_path)}
         if model == "encoder":
-            task = {"task.corpus": str(tmp_path / "rain.tsv")}
+            task = {"task.corpus": str(labelled)}
         return [Settings.from_flat(SHARED_TEXT | task | TEXT_MODELS[model] | one) for one in VARIED_TEXT]
 
     return make

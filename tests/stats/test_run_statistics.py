@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf, isnan, nan
 
 import numpy as np
 import pytest
 
+from seedbed.charts.run_selection import metric_curve
 from seedbed.models.model_size import count_parameters
 from seedbed.records import Curve, StoredRun
 from seedbed.settings import Settings
@@ -221,3 +223,18 @@ def test_times_of_the_training_split_need_only_that_to_leave_chance() -> None:
     run = at_chance([0.03, 0.06, 0.05, 0.02, 0.04])
     assert compute_statistic(run, "train/accuracy", "t_f") == 20
     assert compute_statistic(at_chance([0.03, 0.06, 0.5, 0.9, 0.8]), "val/accuracy", "delta_t") == 10
+
+
+def test_without_an_evaluated_training_set_gaps_are_to_the_running_loss(run: RunCurves) -> None:
+    """It has no value at step 0; where both are recorded the training set counts."""
+    curves = dict(run.curves)
+    assert compute_statistic(run, "val/loss", "gap") == 1.5
+    running = curves["train/running_loss"] = curve([3, 1.25, 1, 1], STEPS[1:])
+    assert compute_statistic(replace(run, curves=curves), "val/loss", "gap") == 1.5
+    del curves["train/loss"]
+    alone = replace(run, curves=curves)
+    assert compute_statistic(alone, "val/loss", "gap") == 1.25
+    assert compute_statistic(alone, "val/loss", "delta_t") == 20 - 30
+    assert metric_curve(alone, "gap/loss").steps.tolist() == running.steps.tolist()
+    assert metric_curve(alone, "gap/loss").values.tolist() == [0, 1.25, 1.75, 1.75]
+    assert isnan(compute_statistic(alone, "val/perplexity", "gap"))

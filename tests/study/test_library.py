@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
+from seedbed.interp.analysis import is_analysis_metric
 from seedbed.records import Plan
+from seedbed.settings import matches_value
+from seedbed.specs import FigureSpec
+from seedbed.stats.metric_registry import training_metric
+from seedbed.study.pack import shape_key
 from seedbed.study.plan import plan_named, plan_study
 from seedbed.study.read import read_study
 from seedbed.study.study_files import shipped_studies
 from seedbed.study.write import load_example_study
+from seedbed.training.evaluate import compute_metrics
+from seedbed.training.trainer import Trainer
 from tests.corpora import require_corpora
 
 from .conftest import WriteStudy
@@ -127,3 +135,41 @@ def test_studies_that_compare_timings_run_exclusively(name: str) -> None:
 )  # fmt: skip
 def test_budgets_match_the_reports_numbers_of_updates(name: str, steps: int) -> None:
     assert {run.settings.n_steps(run.dataset_info) for run in plan_shipped(name).runs} == {steps}
+
+
+@pytest.mark.parametrize("name", shipped_studies())
+def test_every_metric_of_a_figure_or_question_is_recorded(name: str) -> None:
+    """Of the runs that an item selects, each records its metrics; groups such as [order=2] only those that have them.
+
+    A gap needs a training metric as well. What analyses and samples add is computed afterwards.
+    """
+    plan = plan_shipped(name, *(["scale=tiny"] if "scales.tiny" in shipped_studies()[name].read_text() else []))
+    recorded: dict[str, set[str]] = {}
+    by_shape: dict[object, set[str]] = {}
+    for run in plan.runs:
+        key = shape_key(run.settings)
+        if key not in by_shape:
+            by_shape[key] = set(compute_metrics(Trainer([run.settings], [run.seed], "cpu", torch.float32)))
+        recorded[run.id] = by_shape[key]
+    study = read_study(shipped_studies()[name])
+    assert study.figures
+    assert study.questions
+    for item in (*study.figures, *study.questions):
+        selected = [
+            recorded[run.id]
+            for run in plan.runs
+            if all(matches_value(run.settings.get(setting), value) for setting, value in item.only.items())
+        ]
+        assert selected
+        metrics = item.metrics if isinstance(item, FigureSpec) else tuple(filter(None, (item.metric, item.and_metric)))
+        if isinstance(item, FigureSpec) and item.kind in ("attention", "fourier"):
+            continue
+        for metric in metrics:
+            if is_analysis_metric(metric) or metric.startswith("copied"):
+                continue
+            names = {metric.replace("gap/", f"{split}/") for split in ("train", "val")}
+            if metric.startswith("gap/") or item.value in ("gap", "delta_t"):
+                names = {training_metric(metric.rpartition("/")[2], selected[0]), f"val/{metric.rpartition('/')[2]}"}
+            for wanted in names:
+                having = [wanted in found for found in selected]
+                assert any(having) if "[" in wanted else all(having), (wanted, item)

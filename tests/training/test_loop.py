@@ -149,6 +149,24 @@ def test_resuming_from_any_checkpoint_equals_never_having_stopped():
         assert comparable(events(PACK, seeds=(1, 2, 3), resume_state=again.state)) == comparable(whole[at + 1 :])
 
 
+@pytest.mark.parametrize(("steps", "kept"), [("log", [1, 2, 4, 8, 10, 16]), ((3, 10, 99), [3, 10])])
+def test_listed_steps_are_kept_and_change_nothing_else(steps, kept):
+    """Beside every tenth step and the last; evaluations are the same, and any checkpoint can be resumed from."""
+    pack = [Settings.from_flat(run.flat() | {"train.save_steps": steps}) for run in PACK]
+    plain, whole = events(PACK, seeds=(1, 2, 3)), events(pack, seeds=(1, 2, 3))
+    saves = [event for event in whole if isinstance(event, CheckpointEvent)]
+    assert [event.step for event in saves if event.step < 20] == kept
+    assert saves[0].weights.keys() >= {0, 1}  # the third diverges
+
+    def without_saves(history):
+        return [event for event in comparable(history) if not (isinstance(event, tuple) and event[0] == "saved")]
+
+    assert without_saves(whole) == without_saves(plain)
+    at = whole.index(saves[1])
+    assert comparable(events(pack, seeds=(1, 2, 3), resume_state=saves[1].state)) == comparable(whole[at + 1 :])
+    assert Settings.from_flat({"train.save_steps": [9, 3, 3]}).train.save_steps == (3, 9)
+
+
 def test_a_stopped_pack_saves_its_current_step_and_resumes_exactly():
     whole, calls = events(PACK, seeds=(1, 2, 3)), iter([False] * 17 + [True])
     first = events(PACK, seeds=(1, 2, 3), should_stop=lambda: next(calls))

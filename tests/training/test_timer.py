@@ -29,6 +29,8 @@ def events(overrides, **options):
     "overrides",
     [
         {"train.steps": 23, "train.eval_first": 5, "train.eval_every": 7, "train.save_every": 10},
+        {"train.steps": 23, "train.eval_first": 5, "train.eval_every": 7, "train.save_steps": "log"},
+        {"train.steps": 23, "train.eval_first": 5, "train.save_every": 10, "train.save_steps": (4, 7, 20, 99)},
         {"train.steps": 21, "train.eval_first": 0, "train.eval_every": 7, "train.save_every": 7},
         {"train.steps": 4, "train.eval_first": 100, "train.eval_every": 3, "train.save_every": 1000},
     ],

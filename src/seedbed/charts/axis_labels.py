@@ -43,7 +43,10 @@ def metric_label(name: str) -> str:
     if name.startswith("gap/"):
         split, metric = "gap", MetricName.parse(name.removeprefix("gap/"))
     quantity = "L2 norm of the weights" if metric.quantity == "norm" else metric.quantity.replace("_", " ")
-    label = f"{SPLIT_LABELS[split]} {quantity}".strip() + (f" ({inner.rstrip(']')})" if inner else "")
+    label = SPLIT_LABELS[split]
+    if quantity.startswith("running "):
+        label, quantity = f"running {label}", quantity.removeprefix("running ")
+    label = f"{label} {quantity}".strip() + (f" ({inner.rstrip(']')})" if inner else "")
     return isolate_direction(f"{label}, {metric.group.strip('[]')}" if metric.group else label)
 
 

@@ -13,6 +13,7 @@ from seedbed.records import Curve, StoredRun
 from seedbed.settings import Value
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.groups import setting_value
+from seedbed.stats.metric_registry import training_metric
 from seedbed.stats.run_statistics import EMPTY_CURVE
 from seedbed.stats.summary import RunCurves
 from seedbed.study.toml_format import did_you_mean
@@ -44,7 +45,8 @@ def metric_curve(run: RunCurves, metric: str) -> Curve:
     if not metric.startswith("gap/"):
         return run.curves.get(metric, EMPTY_CURVE)
     quantity = metric.removeprefix("gap/")
-    train, val = (run.curves.get(f"{split}/{quantity}", EMPTY_CURVE) for split in ("train", "val"))
+    names = training_metric(quantity, run.curves), f"val/{quantity}"
+    train, val = (run.curves.get(name, EMPTY_CURVE) for name in names)
     steps, of_train, of_val = np.intersect1d(train.steps, val.steps, return_indices=True)
     sign = 1 if metric_direction(quantity) == "max" else -1
     return Curve(steps, sign * (train.values[of_train] - val.values[of_val]))

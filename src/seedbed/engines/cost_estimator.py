@@ -195,10 +195,9 @@ def section_counts(run: Run) -> dict[str, int]:
     first = min(train.eval_first, n)
     n_evaluations = 1 + first + max(0, n // train.eval_every - first // train.eval_every)
     n_evaluations += n > first and n % train.eval_every > 0
-    n_saves = n // train.save_every + (n % train.save_every > 0)
     n_samples = n // train.sample_every if train.sample_every else 0
     counts = {"prepare": 1, "compile": 1, "compute": max(0, n - 1)}  # the first update counts as compile
-    return counts | {"evaluate": n_evaluations, "write": n_samples, "save": n_saves}
+    return counts | {"evaluate": n_evaluations, "write": n_samples, "save": train.n_kept_checkpoints(n)}
 
 
 def estimate_packs(

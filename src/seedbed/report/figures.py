@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -24,14 +24,12 @@ from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.format import join_words
-from seedbed.stats.metric_registry import MetricName, metric_sort_key
+from seedbed.stats.metric_registry import MetricName, metric_sort_key, training_metric
 from seedbed.stats.summary import RunCurves
 from seedbed.study.declarations import Declarations, option_choices
 from seedbed.study.former_words import FORMER_FIGURE_KINDS
 from seedbed.study.run_filter import format_filter
 from seedbed.study.toml_format import did_you_mean
-
-TEXT_METRICS: Final = ("train/loss", "val/loss", "train/perplexity", "val/perplexity")
 
 
 @dataclass(frozen=True)
@@ -130,8 +128,10 @@ def _default_metrics(runs: Iterable[RunCurves]) -> tuple[str, ...]:
     """
     names = sorted({name for run in runs for name in run.curves}, key=metric_sort_key)
     ungrouped = [name for name in names if not MetricName.parse(name).group]
-    if set(TEXT_METRICS) <= set(ungrouped):
-        return TEXT_METRICS
+    pairs = [(training_metric(quantity, ungrouped), f"val/{quantity}") for quantity in ("loss", "perplexity")]
+    text_metrics = tuple(name for column in zip(*pairs, strict=True) for name in column)
+    if set(text_metrics) <= set(ungrouped):
+        return text_metrics
     return tuple(sorted(ungrouped, key=lambda name: metric_direction(name) is None)[:4])
 
 

@@ -27,7 +27,7 @@ from seedbed.stats.answers.finding import Finding
 from seedbed.stats.comparison import SeedSummary
 from seedbed.stats.decision import Verdict, decide_difference
 from seedbed.stats.format import format_interval, format_number, format_p_value, format_value
-from seedbed.stats.run_statistics import metric_for_split
+from seedbed.stats.metric_registry import training_metric
 from seedbed.stats.summary import RunCurves
 
 
@@ -148,7 +148,7 @@ def _curves_figure(comparison: GroupComparison) -> RenderedFigure:
     runs = [replace(run, config={"group": name}) for name, group in comparison.groups.items() for run in group]
     metric = comparison.subject.metric
     known = {name for run in runs for name in run.curves}
-    metrics = tuple(name for name in dict.fromkeys((metric_for_split(metric, "train"), metric)) if name in known) or (
+    metrics = tuple(name for name in dict.fromkeys((training_metric(metric, known), metric)) if name in known) or (
         metric,
     )
     rendered = render_figure(

@@ -150,6 +150,8 @@ def step_rows(summaries: Summaries, names: Sequence[str]) -> list[StatisticRow]:
 def _loss_behind(name: str) -> str:
     """The loss that a metric is a function of; empty if it is not one."""
     parts = MetricName.parse(name)
+    if parts.quantity == "running_perplexity":
+        return f"{parts.split}/running_loss"
     return f"{parts.split}/loss{parts.group}" if parts.quantity in LOSS_TRANSFORMS else ""
 
 

@@ -16,6 +16,7 @@ from math import exp, lgamma, log, log1p
 
 from seedbed.errors import UsageError
 from seedbed.records import StoredRun
+from seedbed.settings import ALL_EVAL_SETS
 from seedbed.stats.metric_registry import QUANTITIES, TOKEN_FREE_QUANTITIES, MetricName
 from seedbed.tasks.base import stored_dataset_info
 
@@ -44,7 +45,8 @@ def is_above_chance(run: StoredRun, metric: str, best_accuracy: float) -> bool:
     info = stored_dataset_info(run)
     if info is None or info.chance is None:
         return True
-    n_all = run.settings.task.n_eval_samples(run.settings.train, info)
+    whole = run.settings.train.model_copy(update={"eval_sets": ALL_EVAL_SETS})
+    n_all = run.settings.task.n_eval_samples(whole, info)
     n = info.n_train if metric.startswith("train/") else max(1, n_all - info.n_train)
     return binomial_tail(round(best_accuracy * n), n, info.chance) < MAX_LUCK
 

@@ -16,7 +16,14 @@ from seedbed.stats.format import format_value, join_words
 
 # They decide when something is shown or saved, or how it is timed, and change no metric.
 NEUTRAL_SETTINGS: Final = frozenset(
-    {"train.save_every", "train.exclusive", "train.sample_every", "train.sample_tokens", "train.prompt"}
+    {
+        "train.save_every",
+        "train.save_steps",
+        "train.exclusive",
+        "train.sample_every",
+        "train.sample_tokens",
+        "train.prompt",
+    }
 )
 # Of different kinds of model, parts of different layers that happen to have the same name.
 KIND_SETTINGS: Final = frozenset({"model.hidden", "model.activation"})

@@ -11,6 +11,7 @@ MetricName(split='test[obama]', quantity='perplexity', group='')
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -47,6 +48,14 @@ QUANTITIES: dict[str, MetricInfo] = {
         MetricInfo(
             "perplexity", "PPL", "tokens", "exponential of the loss: effective number of choices per token", "min"
         ),
+        MetricInfo(
+            "running_loss",
+            "L_running",
+            "nats",
+            "mean training loss of the updates since the last evaluation",
+            "min",
+        ),
+        MetricInfo("running_perplexity", "PPL_running", "tokens", "exponential of the running loss", "min"),
         MetricInfo("bits_per_character", "bpc", "bits", "negative log₂-likelihood per character of the text", "min"),
         MetricInfo("bits_per_byte", "bpB", "bits", "negative log₂-likelihood per byte of the text in UTF-8", "min"),
         MetricInfo(
@@ -115,6 +124,17 @@ class MetricName:
         """The parts of this name; a name of another form is a bare quantity."""
         match = METRIC_PATTERN.fullmatch(name)
         return cls(**match.groupdict(default="")) if match else cls("", name, "")
+
+
+def training_metric(metric: str, recorded: Container[str]) -> str:
+    """The training metric to compare one with: the running one of a run that does not evaluate its training set.
+
+    >>> training_metric("val/loss", ["train/loss", "val/loss"]), training_metric("val/loss", ["train/running_loss"])
+    ('train/loss', 'train/running_loss')
+    """
+    parts = MetricName.parse(metric)
+    whole, running = f"train/{parts.quantity}{parts.group}", f"train/running_{parts.quantity}{parts.group}"
+    return running if whole not in recorded and running in recorded else whole
 
 
 def metric_label(name: str) -> str:

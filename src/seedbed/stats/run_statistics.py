@@ -33,7 +33,7 @@ from seedbed.stats.curve_statistics import (
 )
 from seedbed.stats.format import pluralise
 from seedbed.stats.grokking import GrokkingResult, classify_grokking
-from seedbed.stats.metric_registry import Direction, MetricName
+from seedbed.stats.metric_registry import Direction, MetricName, training_metric
 from seedbed.stats.summary import RunCurves, never_left_chance, time_to_accuracy
 from seedbed.stats.survival import EventTime, median_time
 from seedbed.stats.training_cost import predict_memory_mib
@@ -207,12 +207,14 @@ def _threshold_statistic(percent: int) -> Statistic:
 
 def _gap(run: RunCurves, metric: str, t_max: float | None) -> float:
     direction = metric_direction(metric)
-    train, val = (run.curves.get(metric_for_split(metric, split), EMPTY_CURVE) for split in ("train", "val"))
+    names = training_metric(metric, run.curves), metric_for_split(metric, "val")
+    train, val = (run.curves.get(name, EMPTY_CURVE) for name in names)
     return nan if direction is None else generalisation_gap(train, val, direction, t_max)
 
 
 def _delta_t(run: RunCurves, metric: str, t_max: float | None) -> float:
-    train, val = (_t_f(run, metric_for_split(metric, split), t_max) for split in ("train", "val"))
+    names = training_metric(metric, run.curves), metric_for_split(metric, "val")
+    train, val = (_t_f(run, name, t_max) for name in names)
     return val - train
 
 

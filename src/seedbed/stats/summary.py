@@ -32,7 +32,7 @@ from seedbed.stats.curve_statistics import (
     truncate_curve,
     value_at_best_step,
 )
-from seedbed.stats.metric_registry import MetricName, metric_sort_key
+from seedbed.stats.metric_registry import MetricName, metric_sort_key, training_metric
 from seedbed.stats.survival import EventTime
 
 Reduction: TypeAlias = Literal["min", "max", "last"]
@@ -221,7 +221,8 @@ def _delta_t(metrics: Mapping[str, MetricSummary]) -> dict[str, SeedSummary]:
     delta_t = {}
     for quantity in ("loss", "accuracy"):
         train, val = (
-            metrics[name].t_f if name in metrics else None for name in (f"train/{quantity}", f"val/{quantity}")
+            metrics[name].t_f if name in metrics else None
+            for name in (training_metric(quantity, metrics), f"val/{quantity}")
         )
         if train and val:
             delta_t[quantity] = summarise_seeds({seed: val.values[seed] - train.values[seed] for seed in val.values})
@@ -230,7 +231,10 @@ def _delta_t(metrics: Mapping[str, MetricSummary]) -> dict[str, SeedSummary]:
 
 def _train_perplexity_at_best_val(runs: Sequence[RunCurves], t_max: float | None) -> dict[str, SeedSummary]:
     """Training perplexity at the step of the best validation perplexity, which report C compares text models by."""
-    pairs = {run.run.seed: [run.curves.get(f"{split}/perplexity") for split in ("train", "val")] for run in runs}
+    pairs = {
+        run.run.seed: [run.curves.get(training_metric("perplexity", run.curves)), run.curves.get("val/perplexity")]
+        for run in runs
+    }
     values = {
         seed: value_at_best_step(train, val, "min", t_max) for seed, (train, val) in pairs.items() if train and val
     }

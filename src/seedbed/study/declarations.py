@@ -44,8 +44,16 @@ AXIS_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 METRIC_OPTIONS: Final = ("metric", "and_metric", "metrics")
 GAP_PREFIX: Final = "gap/"  # prefix of a figure's metric: the gap between training and validation
-COMMON_METRICS: Final = ("train/loss", "val/loss", "train/accuracy", "val/accuracy", "norm")
-COMMON_QUANTITIES: Final = ("loss", "accuracy", "perplexity", "bits_per_character", "bits_per_byte", "norm")
+COMMON_METRICS: Final = ("train/loss", "train/running_loss", "val/loss", "train/accuracy", "val/accuracy", "norm")
+COMMON_QUANTITIES: Final = (
+    "loss",
+    "accuracy",
+    "perplexity",
+    "bits_per_character",
+    "bits_per_byte",
+    "running_loss",
+    "norm",
+)
 
 BOUND_OPTIONS: Final = ("at_least", "at_most")
 AND_BOUND_OPTIONS: Final = ("and_at_least", "and_at_most")

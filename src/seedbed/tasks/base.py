@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 HELD_OUT_SPLITS = ("val", "test")
-N_EVALUATION_SETS = 4  # roughly: training, validation, tests
+# Roughly: sizes of the evaluated sets relative to the training set, and how many there are of each.
+RELATIVE_SET_SIZES = {"train": 1.0, "val": 0.2, "test": 0.3}
+SET_COUNTS = {"train": 1, "val": 1, "test": 2}
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,10 @@ class Task(TaskSettings):
 
     def n_eval_samples(self, train: TrainSettings, info: DatasetInfo) -> int:
         """Samples that one evaluation scores; approximate, since `info` does not hold the sizes of held-out splits."""
-        n_all = info.n_train + info.n_train // 2
-        return min(n_all, N_EVALUATION_SETS * train.eval_batches * train.batch_size) if train.eval_batches else n_all
+        sets = RELATIVE_SET_SIZES.keys() & set(train.eval_sets)
+        n_all = round(info.n_train * sum(RELATIVE_SET_SIZES[name] for name in sets))
+        n_batches = train.eval_batches * sum(SET_COUNTS[name] for name in sets)
+        return min(n_all, n_batches * train.batch_size) if train.eval_batches else n_all
 
     def n_scored_positions(self, info: DatasetInfo) -> int:
         """Positions of a sample at which logits are computed."""

@@ -6,7 +6,7 @@ batch = batches.draw(batch_index)      # for every run: inputs, targets, scored 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from seedbed.data.batch import Batch, EpochSampler, EvalSplit, RowIndices
+from seedbed.settings import ALL_EVAL_SETS
 from seedbed.tasks.equations import EquationTable, EquationTask
 
 EVAL_CHUNK_EQUATIONS = 4096  # equations evaluated at once
@@ -30,6 +31,7 @@ class EquationBatches:
         device: torch.device | str,
         accumulate: int = 1,
         share_prefixes: bool = False,
+        eval_sets: Collection[str] = ALL_EVAL_SETS,
     ) -> None:
         device = torch.device(device)
         tables_by_key = {key: task.build_table() for key, task in {task.table_key(): task for task in tasks}.items()}
@@ -44,7 +46,9 @@ class EquationBatches:
             self.is_scored = torch.from_numpy(first_table.is_scored).to(device)
         splits = [task.split_rows(seed) for task, seed in zip(tasks, seeds, strict=True)]
         self.train_rows = _pad_rows([train for train, _ in splits], device)
-        self.eval_splits = list(_make_eval_splits(splits, first_table, device))
+        self.eval_splits = [
+            split for split in _make_eval_splits(splits, first_table, device) if split.name in eval_sets
+        ]
         self.epoch_sampler = EpochSampler([len(train) for train, _ in splits], batch_sizes, accumulate, seeds, device)
         batch_size = int(self.epoch_sampler.update_sizes.max()) // accumulate
         self.prefix_length = _best_prefix_length(first_table, batch_size) if share_prefixes else 0
@@ -77,8 +81,8 @@ class EquationBatches:
         return Batch(inputs, targets.gather(2, positions), positions, weights, target_mask, *prefixes)
 
     def eval_chunks(self) -> Iterator[Batch]:
-        """Yields all equations in table order, in chunks, for evaluation."""
-        for start in range(0, self.n_equations, EVAL_CHUNK_EQUATIONS):
+        """Yields all equations in table order, in chunks, whichever sets are evaluated."""
+        for start in range(0, self.n_equations if self.eval_splits else 0, EVAL_CHUNK_EQUATIONS):
             end = min(start + EVAL_CHUNK_EQUATIONS, self.n_equations)
             rows = torch.arange(start, end, device=self.train_rows.device).expand(len(self.train_rows), -1)
             yield self._make_batch(rows, torch.ones_like(rows, dtype=torch.get_default_dtype()))

@@ -89,7 +89,7 @@ class EquationTask(Task):
         return self.model_copy(update={"train_fraction": 1.0})
 
     def n_eval_samples(self, train: TrainSettings, info: DatasetInfo) -> int:
-        return sum(self.shape_key())
+        return sum(self.shape_key()) if {"train", "val"}.intersection(train.eval_sets) else 0
 
     def load_tokenizer(self) -> EquationTokenizer:
         return EquationTokenizer(self.vocabulary(), self.max_tokens())
@@ -102,7 +102,13 @@ class EquationTask(Task):
         tasks: list[EquationTask] = [run.task for run in settings]
         batch_sizes = [run.train.batch_size for run in settings]
         return EquationBatches(
-            tasks, seeds, batch_sizes, device, settings[0].train.accumulate, limits.can_share_prefixes
+            tasks,
+            seeds,
+            batch_sizes,
+            device,
+            settings[0].train.accumulate,
+            limits.can_share_prefixes,
+            settings[0].train.eval_sets,
         )
 
     def analysis_inputs(self, seed: int, n: int) -> AnalysisInputs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from seedbed.data.batch import Batch, EpochSampler, EvalSplit, evenly_spaced_rows, split_into_chunks
 from seedbed.data.datasets import LabelledDataset
+from seedbed.settings import ALL_EVAL_SETS
 
 
 class LabelBatches:
@@ -25,6 +26,7 @@ class LabelBatches:
         accumulate: int = 1,
         eval_batches: int = 0,
         max_chunk_tokens: int = 2**15,
+        eval_sets: Collection[str] = ALL_EVAL_SETS,
     ) -> None:
         """`max_chunk_tokens` bounds an evaluation chunk, over all runs together."""
         splits, device = dataset.splits, torch.device(device)
@@ -33,13 +35,16 @@ class LabelBatches:
         n_train = [len(splits["train"].labels)] * len(seeds)
         self.epoch_sampler = EpochSampler(n_train, batch_sizes, accumulate, seeds, device)
         self.eval_splits: list[EvalSplit] = []
-        eval_rows, start, offset = [], 0, 0  # `start` counts evaluated samples, `offset` all samples
+        eval_rows = [np.zeros((len(seeds), 0), dtype=np.int64)]
+        start, offset = 0, 0  # `start` counts evaluated samples, `offset` all samples
         for name, split in splits.items():
-            rows, sample_mask = evenly_spaced_rows(len(split.labels), [eval_batches * size for size in batch_sizes])
-            sample_slice = slice(start, start + rows.shape[1])
-            self.eval_splits.append(EvalSplit(name, "", sample_slice, torch.from_numpy(sample_mask).to(device)))
-            eval_rows.append(rows + offset)
-            start, offset = sample_slice.stop, offset + len(split.labels)
+            if name in eval_sets:
+                rows, sample_mask = evenly_spaced_rows(len(split.labels), [eval_batches * size for size in batch_sizes])
+                sample_slice = slice(start, start + rows.shape[1])
+                self.eval_splits.append(EvalSplit(name, "", sample_slice, torch.from_numpy(sample_mask).to(device)))
+                eval_rows.append(rows + offset)
+                start = sample_slice.stop
+            offset += len(split.labels)
         self._max_chunk_tokens = max_chunk_tokens
         self._eval_rows = torch.from_numpy(np.concatenate(eval_rows, axis=1)).to(device)
 

@@ -97,6 +97,7 @@ class LabelsSettings(CorpusTask):
             train.accumulate,
             train.eval_batches,
             limits.max_chunk_tokens(),
+            train.eval_sets,
         )
 
     def n_scored_positions(self, info: DatasetInfo) -> int:

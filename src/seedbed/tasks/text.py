@@ -32,9 +32,11 @@ from seedbed.data.table_files import ColumnName
 from seedbed.data.tokenizers import PAD_ID, EncodedCorpus, Tokenizer, encode_corpus, readable_texts
 from seedbed.data.windows import (
     Spans,
+    Windows,
     consecutive_windows,
     gather_windows,
     overlapping_windows,
+    sliding_windows,
     split_contiguous,
     split_documents,
     take_first_tokens,
@@ -47,6 +49,7 @@ from seedbed.settings import (
     PositiveFraction,
     Settings,
     ShortText,
+    TrainSettings,
     as_tuple,
     register_settings,
     setting,
@@ -110,10 +113,15 @@ class TextSettings(CorpusTask):
         from seedbed.tasks.text_batches import EvalOptions, TextBatches
 
         train, max_chunk_tokens = settings[0].train, limits.max_chunk_tokens(self.dataset_info().vocab_size)
-        eval_options = EvalOptions(train.eval_batches, limits.max_context, max_chunk_tokens)
+        eval_options = EvalOptions(train.eval_batches, limits.max_context, max_chunk_tokens, train.eval_sets)
         return TextBatches(
             self, seeds, [run.train.batch_size for run in settings], device, train.accumulate, eval_options
         )
+
+    def n_eval_samples(self, train: TrainSettings, info: DatasetInfo) -> int:
+        """Windows of the trained length that hold as many tokens as are evaluated; needs the corpus."""
+        sizes, limit = _eval_window_sizes(self, train.eval_sets), train.eval_batches * train.batch_size
+        return -(-sum(length * (min(n, limit) if limit else n) for n, length in sizes) // self.length)
 
     def analysis_inputs(self, seed: int, n: int) -> AnalysisInputs:
         dataset = self.text_dataset()
@@ -141,6 +149,31 @@ def load_text_dataset(task: TextSettings) -> TextDataset:
     splits |= {name: TextSplit(part.ids, _document_spans(task, part)) for name, part in predefined.items()}
     train_spans = take_first_tokens(splits["train"].spans, task.data_fraction)
     return TextDataset(tokenizer, splits | {"train": TextSplit(main.ids, train_spans)})
+
+
+def eval_windows(
+    task: TextSettings, name: str, spans: Spans, max_context: int | None = None
+) -> Iterator[tuple[str, Windows]]:
+    """Yields a split's evaluation windows with their metric suffix: the trained length, and others if held out."""
+    yield "", consecutive_windows(spans, task.length)
+    if name == "train":
+        return
+    for length in dict.fromkeys((task.length, *task.lengths) if task.lengths else ()):
+        if max_context is not None and length > max_context:
+            continue
+        if length != task.length:
+            yield f"[length={length}]", consecutive_windows(spans, length)
+        if length > 1:
+            yield f"[length={length}]", sliding_windows(spans, length, length // 2)
+
+
+@cache
+def _eval_window_sizes(task: TextSettings, sets: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Returns number and length of the windows of these sets, for all lengths, whatever context a model has."""
+    splits = load_text_dataset(task).splits.items()
+    wanted = [(name, split.spans) for name, split in splits if name.partition("[")[0] in sets]
+    windows = [windows for name, spans in wanted for _, windows in eval_windows(task, name, spans)]
+    return [(one.n_windows, one.length) for one in windows]
 
 
 @cache

@@ -10,7 +10,7 @@ Training samples a random position of a document (`documents`, `length`), or eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -37,12 +37,12 @@ from seedbed.data.windows import (
     consecutive_windows,
     gather_windows,
     overlapping_windows,
-    sliding_windows,
     uniform_document_sampler,
     uniform_position_sampler,
 )
 from seedbed.rng import device_keys, random_bits
-from seedbed.tasks.text import TextSettings
+from seedbed.settings import ALL_EVAL_SETS
+from seedbed.tasks.text import TextSettings, eval_windows
 
 COUNT_CHUNK_WINDOWS = 4096  # windows whose characters are counted at once, to bound memory
 
@@ -190,6 +190,7 @@ class EvalOptions:
     n_batches: int = 0  # per split, of the run's own batch size; 0: all
     max_context: int | None = None  # tokens that the model can process; None: unlimited
     max_chunk_tokens: int = 2**15  # over all runs together
+    sets: Collection[str] = ALL_EVAL_SETS  # test stands for all of test[NAME]
 
 
 EVALUATE_ALL = EvalOptions()
@@ -218,7 +219,9 @@ class TextBatches:
         self.eval_splits: list[TokenEvalSplit] = []
         self._eval_windows: list[tuple[WindowTable, Int[Tensor, "R N"]]] = []
         for name, split in dataset.splits.items():
-            for metric_suffix, windows in _eval_windows(task, name, split, eval_options.max_context):
+            if name.partition("[")[0] not in eval_options.sets:
+                continue
+            for metric_suffix, windows in eval_windows(task, name, split.spans, eval_options.max_context):
                 self._add_eval_split(name, metric_suffix, split, windows, batch_sizes)
 
     def _make_training_batches(
@@ -279,22 +282,6 @@ def _ids_to_device(ids: TokenIds, vocab_size: int, device: torch.device) -> Int[
     """Copies the ids to the device in the smallest dtype that torch can index on every device."""
     dtype = np.uint8 if vocab_size <= 2**8 else np.int16 if vocab_size <= 2**15 else np.int32
     return torch.from_numpy(np.array(ids, dtype=dtype)).to(device)
-
-
-def _eval_windows(
-    task: TextSettings, name: str, split: TextSplit, max_context: int | None
-) -> Iterator[tuple[str, Windows]]:
-    """Yields a split's evaluation windows with their metric suffix: the trained length, and others if held out."""
-    yield "", consecutive_windows(split.spans, task.length)
-    if name == "train":
-        return
-    for length in dict.fromkeys((task.length, *task.lengths) if task.lengths else ()):
-        if max_context is not None and length > max_context:
-            continue
-        if length != task.length:
-            yield f"[length={length}]", consecutive_windows(split.spans, length)
-        if length > 1:
-            yield f"[length={length}]", sliding_windows(split.spans, length, length // 2)
 
 
 def _count_targets(ids: TokenIds, windows: Windows, tokenizer: Tokenizer, rows: RowIndices) -> NDArray[np.int64]:

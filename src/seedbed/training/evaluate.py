@@ -1,4 +1,4 @@
-"""Metrics of a pack: loss, accuracy and the like on every split of its data, and the norm of the weights.
+"""Metrics of a pack: loss, accuracy and the like on every set of `train.eval_sets`, and the norm of the weights.
 
 Equations and labels are averaged over samples, text over tokens: sums and counts are kept apart, so that windows of
 unequal length average fairly.
@@ -58,9 +58,12 @@ def compute_metrics(trainer: Trainer) -> dict[str, Float[Tensor, "R"]]:
     set_matmul_precision(trainer.precision)
     trainer.model.eval()
     metrics: dict[str, Float[Tensor, "R"]] = {}
+    if trainer.running_loss is not None:
+        metrics |= trainer.running_loss.metrics()
     with trainer.use_ema_weights():
-        losses, correct = trainer.score_samples()
         norms = trainer.parameters.weight_norms()
-    for split in trainer.batches.eval_splits:
-        metrics |= split.metrics(losses[:, split.sample_slice], correct[:, split.sample_slice])
+        if splits := trainer.batches.eval_splits:
+            losses, correct = trainer.score_samples()
+            for split in splits:
+                metrics |= split.metrics(losses[:, split.sample_slice], correct[:, split.sample_slice])
     return metrics | {"norm": norms}

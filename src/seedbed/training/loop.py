@@ -32,7 +32,7 @@ from seedbed.records import (
     StepEvent,
     StopEvent,
 )
-from seedbed.settings import Settings
+from seedbed.settings import RUNNING_LOSS, Settings
 from seedbed.training.cuda_graphs import HostCopy, acquire_stream
 from seedbed.training.early_stopping import EarlyStopping
 from seedbed.training.evaluate import Evaluator
@@ -112,7 +112,7 @@ class _TrainingSession:
         monitored |= {"train.stop_metric": [self.early_stopping.metric]} if self.early_stopping.patience else {}
         splits = {split.name for split in self.trainer.batches.eval_splits}
         for setting, metric in ((setting, metric) for setting, metrics in monitored.items() for metric in metrics):
-            if metric and metric.partition("/")[0] not in splits:
+            if metric and metric.startswith("val/") and "val" not in splits:
                 raise UsageError(f"{setting} = {metric} needs a validation set; set task.val_fraction above 0")
 
     def restore(self, state: Arrays) -> None:
@@ -145,10 +145,14 @@ class _TrainingSession:
             if self.step % self.train_settings.eval_every == 0:
                 self._update_plateau_schedules(metrics)
             host_copy = HostCopy({"columns": columns})
+            if self.trainer.running_loss is not None:
+                self.trainer.running_loss.reset(slots)
         yield from self._wait_for_device("evaluate", host_copy)
         table = host_copy.tensors()["columns"].numpy()
         values, (self.diverged_at, self.divergence_causes) = table[:, :-2], table[:, -2:].astype(int).T.tolist()
-        names = tuple(metrics)
+        # before the first update there is no running loss
+        kept = [i for i, name in enumerate(metrics) if self.step or not name.startswith("train/running_")]
+        names, values = tuple(list(metrics)[i] for i in kept), values[:, kept]
         yield EvaluationEvent(self.step, tuple(slots), names, values[list(slots)])
         self._stop_early(slots, names, values)
         final = [slot for slot in slots if self.trainer.n_steps[slot] == self.step]
@@ -189,7 +193,8 @@ class _TrainingSession:
         names = self.trainer.schedule.plateau_metrics
         if any(names):
             # Runs without a plateau schedule ignore their value; the norm exists for every run.
-            values = [metrics[name or "norm"][slot] for slot, name in enumerate(names)]
+            found = [name if name is None or name in metrics else RUNNING_LOSS for name in names]
+            values = [metrics[name or "norm"][slot] for slot, name in enumerate(found)]
             self.trainer.schedule.update_plateau(torch.stack(values))
 
     def _stop_early(self, slots: Sequence[int], names: Sequence[str], values: MetricValues) -> None:
@@ -234,7 +239,7 @@ class _TrainingSession:
         finished = [event.slot for event in events if isinstance(event, FinishEvent)]
         others = (
             self.active_slots
-            if self.step % self.train_settings.save_every == 0
+            if self.train_settings.keeps_checkpoint(self.step)
             else set(self.active_slots).intersection(self.improved_slots)
         )
         return finished + sorted(others)

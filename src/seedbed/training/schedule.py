@@ -51,10 +51,14 @@ class Schedule:
         return torch.where(step < self.warmup_steps, (step + 1) / self.warmup_steps.clamp(min=1), factor)
 
     def update_plateau(self, metric: Float[Tensor, "R"]) -> None:
-        """One step of torch's ReduceLROnPlateau with a relative threshold and no cooldown."""
+        """One step of torch's ReduceLROnPlateau with a relative threshold and no cooldown.
+
+        NaN before the first value does not count: there is no running loss before the first update.
+        """
         improved = metric < self.best * (1 - self.threshold)
+        has_begun = ~metric.isnan() | (self.best < torch.inf)
         self.best.copy_(torch.where(improved, metric, self.best))
-        n_bad = torch.where(improved, 0.0, self.n_bad_evaluations + 1)
+        n_bad = torch.where(improved, 0.0, self.n_bad_evaluations + has_begun)
         due = self._kind_masks["plateau"] & (n_bad > self.patience)
         self.plateau_factor.copy_(torch.where(due, self.plateau_factor * self.drop_factor, self.plateau_factor))
         self.n_bad_evaluations.copy_(torch.where(due, 0.0, n_bad))

@@ -27,6 +27,7 @@ from seedbed.training.loss import n_correct, sample_losses
 from seedbed.training.optimizers import make_optimizer
 from seedbed.training.optimizers.base import ActiveAndHyperparameters
 from seedbed.training.pack_batches import make_batches
+from seedbed.training.running_loss import RunningLoss
 from seedbed.training.schedule import Schedule
 
 MAX_COMPILED_SHAPES = 10_000  # per function: every pack of a study may have another shape
@@ -61,6 +62,10 @@ class Trainer:
         self.ema_weights = self.parameters.weights.clone() if shared.ema else None
         self.diverged_at = torch.full_like(self.last_step, -1)  # step at which a run diverged; -1: it has not
         self.divergence_cause = torch.zeros_like(self.last_step)  # index into DIVERGENCE_CAUSES
+        self.running_loss: RunningLoss | None = None
+        if "running" in shared.eval_sets:
+            is_text = settings[0].task.generates_text
+            self.running_loss = RunningLoss(len(settings), torch_device, has_perplexity=is_text)
         # A tensor that never changes is made once: making it would be a kernel launch per update on a GPU.
         self._zero = torch.zeros((), dtype=torch.float64, device=torch_device)
         self._cause_codes = torch.arange(len(DIVERGENCE_CAUSES), device=torch_device).unbind()
@@ -110,6 +115,8 @@ class Trainer:
         with torch.no_grad():
             norms = torch.linalg.vector_norm(gradients, dim=1)
             active, hyperparameters = self._active_and_lr_fn(self, loss, norms)
+            if self.running_loss is not None:
+                self.running_loss.add(loss, active)
             self.optimizer.clip_and_step(active, *hyperparameters)
             self._update_ema(active)
             self.step += 1
@@ -172,9 +179,8 @@ class Trainer:
     def score_samples(self) -> tuple[Float[Tensor, "R N"], Int[Tensor, "R N"]]:
         """Loss and number of correct tokens of every evaluated sample, for every run."""
         self.parameters.sync_bf16()
-        scores = (self._score_batch_fn(self, batch) for batch in self.batches.eval_chunks())
-        losses, correct = zip(*scores, strict=True)
-        return torch.cat(losses, 1), torch.cat(correct, 1)
+        scores = [self._score_batch_fn(self, batch) for batch in self.batches.eval_chunks()]
+        return torch.cat([losses for losses, _ in scores], 1), torch.cat([correct for _, correct in scores], 1)
 
     def _score_batch(self, batch: Batch) -> tuple[Float[Tensor, "R B"], Int[Tensor, "R B"]]:
         if self._large_output is not None:
@@ -224,6 +230,7 @@ class Trainer:
             "optimizer": self.optimizer.state(),
             "schedule": self.schedule.state(),
             "statistics": running_stats(self.model),
+            "running_loss": self.running_loss.state() if self.running_loss is not None else {},
         }
         return own | {f"{prefix}.{name}": x for prefix, state in components.items() for name, x in state.items()}
 
