@@ -10,7 +10,7 @@ SEEDBED_DATA ?= $(abspath ../shared/data)
 export SEEDBED_DATA
 endif
 
-.PHONY: demo test lone check slow bench bench-quick bench-studies clean
+.PHONY: demo test lone check slow bench bench-quick bench-studies gpu-check clean
 
 demo: $(VENV)/installed
 	$(BIN)/seedbed run quickstart --home $(or $(SEEDBED_HOME),lab)
@@ -44,6 +44,10 @@ bench-quick: $(VENV)/installed-dev
 
 bench-studies: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/bench.py --studies
+
+# Needs a GPU: every shape, precision and mode that a shipped study can ask for.
+gpu-check: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/combinations.py --device cuda
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from seedbed.records import EvaluationEvent
 from tests.corpora import require_corpora
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -279,3 +280,40 @@ def test_unsupported_settings_are_named(benchmarks, setting):
     given = {"2": 2, "0.9": 0.9}.get(value, value)
     assert find_unsupported_setting(Settings.from_flat({name: given})) == f"the plain loop has no {name}"
     assert find_unsupported_setting(Settings()) is None
+
+
+def test_every_family_optimizer_and_position_encoding_runs_in_bf16(benchmarks, corpora, capsys):
+    """The smallest size of each structure that a shipped study or a command can ask for, by autocast on the CPU."""
+    import combinations as script
+
+    assert script.check_all("cpu", small=True, precisions=["bf16"], modes=["plain"]) == []
+    lines = capsys.readouterr().out
+    for expected in ("encoder", "gpt", "gru", "lstm", "muon", "wikitext", "characters", "speeches", "arithmetic"):
+        assert f" {expected}" in lines
+
+
+@pytest.mark.parametrize("mode", ["compiled", "graph"])
+def test_a_combination_runs_in_the_modes_of_a_gpu(mode, benchmarks, capsys):
+    import combinations as script
+
+    assert script.check_all("cpu", "quickstart", small=True, modes=[mode]) == []
+    assert capsys.readouterr().out.count("ok") == 6
+
+
+def test_a_combination_that_differs_from_fp32_is_reported(benchmarks, monkeypatch, capsys):
+    """Negative control: losses that are 5 % off."""
+    import combinations as script
+
+    original = script.train_pack
+
+    def distorted(settings, seeds, placement):
+        for event in original(settings, seeds, placement):
+            if isinstance(event, EvaluationEvent) and settings[0].train.precision == "bf16":
+                event.values[:] *= 1.05
+            yield event
+
+    monkeypatch.setattr(script, "train_pack", distorted)
+    failed = script.check_all("cpu", "quickstart", small=True, modes=["plain"])
+    assert len(failed) == 2
+    assert all("bf16" in line for line in failed)
+    assert "in fp32" in capsys.readouterr().out

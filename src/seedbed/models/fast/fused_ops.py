@@ -96,8 +96,9 @@ def torch_lstm(
     if input_linear.bias is not None:  # torch.lstm takes two biases or none
         state_bias = torch.zeros_like(input_linear.bias) if state_linear.bias is None else state_linear.bias
         weights += [input_linear.bias, state_bias]
-    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weights[0].dtype
-    with torch.autocast(x.device.type, enabled=False):
+    device = x.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weights[0].dtype
+    with torch.autocast(device, enabled=False):
         if x.is_cuda:
             weights = _concatenate(weights, dtype)
         by_run = zip(*(tensor.to(dtype).unbind() for tensor in (x, h, c, *weights)), strict=True)
