@@ -68,9 +68,11 @@ def closest_match(name: str, known: Iterable[str]) -> str | None:
 
     A common group such as `train.` says nothing about the rest of a name, so only the last parts are compared.
 
-    >>> known = ["task.p", "train.lr_floor", "train.steps"]
+    >>> known = ["task.p", "train.lr_floor", "train.steps", "model.batch_norm", "train.batch_size"]
     >>> closest_match("train.step", known), closest_match("train.foo", known), closest_match("task.foo", known)
     ('train.steps', None, None)
+    >>> closest_match("train.batch", known)
+    'train.batch_size'
     """
     if len(name) > MAX_PREVIEW_CHARACTERS:
         return None
@@ -82,4 +84,7 @@ def closest_match(name: str, known: Iterable[str]) -> str | None:
     by_last = {choice.rpartition(".")[2]: choice for choice in reversed(known)}
     by_last |= {choice.rpartition(".")[2]: choice for choice in known if choice.rpartition(".")[0] == group}
     close = [last] if last in by_last else get_close_matches(last, by_last, n=1, cutoff=0.7)
+    if not close and last:  # the beginning of a longer name
+        longer = [choice for choice in by_last if choice.startswith(f"{last}_")]
+        close = sorted(longer, key=lambda choice: not by_last[choice].startswith(f"{group}."))[:1]
     return by_last[close[0]] if close else None
