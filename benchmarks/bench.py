@@ -40,7 +40,11 @@ def main() -> None:
     report = describe_environment(args)
     if report["load_before"][0] > 0.5:
         print(f"this machine is busy (load {report['load_before'][0]:.1f}): wall-clock ratios need an idle one")
-    if args.studies:
+    if args.studies and args.device == "cuda":
+        from whole_runs import time_whole_runs
+
+        time_whole_runs(report, args.only, args.device, lambda: write_report(report, args.out), args.steps)
+    elif args.studies:
         from studies import time_studies
 
         time_studies(report, args.only, lambda: write_report(report, args.out))
@@ -94,17 +98,20 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
     parser.add_argument("--quick", action="store_true", help="small models on the CPU: a smoke test, not a measurement")
-    parser.add_argument("--studies", action="store_true", help="the shipped studies against plain loops, on the CPU")
+    parser.add_argument(
+        "--studies", action="store_true", help="the shipped studies against plain loops: on a GPU whole runs"
+    )
+    parser.add_argument("--steps", type=int, default=300, help="updates of each run with --studies on a GPU")
     parser.add_argument("--only", default="", help="comma-separated names or parts of names")
     parser.add_argument("--rounds", type=int, help="rounds of each comparison")
     parser.add_argument("--repeats", type=int, help="repetitions of every comparison")
     parser.add_argument("--out", type=Path, help="output file (default: in benchmarks/results/)")
     args = parser.parse_args()
-    args.device = "cpu" if args.quick or args.studies else args.device
+    args.device = "cpu" if args.quick else args.device
     on_gpu = args.device == "cuda"
     args.rounds = args.rounds or (2 if args.quick else 3 if on_gpu else 4)
     args.repeats = args.repeats or (1 if args.quick or on_gpu else 2)
-    name = "studies" if args.studies else f"bench-{args.device}{'-quick' if args.quick else ''}"
+    name = f"studies-{args.device}" if args.studies else f"bench-{args.device}{'-quick' if args.quick else ''}"
     args.out = args.out or RESULTS / f"{name}.json"
     return args
 

@@ -317,3 +317,27 @@ def test_a_combination_that_differs_from_fp32_is_reported(benchmarks, monkeypatc
     assert len(failed) == 2
     assert all("bf16" in line for line in failed)
     assert "in fp32" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("study", "overrides"),
+    [
+        ("quickstart", ["model.dim=8", "model.heads=2", "seeds=2", "train.weight_decay=0.1"]),
+        ("speeches/classifier", ["scale=tiny"]),
+        ("wikitext/depth", ["scale=tiny", "model.layers=1"]),
+        ("characters/shakespeare", ["scale=tiny", "train.sample_every=2", "train.sample_tokens=3", "seeds=1"]),
+    ],
+)
+def test_whole_runs_are_timed_against_a_loop_with_the_same_work(study, overrides, benchmarks, corpora, capsys):
+    from whole_runs import time_whole_runs
+
+    report = {}
+    time_whole_runs(report, study, "cpu", save=lambda: None, n_steps=4, overrides=overrides)
+    (row,) = [row for row in report["whole_runs"] if row["study"] == study]
+    assert row["n_steps"] == 4
+    assert row["ratio"] > 0
+    expected = {"compute", "evaluate", "save"} | ({"write"} if "characters" in study else set())
+    assert row["theirs"]["seconds"].keys() == expected
+    assert expected <= row["ours"]["seconds"].keys()
+    assert row["ours"]["wall"] > row["ours"]["compile"]
+    assert capsys.readouterr().out.startswith(study)
