@@ -27,9 +27,8 @@ from seedbed.records import CheckpointEvent, FinishEvent, Pack, Placement, Plan,
 from seedbed.settings import Settings
 from seedbed.store import open_store
 from seedbed.study.plan import compute_run_id
-from seedbed.web.app import make_app
 from seedbed.web.guard import Guard
-from seedbed.web.server import Server
+from seedbed.web.server import Server, make_app
 from seedbed.web.store_cache import StoreCache
 
 TEXT = (

@@ -94,7 +94,7 @@ def test_the_server_of_the_page_never_loads_torch(tmp_path):
     """Models answer from a process of their own; the server itself stays small."""
     code = (
         "import sys; from pathlib import Path\n"
-        "from seedbed.web.app import make_app; from seedbed.web.guard import Guard\n"
+        "from seedbed.web.server import make_app; from seedbed.web.guard import Guard\n"
         "from seedbed.web.store_cache import StoreCache\n"
         "make_app(StoreCache(Path(sys.argv[1])), Guard.create('127.0.0.1', 8765))\n"
         "assert 'torch' not in sys.modules"

@@ -193,7 +193,7 @@ def test_every_job_state_is_explained(visit: Visit, home: Path) -> None:
         store.write(
             JobRecord(f"{number:016x}", "quickstart", "shipped", (), ids, started_at, process, stop_request, outcome)
         )  # type: ignore[arg-type]
-        store.log_path(f"{number:016x}").write_text(
+        store.path(f"{number:016x}", "log").write_text(
             "training 2 runs\n<b>seedbed</b>: pack 2/2 failed: no more memory\n"
         )
     page = visit(home, "/start", width=390)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from seedbed.web.app import make_app
 from seedbed.web.guard import Guard
+from seedbed.web.server import make_app
 from seedbed.web.store_cache import StoreCache
 
 PORT = 8765

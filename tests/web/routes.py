@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fastapi.routing import APIRoute
 
-from seedbed.web.app import ROUTERS
+from seedbed.web.server import ROUTERS
 
 ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")

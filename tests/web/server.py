@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from seedbed.web.app import make_app
 from seedbed.web.guard import Guard
-from seedbed.web.server import Server
+from seedbed.web.server import Server, make_app
 from seedbed.web.store_cache import StoreCache
 
 

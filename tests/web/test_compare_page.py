@@ -18,7 +18,7 @@ from seedbed.report.study_answers import load_groups
 from seedbed.stats.answers.best_group import compare_groups
 from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.store import open_store
-from seedbed.web.compare_query import GROUP_KEYS, CompareQuery, compute_comparison
+from seedbed.web.compare_page import GROUP_KEYS, CompareQuery, compute_comparison
 from seedbed.web.downloads import content_disposition
 from seedbed.web.store_cache import StoreCache
 

@@ -21,9 +21,7 @@ from seedbed.pipeline import Machine, run_studies
 from seedbed.progress import ProgressDisplay
 from seedbed.store import open_store, store_exists
 from seedbed.study.plan import plan_named
-from seedbed.web.job_manager import MAX_RUNNING_JOBS, JobManager, JobSpec
-from seedbed.web.job_status import Job, describe_state
-from seedbed.web.jobs import JobOutcome, JobRecord, JobStore
+from seedbed.web.jobs import MAX_RUNNING_JOBS, Job, JobManager, JobOutcome, JobRecord, JobSpec, JobStore, describe_state
 from seedbed.web.processes import ProcessIdentity, identify_process, is_alive, spawn, terminate
 
 OVERRIDES = (
@@ -144,7 +142,7 @@ def test_a_killed_job_is_reported_as_failed(home: Path) -> None:
 def test_a_job_outlives_its_server(home: Path) -> None:
     server = f"""
 from pathlib import Path
-from seedbed.web.job_manager import JobManager, JobSpec
+from seedbed.web.jobs import JobManager, JobSpec
 JobManager(Path({str(home)!r})).start(JobSpec("quickstart", "shipped", {OVERRIDES!r}, ("r0",), ""))
 """
     subprocess.run([sys.executable, "-c", server], check=True, timeout=60)
@@ -266,7 +264,7 @@ def test_a_damaged_record_does_not_hide_the_others(tmp_path: Path) -> None:
 
 def test_a_log_tail_has_no_manager_characters(tmp_path: Path) -> None:
     id = write_record(tmp_path, None)
-    JobStore(tmp_path).log_path(id).write_bytes(b"x" * 100_000 + b"\n\x1b[2Jthe end \xff\n")
+    JobStore(tmp_path).path(id, "log").write_bytes(b"x" * 100_000 + b"\n\x1b[2Jthe end \xff\n")
     tail = JobManager(tmp_path).read_log(id)
     assert len(tail) < 70_000
     assert tail.endswith("\n[2Jthe end \ufffd\n")

@@ -20,9 +20,9 @@ from seedbed.interp.attention_extraction import compute_attention
 from seedbed.report.analysis_tables import analysis_tables
 from seedbed.report.run_analysis import analyze_run
 from seedbed.store import open_store
-from seedbed.web import model_handlers
-from seedbed.web.model_cache import ModelCache
+from seedbed.web import model_worker
 from seedbed.web.model_client import MAX_PENDING_REQUESTS
+from seedbed.web.model_worker import ModelCache
 from seedbed.web.responses import http_status
 
 from .server import RunningServer, run_server
@@ -107,10 +107,10 @@ def test_head_tables_match_the_command_and_are_cached(page, model_zoo, name):
     assert [(one["title"], tuple(map(tuple, one["rows"]))) for one in answer["tables"]] == [
         (table.title, table.rows) for table in tables
     ]
-    before, cache = model_handlers._cached_head_tables.cache_info().hits, ModelCache(model_zoo.home)
-    first, again = (next(model_handlers.compute_head_tables(cache, model_zoo[name], "last")) for _ in range(2))
+    before, cache = model_worker._cached_head_tables.cache_info().hits, ModelCache(model_zoo.home)
+    first, again = (next(model_worker.compute_head_tables(cache, model_zoo[name], "last")) for _ in range(2))
     assert first is again
-    assert model_handlers._cached_head_tables.cache_info().hits == before + 1
+    assert model_worker._cached_head_tables.cache_info().hits == before + 1
 
 
 # ---- playground ----
@@ -241,10 +241,10 @@ def test_alternatives_are_bounded_by_the_generated_tokens(page, model_zoo):
 def test_attention_is_bounded_by_weights_and_gradients_by_tokens(page, model_zoo, monkeypatch):
     answer = page.post("/api/attention", json={"run": model_zoo["lstm"], "text": "m" * 257})
     assert "the text has 257 tokens; the page shows at most 256 of this model" in answer.json()["error"]
-    monkeypatch.setattr(model_handlers, "MAX_ATTENTION_WEIGHTS", 4 * 10**2)
+    monkeypatch.setattr(model_worker, "MAX_ATTENTION_WEIGHTS", 4 * 10**2)
     with pytest.raises(UsageError, match="the page shows at most 10 of this model"):
         next(
-            model_handlers.compute_attention_maps(
+            model_worker.compute_attention_maps(
                 ModelCache(model_zoo.home), model_zoo["english"], "last", "m" * 11, "token"
             )
         )

@@ -16,9 +16,8 @@ import pytest
 
 from seedbed.errors import Busy, MissingData, OutOfResources, UsageError
 from seedbed.web import model_client as client
-from seedbed.web.model_cache import ModelCache
 from seedbed.web.model_client import ModelClient
-from seedbed.web.model_worker import NICENESS_INCREMENT, ModelWorker
+from seedbed.web.model_worker import NICENESS_INCREMENT, ModelCache, ModelWorker
 
 SAMPLING = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
@@ -115,7 +114,7 @@ def test_a_failure_ends_only_its_own_request(monkeypatch, capsys):
 
 
 def test_the_server_does_not_import_torch():
-    code = "import sys, seedbed.web.app, seedbed.web.model_client; sys.exit('torch' in sys.modules)"
+    code = "import sys, seedbed.web.server, seedbed.web.model_client; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -209,7 +209,7 @@ def test_a_damaged_store_is_reported_without_a_traceback(tmp_path: Path) -> None
 def test_an_internal_error_hides_its_details_from_the_browser(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("seedbed.web.views.studies_page._study_as_json", lambda _: 1 / 0)
+    monkeypatch.setattr("seedbed.web.study_page._listed_study", lambda _: 1 / 0)
     client.app.state.store_cache._entries.clear()  # type: ignore[attr-defined]
     answer = client.get("/api/studies")
     assert answer.status_code == 500

@@ -15,10 +15,9 @@ import pytest
 
 from seedbed.errors import UsageError
 from seedbed.records import RunProgress
-from seedbed.web.live import LiveProgress
+from seedbed.web.live import LiveProgress, StepRate, compute_progress
 from seedbed.web.server import serve
 from seedbed.web.store_cache import StoreCache
-from seedbed.web.study_progress import StepRate, compute_progress
 
 from ..report.factories import fill
 

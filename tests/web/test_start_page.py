@@ -14,11 +14,17 @@ from fastapi.testclient import TestClient
 from seedbed.errors import Busy, OutOfResources
 from seedbed.settings import Settings
 from seedbed.study.plan import plan_named
-from seedbed.web.job_manager import JobManager, JobSpec
-from seedbed.web.job_status import Job
-from seedbed.web.plan_preview import MAX_PLANNED_RUNS, FieldProblem, PlanPreview, PlanRequest, preview_plan
-from seedbed.web.process_pool import ProcessPool
-from seedbed.web.study_form import build_form, format_override_value
+from seedbed.web.jobs import Job, JobManager, JobSpec
+from seedbed.web.plan_preview import (
+    MAX_PLANNED_RUNS,
+    FieldProblem,
+    PlanPreview,
+    PlanRequest,
+    build_form,
+    format_override_value,
+    preview_plan,
+)
+from seedbed.web.processes import ProcessPool
 
 from ..report.factories import fill
 from .conftest import client_of

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isnan, nan
 
-from seedbed.records import RunStatus, StoredRun, StoredStudy
+from seedbed.records import RunStatus, StoredRun
 from seedbed.report.analysis_curves import describe_missing_inputs
 from seedbed.report.attention_tables import attention_tables
 from seedbed.report.classification import classification_tables
@@ -31,7 +31,7 @@ from seedbed.stats.groups import varying_settings
 from seedbed.stats.summary import ConfigSummary, RunCurves, summarise
 from seedbed.store import Store
 from seedbed.study.declarations import Declarations, parse_declarations
-from seedbed.study.study_files import parse_toml
+from seedbed.study.study_files import study_question
 from seedbed.tasks.base import stored_dataset_info
 
 STATUS_ORDER: tuple[RunStatus, ...] = ("finished", "running", "stopped", "planned", "diverged", "failed")
@@ -61,7 +61,7 @@ def build_study_section(store: Store, name: str, only: Sequence[str]) -> ReportS
     declared = parse_declarations(study.text)
     return ReportSection(
         name=name,
-        question=study_question(study),
+        question=study_question(study.text, name),
         status_line=status_summary(runs),
         warnings=tuple(study_warnings(runs)),
         answers=tuple(answer_questions(declared.questions, runs)),
@@ -78,11 +78,6 @@ def build_study_section(store: Store, name: str, only: Sequence[str]) -> ReportS
         environment_tables=(*environment_tables(store, [name], runs), *cost_tables(store, name, runs)[1:]),
         annotations=tuple(describe_annotations(store.annotations(), name, [run.run.id for run in runs])),
     )
-
-
-def study_question(study: StoredStudy) -> str:
-    """The question that the study file states."""
-    return str(parse_toml(study.text, study.name).get("question", ""))
 
 
 def study_figures(declared: Declarations, runs: Sequence[RunCurves]) -> tuple[FigureSpec, ...]:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import floor, isfinite, isnan, log10
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seedbed.stats.comparison import SeedSummary
 
@@ -36,6 +36,14 @@ class Table:
     notes: tuple[str, ...] = ()
     best: frozenset[tuple[int, int]] = frozenset()
     n_labels: int = 1
+
+
+def to_json(table: Table) -> dict[str, Any]:
+    """The table for the page."""
+    return {
+        "title": table.title, "columns": table.columns, "rows": table.rows, "notes": table.notes,
+        "best": sorted(table.best), "labels": table.n_labels,
+    }  # fmt: skip
 
 
 def _escape_rows(table: Table, escape: Callable[[str], str], best_template: str) -> tuple[tuple[str, ...], ...]:

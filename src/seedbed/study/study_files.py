@@ -126,3 +126,8 @@ def parse_toml(text: str, path: str) -> dict[str, Value]:
         raise study_error(f"{path}:{line}", what) from None
     except (ValueError, RecursionError) as error:  # an integer of thousands of digits, a date that does not exist
         raise study_error(path, f"cannot be read as TOML ({error})") from None
+
+
+def study_question(text: str, name: str) -> str:
+    """The question that the text of a study file states; problems of the text are reported at this name."""
+    return str(parse_toml(text, name).get("question", ""))

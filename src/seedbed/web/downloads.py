@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import Response
 
 from seedbed.charts.render import render
@@ -23,10 +23,10 @@ from seedbed.charts.theme import THEMES, vega_config
 from seedbed.errors import MissingData
 from seedbed.report.figures import RenderedFigure
 from seedbed.report.tables import Table, to_csv, to_latex, to_markdown
-from seedbed.web.compare_query import CompareQuery, compute_comparison
-from seedbed.web.process_pool import ProcessPool, ProcessPoolDep
-from seedbed.web.store_cache import StoreCacheDep
-from seedbed.web.view_params import get_figure, get_tables, parse_view_params
+from seedbed.web.compare_page import CompareQueryDep, compute_comparison
+from seedbed.web.processes import ProcessPool
+from seedbed.web.responses import ProcessPoolDep, StoreCacheDep
+from seedbed.web.study_page import StudyViewDep
 
 ImageFormat = Literal["svg", "pdf", "png"]
 TableFormat = Literal["csv", "tex", "md"]
@@ -44,43 +44,39 @@ router = APIRouter(prefix="/download")
 
 @router.get("/study/{name:path}/figure/{number}.{file_format}")
 def download_figure(
-    request: Request, cache: StoreCacheDep, pool: ProcessPoolDep, name: str, number: int, file_format: ImageFormat,
-    theme: ThemeName = "light",
-) -> Response:  # fmt: skip
+    view: StudyViewDep, pool: ProcessPoolDep, number: int, file_format: ImageFormat, theme: ThemeName = "light"
+) -> Response:
     """A figure of a study with the view parameters of the query."""
-    figure = get_figure(cache, name, parse_view_params(request.query_params), number)
-    return _image_response(pool, figure, file_format, theme, f"{name} figure {number}")
+    return _image_response(pool, view.figure(number), file_format, theme, f"{view.study} figure {number}")
 
 
 @router.get("/study/{name:path}/table/{number}.{file_format}")
-def download_table(
-    request: Request, cache: StoreCacheDep, name: str, number: int, file_format: TableFormat
-) -> Response:
+def download_table(view: StudyViewDep, number: int, file_format: TableFormat) -> Response:
     """A table of a study with the view parameters of the query."""
-    tables = get_tables(cache, name, parse_view_params(request.query_params))
+    tables = view.tables()
     if not 1 <= number <= len(tables):
-        raise MissingData(f"study {name} has tables 1 to {len(tables)}, but no table {number}")
-    return _table_response(tables[number - 1], file_format, f"{name} table {number}")
+        raise MissingData(f"study {view.study} has tables 1 to {len(tables)}, but no table {number}")
+    return _table_response(tables[number - 1], file_format, f"{view.study} table {number}")
 
 
 @router.get("/compare/{part}.{file_format}")
 def download_comparison(
-    request: Request, cache: StoreCacheDep, pool: ProcessPoolDep, part: ComparisonPart,
+    cache: StoreCacheDep, pool: ProcessPoolDep, query: CompareQueryDep, part: ComparisonPart,
     file_format: ImageFormat | TableFormat, theme: ThemeName = "light",
 ) -> Response:  # fmt: skip
     """A chart or a table of a comparison."""
-    comparison = compute_comparison(cache, CompareQuery.from_query(request.query_params))
+    comparison = compute_comparison(cache, query)
     name = f"{' against '.join(comparison.groups)} {part}"
-    if file_format in TABLE_WRITERS and part in ("means", "pairs"):
-        tables = dict(zip(("means", "pairs"), comparison.tables(), strict=False))
-        if part not in tables:
-            raise MissingData(comparison.result.sentence)
-        return _table_response(tables[part], file_format, name)
-    if file_format in TABLE_WRITERS or part in ("means", "pairs"):
+    if (file_format in TABLE_WRITERS) != (part in ("means", "pairs")):
         raise MissingData(
             f"{part} is not available as {file_format}; charts are svg, pdf or png, tables csv, tex or md"
         )
-    return _image_response(pool, comparison.figures()[part], file_format, theme, name)
+    if file_format not in TABLE_WRITERS:
+        return _image_response(pool, comparison.figures()[part], file_format, theme, name)
+    tables = dict(zip(("means", "pairs"), comparison.tables(), strict=False))
+    if part not in tables:
+        raise MissingData(comparison.result.sentence)
+    return _table_response(tables[part], file_format, name)
 
 
 def _image_response(pool: ProcessPool, figure: RenderedFigure, file_format: str, theme: str, name: str) -> Response:

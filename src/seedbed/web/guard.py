@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -77,11 +77,12 @@ class Guard:
     @classmethod
     def create(cls, host: str, port: int) -> Guard:
         """A guard with a new token for a server at this host and port."""
-        names = dict.fromkeys((_bracket_ipv6(host), *LOOPBACK_HOSTS) if is_loopback(host) else (_bracket_ipv6(host),))
-        hosts = {f"{name}:{port}" for name in names} | {name for name in names if port == 80}
+        name = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        names = {name, *LOOPBACK_HOSTS} if is_loopback(host) else {name}
+        hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
         # Browsers share cookies between ports of a host; the port in the name keeps two servers apart.
         cookie, origins = f"seedbed-{port}", frozenset(f"http://{one}" for one in hosts)
-        return cls(frozenset(hosts), origins, f"http://{_bracket_ipv6(host)}:{port}", cookie, _new_token())
+        return cls(frozenset(hosts), origins, f"http://{name}:{port}", cookie, secrets.token_urlsafe(24))
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
         """The application behind this guard, as ASGI middleware."""
@@ -97,94 +98,66 @@ class Guard:
         return guarded
 
     async def _handle(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
         try:
-            self._check_source(scope)
-            if (target := self._redirect_target(scope)) is not None:
-                await _send_redirect(
-                    send, target, f"{self.cookie_name}={self.token}; Path=/; HttpOnly; SameSite=Strict"
-                )
+            self._check_source(request)
+            if (login := self._log_in(request)) is not None:
+                await login(scope, receive, send)
                 return
-            self._check_token(scope)
-            _check_body(scope)
+            given = request.headers.get("x-seedbed-token") or request.cookies.get(self.cookie_name, "")
+            if not self._is_valid_token(given):
+                raise RequestError(403, MISSING_TOKEN_MESSAGE)
+            _check_body(request)
             await app(scope, _limit_body(receive), send)
         except RequestError as error:
-            await _send_error(send, error)
+            headers = {"allow": ", ".join(ALLOWED_METHODS)} if error.status == 405 else None
+            await PlainTextResponse(f"seedbed: {error.message}\n", error.status, headers)(scope, receive, send)
 
-    def _check_source(self, scope: Scope) -> None:
+    def _check_source(self, request: Request) -> None:
         """Checks Host, Origin, Sec-Fetch-Site, method and query length."""
-        hosts, origins = list(_header_values(scope, b"host")), list(_header_values(scope, b"origin"))
+        hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
         if len(hosts) != 1 or hosts[0] not in self.hosts:
             raise RequestError(421, f"this server answers to {', '.join(sorted(self.hosts))} only")
-        if scope["method"] not in ALLOWED_METHODS:
+        if request.method not in ALLOWED_METHODS:
             raise RequestError(405, f"the page uses {', '.join(ALLOWED_METHODS)} only")
         if len(origins) > 1 or not self.origins.issuperset(origins):
             raise RequestError(403, "requests from other origins are rejected")
-        if scope["method"] == "POST" and not origins:
+        if request.method == "POST" and not origins:
             raise RequestError(403, "a POST request must have an Origin header")
-        if _first_header(scope, b"sec-fetch-site") not in ("", "none", "same-origin") and not _is_navigation(scope):
+        # When the user follows a link, the SameSite cookie is not sent, so only the token gives access.
+        is_navigation = request.method == "GET" and request.headers.get("sec-fetch-mode") == "navigate"
+        if request.headers.get("sec-fetch-site", "") not in ("", "none", "same-origin") and not is_navigation:
             raise RequestError(403, "requests from other sites are rejected")
-        if len(scope["query_string"]) > MAX_QUERY_CHARACTERS:
+        if len(request.scope["query_string"]) > MAX_QUERY_CHARACTERS:
             raise RequestError(414, f"the query is longer than {MAX_QUERY_CHARACTERS:,} characters")
 
-    def _redirect_target(self, scope: Scope) -> str | None:
-        """For a URL with the token, the same URL without it; None for a URL without one."""
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    def _log_in(self, request: Request) -> Response | None:
+        """For a URL with the token, its cookie and a redirect to the same URL without it; None for a URL without."""
+        query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == "token"]
-        if not given or scope["method"] != "GET":
+        if not given or request.method != "GET":
             return None
         if len(given) > 1 or not self._is_valid_token(given[0]):
             raise RequestError(403, f"this token is not valid: {MISSING_TOKEN_MESSAGE}")
         rest = urlencode([(name, value) for name, value in query if name != "token"])
-        path = "/" + quote(scope["path"].lstrip("/\\"), safe="/")  # `//` would redirect to another host
-        return f"{path}?{rest}" if rest else path
-
-    def _check_token(self, scope: Scope) -> None:
-        given = _first_header(scope, b"x-seedbed-token") or _cookie_value(scope, self.cookie_name)
-        if not self._is_valid_token(given):
-            raise RequestError(403, MISSING_TOKEN_MESSAGE)
+        path = "/" + quote(request.scope["path"].lstrip("/\\"), safe="/")  # `//` would redirect to another host
+        response = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
+        response.set_cookie(self.cookie_name, self.token, httponly=True, samesite="strict")
+        return response
 
     def _is_valid_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self.token.encode())
 
 
-def _new_token() -> str:
-    return secrets.token_urlsafe(24)
+# ---- bodies ----
 
 
-def _bracket_ipv6(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
-
-
-# ---- reading a request ----
-
-
-def _header_values(scope: Scope, name: bytes) -> Iterator[str]:
-    return (value.decode("latin-1") for given, value in scope["headers"] if given.lower() == name)
-
-
-def _first_header(scope: Scope, name: bytes) -> str:
-    return next(_header_values(scope, name), "")
-
-
-def _is_navigation(scope: Scope) -> bool:
-    """Whether the user followed a link; the SameSite cookie is not sent then, so only the token gives access."""
-    return scope["method"] == "GET" and _first_header(scope, b"sec-fetch-mode") == "navigate"
-
-
-def _cookie_value(scope: Scope, name: str) -> str:
-    try:
-        found = SimpleCookie("; ".join(_header_values(scope, b"cookie"))).get(name)
-    except CookieError:
-        return ""
-    return found.value if found else ""
-
-
-def _check_body(scope: Scope) -> None:
-    if scope["method"] != "POST":
+def _check_body(request: Request) -> None:
+    if request.method != "POST":
         return
-    if _first_header(scope, b"content-type").partition(";")[0].strip().lower() != "application/json":
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise RequestError(415, "the body must be JSON (content-type: application/json)")
-    length = _first_header(scope, b"content-length")
+    length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > MAX_BODY_BYTES:
         raise _body_too_large()
 
@@ -223,18 +196,3 @@ def _add_security_headers(send: Send) -> Send:
         await send(message)
 
     return sending
-
-
-async def _send_error(send: Send, error: RequestError) -> None:
-    body = f"seedbed: {error.message}\n".encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    if error.status == 405:
-        headers.append((b"allow", ", ".join(ALLOWED_METHODS).encode()))
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _send_redirect(send: Send, target: str, cookie: str) -> None:
-    headers = [(b"location", target.encode()), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
-    await send({"type": "http.response.start", "status": 303, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})

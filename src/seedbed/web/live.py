@@ -3,39 +3,115 @@
     stream("/api/live/study/quickstart", { update, removed, failure })      page.js
 
 One task polls the store once a second for all viewers, and only while there are any. A stream sends what changed in its
-study or run: its progress, and new rows for the figures on the screen. Everything else is requested by the pages, less
-often.
+study or run: its progress, and new rows for the figures on the screen. Rendering a whole figure takes about 0.1 s, its
+rows 0.01 s: the browser keeps the rest of the figure, extends the axes where new rows exceed them, and requests the
+whole figure now and then, like everything else on the pages.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, HTTPException
 from fastapi.responses import StreamingResponse
 
+from seedbed.charts.chart_kinds import CHART_KINDS
+from seedbed.charts.line_chart import line_datasets
+from seedbed.charts.line_data import LineChart
 from seedbed.errors import SeedbedError
-from seedbed.records import RunProgress, to_jsonable
+from seedbed.records import RunProgress, RunStatus
 from seedbed.report.study_runs import planned_steps
 from seedbed.store import ChangeStamp, Store
-from seedbed.web.live_figures import LiveFigures, parse_figure_numbers
+from seedbed.web.responses import app_state, format_event
 from seedbed.web.store_cache import StoreCache
-from seedbed.web.study_progress import StepRate, StudyProgress, compute_progress
-from seedbed.web.view_params import parse_view_params
+from seedbed.web.study_page import StudyView, StudyViewDep, ViewParams
 
 POLL_SECONDS: Final = 1.0  # between two polls of the store
 HEARTBEAT_SECONDS: Final = 15.0  # a silent stream sends a comment after this long, which detects closed connections
 MAX_STREAMS: Final = 500
+RATE_WINDOW_SECONDS: Final = 60.0  # the step rate is averaged over this long
+MIN_RATE_SECONDS: Final = 3.0  # no rate is reported before
+UNFINISHED_STATUSES: Final[tuple[RunStatus, ...]] = ("planned", "running", "stopped", "failed")
+FULL_RATE_EVENT_BYTES: Final = 200_000  # an event n times as large is sent only every n-th time
+MAX_LIVE_FIGURES: Final = 4  # per viewer
+MAX_CACHED_EVENTS: Final = 200
 
 ExtraEvents: TypeAlias = Callable[[Any], Awaitable[list[str]]]
 
 router = APIRouter(prefix="/api/live")
+
+
+# ---- progress of a study: pure functions, the caller passes the time ----
+
+
+@dataclass(frozen=True)
+class StudyProgress:
+    """Progress of one study; steps are summed over its runs, and the total is None if any run's is unknown."""
+
+    states: Mapping[RunStatus, int]
+    done_steps: int
+    total_steps: int | None
+    seconds_left: float | None
+    version: int  # increases whenever a run changes
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.states.get("running"))
+
+
+@dataclass
+class StepRate:
+    """The step rate of a study over the last minute, and a version that counts its changes.
+
+    >>> rate = StepRate()
+    >>> rate.observe(10.0, 100), rate.observe(14.0, 300)
+    (None, 50.0)
+    """
+
+    samples: deque[tuple[float, int]] = field(default_factory=deque)
+    version: int = 0
+    _last_state: object = None
+
+    def observe(self, now: float, done: int) -> float | None:
+        """Adds an observation; returns steps per second once MIN_RATE_SECONDS are covered."""
+        self.samples.append((now, done))
+        while now - self.samples[0][0] > RATE_WINDOW_SECONDS:
+            self.samples.popleft()
+        start, first = self.samples[0]
+        return (done - first) / (now - start) if now - start >= MIN_RATE_SECONDS else None
+
+    def update_version(self, state: object) -> int:
+        """The version, incremented if the state differs from the previous one."""
+        if state != self._last_state:
+            self._last_state, self.version = state, self.version + 1
+        return self.version
+
+
+def compute_progress(
+    runs: Sequence[RunProgress], target_steps: Mapping[str, int | None], rate: StepRate, now: float
+) -> StudyProgress:
+    """A study's progress from its runs and the planned steps of each; a diverged run has no steps left."""
+    states: dict[RunStatus, int] = dict(Counter(run.status for run in runs))
+    done, left = sum(run.step for run in runs), 0
+    is_known = True
+    for run in runs:
+        target = target_steps.get(run.run)
+        if run.status in UNFINISHED_STATUSES:
+            is_known &= target is not None
+            left += max(0, (target or 0) - run.step)
+    version = rate.update_version([(run.status, run.step) for run in runs])
+    steps_per_second = rate.observe(now, done)
+    seconds = left / steps_per_second if steps_per_second and "running" in states and is_known else None
+    return StudyProgress(states, done, done + left if is_known else None, seconds, version)
+
+
+# ---- polling ----
 
 
 @dataclass(frozen=True)
@@ -61,7 +137,7 @@ class LiveProgress:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self.n_streams = 0
-        self.figures = LiveFigures(cache)
+        self.figures = LiveFigures()
 
     def close(self) -> None:
         """Ends every stream within one poll."""
@@ -74,11 +150,13 @@ class LiveProgress:
         self.n_streams += 1
         try:
             await self._poll()
-            self._ensure_polling()
+            if self._task is None or self._task.done():
+                self._task = asyncio.get_running_loop().create_task(self._poll_loop())
             last = ""
             while not self._closed:
-                selected = select(self._snapshot)
-                event = _format_event(self._snapshot.error, selected)
+                selected, error = select(self._snapshot), self._snapshot.error
+                name = "failure" if error else "removed" if selected is None else "update"
+                event = format_event(name, error or selected)
                 if event != last:
                     yield event
                     for extra in await extra_events(selected) if extra_events and selected else ():
@@ -100,10 +178,6 @@ class LiveProgress:
                     await self._changed.wait()
                 return True
         return False
-
-    def _ensure_polling(self) -> None:
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._poll_loop())
 
     async def _poll_loop(self) -> None:
         while self.n_streams and not self._closed:
@@ -146,45 +220,83 @@ class LiveProgress:
                 self._target_steps |= {run.id: planned_steps(run) for run in readable}
 
 
-def _format_event(error: str, value: Any) -> str:
-    kind = "failure" if error else "removed" if value is None else "update"
-    return f"event: {kind}\ndata: {json.dumps(to_jsonable(error or value))}\n\n"
+# ---- new rows of figures ----
+
+
+EventKey: TypeAlias = tuple[str, ViewParams, int]
+
+
+@dataclass
+class LiveFigures:
+    """Server-sent events with the rows of figures, computed once per version of a study for all its viewers."""
+
+    _tasks: dict[EventKey, tuple[int, asyncio.Task[str]]] = field(default_factory=dict)
+
+    async def events(self, view: StudyView, numbers: Sequence[int], version: int) -> list[str]:
+        """The events for a viewer who has these figures on the screen."""
+        events = [await self._get_event(view, number, version) for number in numbers]
+        return [text for text in events if text and version % (1 + len(text) // FULL_RATE_EVENT_BYTES) == 0]
+
+    async def _get_event(self, view: StudyView, number: int, version: int) -> str:
+        key = view.study, view.params, number
+        entry = self._tasks.get(key)
+        if entry is None or entry[0] != version:
+            if len(self._tasks) >= MAX_CACHED_EVENTS:
+                self._tasks.clear()
+            entry = version, asyncio.create_task(asyncio.to_thread(_format_rows_event, view, number))
+            self._tasks[key] = entry
+        return await asyncio.shield(entry[1])  # one viewer leaving must not cancel it for the others
+
+
+def _format_rows_event(view: StudyView, number: int) -> str:
+    """The rows of one figure as an event; empty for a figure without lines or a study that was removed."""
+    try:
+        specs = view.figure_specs()
+        figure = specs[number - 1] if 1 <= number <= len(specs) else None
+        gathered = figure and CHART_KINDS[figure.kind].gather(figure, view.runs())
+    except SeedbedError:
+        return ""
+    if not isinstance(gathered, LineChart) or gathered.is_empty:
+        return ""
+    return format_event("rows", {"number": number, **line_datasets(gathered)})
 
 
 # ---- streams ----
 
 
+LiveProgressDep = Annotated[LiveProgress, app_state("live")]
+
+
 @router.get("/studies")
-async def stream_studies(request: Request) -> StreamingResponse:
+async def stream_studies(live: LiveProgressDep) -> StreamingResponse:
     """Progress of all studies."""
-    return _stream_response(request, lambda now: {name: asdict(one) for name, one in now.studies.items()})
+    return _stream_response(live, lambda now: {name: asdict(one) for name, one in now.studies.items()})
 
 
 @router.get("/study/{name:path}")
-async def stream_study(request: Request, name: str, figures: str = "") -> StreamingResponse:
-    """Progress of one study and new rows of its visible figures; `removed` once it is no longer stored."""
-    live: LiveProgress = request.app.state.live
-    params, numbers = parse_view_params(request.query_params), parse_figure_numbers(figures)
+async def stream_study(live: LiveProgressDep, view: StudyViewDep, figures: str = "") -> StreamingResponse:
+    """Progress of one study and new rows of its visible figures (`1,2`); `removed` once it is no longer stored."""
+    parts = [int(part) for part in figures.split(",") if part.isdecimal() and len(part) < 4]
+    numbers = tuple(parts[:MAX_LIVE_FIGURES])
 
     async def figure_rows(progress: Any) -> list[str]:
-        return await live.figures.events(name, params, numbers, progress["version"])
+        return await live.figures.events(view, numbers, progress["version"])
 
     def select(now: Snapshot) -> Any:
-        return asdict(now.studies[name]) if name in now.studies else None
+        return asdict(now.studies[view.study]) if view.study in now.studies else None
 
-    return _stream_response(request, select, figure_rows)
+    return _stream_response(live, select, figure_rows)
 
 
 @router.get("/run/{run}")
-async def stream_run(request: Request, run: str) -> StreamingResponse:
+async def stream_run(live: LiveProgressDep, run: str) -> StreamingResponse:
     """Status and step of one run; `removed` once it is no longer stored."""
-    return _stream_response(request, lambda now: asdict(now.runs[run]) if run in now.runs else None)
+    return _stream_response(live, lambda now: asdict(now.runs[run]) if run in now.runs else None)
 
 
 def _stream_response(
-    request: Request, select: Callable[[Snapshot], Any], extra_events: ExtraEvents | None = None
+    live: LiveProgress, select: Callable[[Snapshot], Any], extra_events: ExtraEvents | None = None
 ) -> StreamingResponse:
-    live: LiveProgress = request.app.state.live
     if live.n_streams >= MAX_STREAMS:
         raise HTTPException(
             503, f"{MAX_STREAMS} pages are already receiving live updates; reload the page for the current state"

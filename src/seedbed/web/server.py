@@ -1,14 +1,20 @@
-"""Runs the page's HTTP server: prints the URL to open, warns if other machines can reach it, shuts down cleanly.
+"""The page's server: an ASGI application with all routers behind one guard, served by uvicorn until Ctrl-C.
 
-serve(Path("lab"), "127.0.0.1", 8765, browser=True)
+    serve(Path("lab"), "127.0.0.1", 8765, browser=True)
+    make_app(StoreCache(Path("lab")), Guard.create("127.0.0.1", 8765))
+
+It prints the URL to open, warns if other machines can reach it, answers every error with one sentence, and shuts down
+cleanly.
 """
 
 from __future__ import annotations
 
 import socket
 import sys
+import traceback
 import webbrowser
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -16,29 +22,111 @@ from types import FrameType
 from typing import Final
 
 import uvicorn
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
-from seedbed.errors import UsageError
-from seedbed.web.app import SeedbedApp, make_app
+from seedbed.errors import SeedbedError, UsageError
+from seedbed.web import compare_page, downloads, live, model_pages, responses, run_page, start_page, study_page
 from seedbed.web.guard import Guard, is_loopback
-from seedbed.web.offline import forbid_network
-from seedbed.web.processes import lower_priority
+from seedbed.web.jobs import JobManager
+from seedbed.web.live import LiveProgress
+from seedbed.web.model_client import ModelClient
+from seedbed.web.processes import ProcessPool, forbid_network, lower_priority
+from seedbed.web.responses import error_response, http_status
 from seedbed.web.store_cache import StoreCache
 
+ROUTERS: Final[tuple[APIRouter, ...]] = (
+    responses.router, live.router, study_page.router, run_page.router, model_pages.router, compare_page.router,
+    start_page.router, downloads.router,
+)  # fmt: skip
 SHUTDOWN_TIMEOUT_SECONDS: Final = 6  # for open requests, which are slow at low priority beside training
 WILDCARD_HOSTS: Final = ("", "0.0.0.0", "::", "[::]")
 
 
+# ---- the application ----
+
+
+class SeedbedApp(FastAPI):
+    """The application; its guard is the outermost middleware, outside even the error handlers."""
+
+    guard: Guard
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return self.guard.wrap(super().build_middleware_stack())
+
+
+def make_app(cache: StoreCache, guard: Guard) -> SeedbedApp:
+    """Builds the application for a home; without the documentation routes, which load scripts from other hosts."""
+    app = SeedbedApp(openapi_url=None, docs_url=None, redoc_url=None, lifespan=_lifespan, redirect_slashes=False)
+    app.guard = guard
+    app.state.store_cache, app.state.live, app.state.model_client = cache, LiveProgress(cache), ModelClient(cache.home)
+    app.state.job_manager, app.state.process_pool = JobManager(cache.home), ProcessPool()
+    for router in ROUTERS:
+        app.include_router(router)
+    app.exception_handler(SeedbedError)(_handle_seedbed_error)
+    app.exception_handler(HTTPException)(_handle_http_error)
+    app.exception_handler(RequestValidationError)(_handle_validation_error)
+    app.exception_handler(Exception)(_handle_internal_error)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    app.state.live.close()
+    app.state.model_client.close()
+    app.state.process_pool.close()
+
+
+def _handle_seedbed_error(request: Request, error: SeedbedError) -> Response:
+    return error_response(request, str(error), http_status(error))
+
+
+def _handle_http_error(request: Request, error: HTTPException) -> Response:
+    message = f"there is nothing at {request.url.path}" if error.detail == "Not Found" else str(error.detail)
+    response = error_response(request, message, error.status_code)
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _handle_validation_error(request: Request, error: RequestValidationError) -> Response:
+    messages = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg'].lower()}" for one in error.errors()[:5]]
+    return error_response(request, "; ".join(messages), 400)
+
+
+def _handle_internal_error(request: Request, error: Exception) -> Response:
+    traceback.print_exception(error, file=sys.stderr)
+    return error_response(
+        request, "internal error in seedbed; see the traceback in the terminal of `seedbed serve`", 500
+    )
+
+
+# ---- serving it ----
+
+
 def serve(home: Path, host: str, port: int, browser: bool) -> None:
-    """Serves the page of a home until Ctrl-C; port 0 picks a free port."""
+    """Serves the page of a home until Ctrl-C; port 0 picks a free port.
+
+    The URL goes to stdout, for scripts, and notes for people to stderr.
+    """
     with _bind(host, port) as listener:
         guard = Guard.create(host, listener.getsockname()[1])
         forbid_network()
         lower_priority()
         app = make_app(StoreCache(home), guard)
-        _print_address(home, host, guard)
-        Thread(
-            target=import_module, args=("seedbed.charts.line_chart",), daemon=True
-        ).start()  # import ahead: takes half a second
+        if not is_loopback(host):
+            print(
+                f"seedbed: warning: {host} can be reached from other machines, and traffic is not encrypted; "
+                "whoever has this URL can read the store and start studies",
+                file=sys.stderr,
+            )
+        print(guard.login_url, flush=True)
+        print(f"seedbed: serving {home}; stop with Ctrl-C", file=sys.stderr, flush=True)
+        # Imported ahead, beside the first requests: it takes half a second.
+        Thread(target=import_module, args=("seedbed.charts.line_chart",), daemon=True).start()
         if browser:
             webbrowser.open(guard.login_url)
         with suppress(KeyboardInterrupt):  # uvicorn re-raises Ctrl-C after its shutdown
@@ -52,27 +140,12 @@ def _bind(host: str, port: int) -> socket.socket:
             f"--host {host!r} means every address of this machine; give the one that people will use, "
             "because requests are checked against it"
         )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host.strip("[]"), port), family=_address_family(host), backlog=512)
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=512)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"{host}:{port} cannot be served ({reason}); try another --port or --host") from None
-
-
-def _address_family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _print_address(home: Path, host: str, guard: Guard) -> None:
-    """Prints the URL to stdout, for scripts, and notes for people to stderr."""
-    if not is_loopback(host):
-        print(
-            f"seedbed: warning: {host} can be reached from other machines, and traffic is not encrypted; "
-            "whoever has this URL can read the store and start studies",
-            file=sys.stderr,
-        )
-    print(guard.login_url, flush=True)
-    print(f"seedbed: serving {home}; stop with Ctrl-C", file=sys.stderr, flush=True)
 
 
 class Server(uvicorn.Server):

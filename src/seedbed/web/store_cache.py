@@ -18,9 +18,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
-
-from fastapi import Depends, Request
+from typing import Any, Final, TypeVar
 
 from seedbed.errors import SeedbedError
 from seedbed.store import ChangeStamp, Store, open_store, store_exists
@@ -112,11 +110,3 @@ class StoreCache:
             while len(self._entries) > MAX_CACHE_ENTRIES:
                 self._entries.popitem(last=False)
             return entry
-
-
-def _get_store_cache(request: Request) -> StoreCache:
-    cache: StoreCache = request.app.state.store_cache
-    return cache
-
-
-StoreCacheDep = Annotated[StoreCache, Depends(_get_store_cache)]

@@ -240,7 +240,7 @@ class Side {
     }
   }
 
-  table({ title, columns, rows, notes, n_labels: labels }, isFirst) {
+  table({ title, columns, rows, notes, labels }, isFirst) {
     const kind = (at) => (at < labels ? "label" : null);
     const ofHeads = columns[0] === "layer" && columns[1] === "head";
     const isHead = (row) => ofHeads && Number(row[0]) > 0 && Number(row[1]) > 0; // not a summary of several

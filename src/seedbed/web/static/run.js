@@ -87,7 +87,7 @@ find("#ask").addEventListener("click", async () => {
   place.replaceChildren(el("p", { class: "faint", role: "status" }, "computing …"));
   try {
     const { step, tables } = await get(`/api/heads/${encodeURIComponent(run)}`);
-    place.replaceChildren(el("p", { class: "faint" }, `At step ${number(step)}.`), ...tables.map((table) => tableOf({ ...table, labels: table.n_labels, best: [] })));
+    place.replaceChildren(el("p", { class: "faint" }, `At step ${number(step)}.`), ...tables.map(tableOf));
   } catch (error) {
     place.replaceChildren(el("p", { class: "warning" }, error.message));
   }

@@ -1,38 +1,41 @@
-"""Shared by the pages that query models: the list of runs, validated requests, and replies to the browser.
+"""The pages that query models: Inside shows attention and heads of a text, Playground lets a run continue a prompt.
 
-A request whose browser has disconnected is cancelled, so that nothing is computed for a closed tab.
+Requests are validated here and answered by the model worker. A request whose browser has disconnected is cancelled, so
+that nothing is computed for a closed tab.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from seedbed.errors import SeedbedError
-from seedbed.records import StoredRun
 from seedbed.report.study_runs import run_configs
-from seedbed.settings import Value
 from seedbed.store import Store
-from seedbed.web.model_client import ModelClient, ReplyStream
-from seedbed.web.responses import json_response
-from seedbed.web.store_cache import StoreCacheDep
+from seedbed.web.model_client import MAX_GENERATED_TOKENS, ModelClient, ReplyStream
+from seedbed.web.responses import StoreCacheDep, app_state, format_event, json_response, render_page
 
 MAX_LISTED_RUNS: Final = 3_000
 MAX_TEXT_CHARACTERS: Final = 20_000
+MAX_INPUT_TOKENS: Final = 20_000
 
 RunId: TypeAlias = Annotated[str, Field(min_length=1, max_length=64)]
 StepOrName: TypeAlias = Annotated[int, Field(ge=0, le=10**12)] | Literal["last", "best"]
 InputText: TypeAlias = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
+TokenIds: TypeAlias = Annotated[list[Annotated[int, Field(ge=0, le=10**9)]], Field(max_length=MAX_INPUT_TOKENS)]
+ModelClientDep = Annotated[ModelClient, app_state("model_client")]
 
-router = APIRouter(prefix="/api/models")
+router = APIRouter()
+
+
+# ---- bodies of requests ----
 
 
 class ModelRequest(BaseModel):
@@ -44,15 +47,41 @@ class ModelRequest(BaseModel):
     step: StepOrName = "last"
 
 
-def _get_model_client(request: Request) -> ModelClient:
-    client: ModelClient = request.app.state.model_client
-    return client
+class AttentionRequest(ModelRequest):
+    """A text whose attention is shown by token, or grouped by word."""
+
+    text: InputText
+    by: Literal["token", "word"] = "token"
 
 
-ModelClientDep = Annotated[ModelClient, Depends(_get_model_client)]
+class SamplingRequest(ModelRequest):
+    """Sampling parameters."""
+
+    temperature: float = Field(1.0, ge=0.0, le=100.0)
+    top_k: int = Field(0, ge=0, le=10**9)
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
 
 
-@router.get("")
+class GenerateRequest(SamplingRequest):
+    """A prompt to continue, as text or as token ids."""
+
+    given: InputText | TokenIds = ""
+    tokens: int = Field(200, ge=1, le=MAX_GENERATED_TOKENS)
+    seed: int = Field(0, ge=0, lt=2**63)
+
+
+class AlternativesRequest(SamplingRequest):
+    """A position in a text: the token ids before it, how many of them are the prompt, and the token chosen there."""
+
+    ids: Annotated[TokenIds, Field(min_length=1)]
+    n_prompt: int = Field(ge=1, le=MAX_INPUT_TOKENS)
+    chosen: int | None = Field(None, ge=0, le=10**9)
+
+
+# ---- choosing a run ----
+
+
+@router.get("/api/models")
 def list_models(cache: StoreCacheDep) -> Response:
     """Every study with its started runs, each labelled by the settings that vary."""
     if not cache.has_store():
@@ -65,26 +94,17 @@ def _list_runs_by_study(store: Store) -> dict[str, Any]:
     for study in store.studies():
         runs = [run for run in store.runs(study.name, skip_unreadable=True) if run.status != "planned"]
         if runs:
-            labelled = _label_runs(runs, run_configs(store, study.name, runs))
+            labelled = []
+            for run, config in zip(runs, run_configs(store, study.name, runs), strict=True):
+                texts = [f"{name}={value}" for name, value in config.items()]
+                labelled.append({"id": run.id, "name": ", ".join([*texts, f"seed {run.seed}", run.id[:8]])})
             studies.append({"study": study.name, "runs": labelled[:n_left]})
         n_left = max(0, n_left - len(runs))
     notice = f"the first {MAX_LISTED_RUNS:,} runs are listed; open others from their own page" if not n_left else None
     return {"studies": studies, "notice": notice}
 
 
-def _label_runs(runs: Sequence[StoredRun], configs: Sequence[Mapping[str, Value]]) -> list[dict[str, str]]:
-    """Each run's id with a label: its config, its seed and the start of its id."""
-    return [
-        {"id": run.id, "name": ", ".join([*_format_items(config), f"seed {run.seed}", run.id[:8]])}
-        for run, config in zip(runs, configs, strict=True)
-    ]
-
-
-def _format_items(config: Mapping[str, Value]) -> list[str]:
-    return [f"{name}={value}" for name, value in config.items()]
-
-
-@router.get("/{run}")
+@router.get("/api/models/{run}")
 def describe_model(cache: StoreCacheDep, run: RunId) -> Response:
     """A run's task and model, and the steps of its checkpoints."""
     with cache.open_store() as store:
@@ -100,12 +120,54 @@ def describe_model(cache: StoreCacheDep, run: RunId) -> Response:
     )  # fmt: skip
 
 
-@router.get("/{run}/example")
+@router.get("/api/models/{run}/example")
 async def send_example(
     request: Request, client: ModelClientDep, run: RunId, step: StepOrName = "last", n: int = 0
 ) -> Response:
     """A held-out input of the run, or a training input if nothing was held out."""
     return json_response(await await_reply(request, client.request("example", run=run, step=step, number=n % 2**31)))
+
+
+# ---- Inside ----
+
+
+@router.get("/inside")
+def show_interp(request: Request, client: ModelClientDep) -> Response:
+    client.start_worker()
+    return render_page(request, "inside.html")
+
+
+@router.post("/api/attention")
+async def send_attention(request: Request, client: ModelClientDep, body: AttentionRequest) -> Response:
+    """All attention maps of a text."""
+    return json_response(await await_reply(request, client.request("attention", **body.model_dump())))
+
+
+@router.get("/api/heads/{run}")
+async def send_heads(request: Request, client: ModelClientDep, run: RunId, step: StepOrName = "last") -> Response:
+    """Tables of a run's head statistics."""
+    return json_response(await await_reply(request, client.request("heads", run=run, step=step)))
+
+
+# ---- Playground ----
+
+
+@router.get("/playground")
+def show_playground(request: Request, client: ModelClientDep) -> Response:
+    client.start_worker()
+    return render_page(request, "playground.html", max_tokens=MAX_GENERATED_TOKENS)
+
+
+@router.post("/api/write")
+async def stream_generation(request: Request, client: ModelClientDep, body: GenerateRequest) -> Response:
+    """The prompt's tokens, then the new ones as they are sampled; for a classifier, its label probabilities."""
+    return await stream_replies(request, client.request("write", **body.model_dump()))
+
+
+@router.post("/api/alternatives")
+async def send_alternatives(request: Request, client: ModelClientDep, body: AlternativesRequest) -> Response:
+    """The most likely tokens at a position."""
+    return json_response(await await_reply(request, client.request("alternatives", **body.model_dump())))
 
 
 # ---- replies ----
@@ -128,17 +190,13 @@ async def stream_replies(request: Request, replies: ReplyStream) -> Response:
 async def _event_stream(value: Any, replies: ReplyStream) -> AsyncIterator[str]:
     try:
         while value is not None:
-            yield _format_event("value", value)
+            yield format_event("value", value)
             value = await run_in_threadpool(next, replies, None)
-        yield _format_event("end", None)
+        yield format_event("end", None)
     except SeedbedError as error:
-        yield _format_event("failure", str(error))
+        yield format_event("failure", str(error))
     finally:
         replies.cancel()
-
-
-def _format_event(name: str, value: Any) -> str:
-    return f"event: {name}\ndata: {json.dumps(value, allow_nan=False)}\n\n"
 
 
 async def _first_value(request: Request, replies: ReplyStream) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from math import isfinite, log
 from typing import Any, Final
 
@@ -17,13 +18,11 @@ from seedbed.report.figures import default_figures, render_figure
 from seedbed.report.memorization_curves import copying_curves
 from seedbed.report.overview import run_tables
 from seedbed.report.study_runs import planned_steps
+from seedbed.report.tables import to_json
 from seedbed.sampling.copy_detection import find_training_copies
-from seedbed.settings import Settings
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
-from seedbed.web.responses import json_response, render_page
-from seedbed.web.store_cache import StoreCacheDep
-from seedbed.web.views.study_page import figure_as_json, table_as_json
+from seedbed.web.responses import StoreCacheDep, figure_as_json, json_response, render_page
 
 LN2: Final = log(2)
 MAX_SAMPLES: Final = 400  # per run; the page notes when there are more
@@ -50,23 +49,19 @@ def _run_as_json(store: Store, run: str) -> dict[str, Any]:
     stored = store.run(run)
     studies = [name for name, runs in store.progress().items() if any(one.run == stored.id for one in runs)]
     packs = [pack for name in studies[:1] for pack in store.study_packs(name) if stored.id in pack.runs]
+    non_default = stored.settings.non_default()
     return {
         "id": stored.id, "seed": stored.seed, "status": stored.status, "step": stored.step,
         "total_steps": planned_steps(stored), "cause": stored.cause, "best": stored.best_step, "studies": studies,
         "parameters": {"total": stored.parameters.total, "non_embedding": stored.parameters.non_embedding},
-        "settings": _settings_as_json(stored.settings), "pack": _pack_as_json(packs[0]) if packs else None,
-        "metrics": table_as_json(run_tables(store, stored)[0]),
+        "settings": [
+            {"name": name, "label": setting_label(name), "value": value_label(value), "differs": name in non_default}
+            for name, value in stored.settings.flat().items()
+        ],
+        "pack": _pack_as_json(packs[0]) if packs else None,
+        "metrics": to_json(run_tables(store, stored)[0]),
         "checkpoints": [{"step": one.step, "bytes": one.bytes} for one in store.checkpoints(stored.id)],
     }  # fmt: skip
-
-
-def _settings_as_json(settings: Settings) -> list[dict[str, Any]]:
-    """Every setting, and whether it differs from its default."""
-    non_default = settings.non_default()
-    return [
-        {"name": name, "label": setting_label(name), "value": value_label(value), "differs": name in non_default}
-        for name, value in settings.flat().items()
-    ]
 
 
 def _pack_as_json(pack: StoredPack) -> dict[str, Any]:
@@ -79,18 +74,17 @@ def _pack_as_json(pack: StoredPack) -> dict[str, Any]:
 
 @router.get("/api/run/{run}/figure")
 def send_run_figure(cache: StoreCacheDep, run: str) -> Response:
-    """The curves of a run as a figure."""
-    runs = cache.get_or_compute(("run curves", run), lambda store: [_load_run_curves(store, run)])
+    """The curves of a run's metrics, and of how much its samples copy, as a figure."""
+
+    def load(store: Store) -> list[RunCurves]:
+        stored = store.run(run)
+        return [RunCurves(stored, {}, store.curves([stored.id]).get(stored.id, {}) | copying_curves(store, stored))]
+
+    runs = cache.get_or_compute(("run curves", run), load)
     stored = runs[0].run
     spec = default_figures(runs)[0].model_copy(update={"title": f"Run {stored.id[:12]}, seed {stored.seed}"})
     figure = cache.get_or_derive(("run figure", run), runs, lambda: render_figure(spec, runs, stored.id))
     return json_response(figure_as_json(figure, 1) | {"command": f"seedbed show {stored.id}"})
-
-
-def _load_run_curves(store: Store, run: str) -> RunCurves:
-    """The run with the curves of its metrics, and of how much its samples copy."""
-    stored = store.run(run)
-    return RunCurves(stored, {}, store.curves([stored.id]).get(stored.id, {}) | copying_curves(store, stored))
 
 
 # ---- samples ----
@@ -139,19 +133,10 @@ def _split_at_spans(text: str, spans: Sequence[CopiedSpan]) -> Iterator[tuple[st
     >>> list(_split_at_spans("abcdef", [CopiedSpan(1, 3), CopiedSpan(2, 5)]))
     [('a', False), ('bcde', True), ('f', False)]
     """
+    is_copied = [False] * len(text)
+    for span in spans:
+        is_copied[span.start : span.end] = [True] * (span.end - span.start)
     end = 0
-    for span in _merge_spans(spans):
-        yield from [(text[end : span.start], False)] * (span.start > end)
-        yield text[span.start : span.end], True
-        end = span.end
-    yield from [(text[end:], False)] * (end < len(text))
-
-
-def _merge_spans(spans: Sequence[CopiedSpan]) -> list[CopiedSpan]:
-    merged: list[CopiedSpan] = []
-    for span in sorted(spans, key=lambda span: span.start):
-        if merged and span.start <= merged[-1].end:
-            merged[-1] = CopiedSpan(merged[-1].start, max(merged[-1].end, span.end))
-        else:
-            merged.append(span)
-    return merged
+    for copied, characters in groupby(is_copied):
+        start, end = end, end + len(list(characters))
+        yield text[start:end], copied

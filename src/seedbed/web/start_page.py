@@ -10,30 +10,20 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from seedbed.errors import MissingData
+from seedbed.report.tables import to_json
 from seedbed.store import Store
-from seedbed.study.study_files import read_study_text, shipped_studies
-from seedbed.web.job_manager import JobManager
-from seedbed.web.job_status import Job
-from seedbed.web.jobs import StudySource
-from seedbed.web.plan_preview import MAX_OVERRIDES, PlanPreview, PlanRequest, get_question, preview_plan
-from seedbed.web.process_pool import ProcessPoolDep
-from seedbed.web.responses import json_response, render_page
-from seedbed.web.store_cache import StoreCacheDep
-from seedbed.web.study_form import build_form
-from seedbed.web.views.study_page import table_as_json
+from seedbed.study.study_files import read_study_text, shipped_studies, study_question
+from seedbed.web.jobs import JobManager, StudySource
+from seedbed.web.plan_preview import MAX_OVERRIDES, FieldProblem, PlanPreview, PlanRequest, build_form, preview_plan
+from seedbed.web.responses import ProcessPoolDep, StoreCacheDep, app_state, json_response, render_page
 
 MAX_LISTED_JOBS: Final = 30
-router = APIRouter()
 
-
-def _get_job_manager(request: Request) -> JobManager:
-    manager: JobManager = request.app.state.job_manager
-    return manager
-
-
-JobManagerDep = Annotated[JobManager, Depends(_get_job_manager)]
+JobManagerDep = Annotated[JobManager, app_state("job_manager")]
 StudyName = Annotated[str, Field(min_length=1, max_length=200)]
 OverridesQuery = Annotated[list[str], Query(default_factory=list, max_length=MAX_OVERRIDES)]
+
+router = APIRouter()
 
 
 class StartRequest(BaseModel):
@@ -56,44 +46,45 @@ def show_start(request: Request) -> Response:
 def list_startable_studies(cache: StoreCacheDep) -> Response:
     """The studies that can be started: shipped ones and those in the store."""
     shipped = [
-        {"name": name, "question": get_question(read_study_text(path), name)}
+        {"name": name, "question": study_question(read_study_text(path), name)}
         for name, path in shipped_studies().items()
     ]
-    return json_response({"shipped": shipped, "stored": _list_stored_studies(cache)})
-
-
-def _list_stored_studies(cache: StoreCacheDep) -> list[dict[str, Any]]:
-    def read(store: Store) -> list[dict[str, Any]]:
-        return [
-            {"name": study.name, "question": get_question(study.text, study.name), "states": dict(study.statuses)}
-            for study in store.studies()
-        ]
-
     try:
-        return cache.get_or_compute("start", read)
+        stored = cache.get_or_compute("start", _list_stored_studies)
     except MissingData:  # an empty home
-        return []
+        stored = []
+    return json_response({"shipped": shipped, "stored": stored})
+
+
+def _list_stored_studies(store: Store) -> list[dict[str, Any]]:
+    return [
+        {"name": one.name, "question": study_question(one.text, one.name), "states": dict(one.statuses)}
+        for one in store.studies()
+    ]
+
+
+def _get_plan_request(study: str, override: OverridesQuery, source: StudySource = "shipped") -> PlanRequest:
+    return PlanRequest(study, source, tuple(override))
+
+
+PlanRequestDep = Annotated[PlanRequest, Depends(_get_plan_request)]
 
 
 @router.get("/api/start/form")
-def send_form(
-    cache: StoreCacheDep, pool: ProcessPoolDep, study: str, override: OverridesQuery, source: StudySource = "shipped"
-) -> Response:
+def send_form(cache: StoreCacheDep, pool: ProcessPoolDep, request: PlanRequestDep) -> Response:
     """The settings of a study as form fields."""
-    return json_response(pool.run(build_form, cache.home, PlanRequest(study, source, tuple(override))))
+    return json_response(pool.run(build_form, cache.home, request))
 
 
 @router.get("/api/start/plan")
-def send_plan(
-    cache: StoreCacheDep, pool: ProcessPoolDep, study: str, override: OverridesQuery, source: StudySource = "shipped"
-) -> Response:
+def send_plan(cache: StoreCacheDep, pool: ProcessPoolDep, request: PlanRequestDep) -> Response:
     """The plan of a study and its estimate, or all problems."""
-    return json_response(_plan_as_json(pool.run(preview_plan, cache.home, PlanRequest(study, source, tuple(override)))))
+    return json_response(_plan_as_json(pool.run(preview_plan, cache.home, request)))
 
 
-def _plan_as_json(preview: PlanPreview | tuple[Any, ...]) -> dict[str, Any]:
+def _plan_as_json(preview: PlanPreview | tuple[FieldProblem, ...]) -> dict[str, Any]:
     if isinstance(preview, PlanPreview):
-        tables = [table_as_json(table) for table in preview.tables]
+        tables = list(map(to_json, preview.tables))
         return {"runs": len(preview.job_spec.runs), "tables": tables, "warnings": preview.warnings, "problems": []}
     return {"problems": [asdict(problem) for problem in preview]}
 
@@ -128,6 +119,5 @@ def change_job(manager: JobManagerDep, id: str, action: Literal["pause", "resume
     if action == "forget":
         manager.forget(id)
         return json_response({"job": None})
-    actions = {"pause": manager.pause, "resume": manager.resume, "stop": manager.stop}
-    job: Job = actions[action](id)
-    return json_response({"job": asdict(job)})
+    change = {"pause": manager.pause, "resume": manager.resume, "stop": manager.stop}[action]
+    return json_response({"job": asdict(change(id))})

@@ -1,4 +1,4 @@
-"""The query of the Compare page: named groups of runs, the metric and statistic compared, and the available choices.
+"""The Compare page: paired differences between named groups of runs with intervals, curves, and all settings at once.
 
     /compare?a=arithmetic/sanity model.kind=gpt&b=arithmetic/sanity model.kind=lstm&metric=val/loss&value=best
     /compare?a=arithmetic/sanity&by=model.kind
@@ -10,25 +10,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
 
 from seedbed.errors import UsageError
 from seedbed.records import StoredRun
 from seedbed.report.group_comparison import GroupComparison, compare_named_groups
 from seedbed.report.overview import format_config
-from seedbed.report.study_answers import choose_subject, load_groups
+from seedbed.report.study_answers import choose_subject, common_metrics, load_groups
 from seedbed.report.study_runs import run_configs
+from seedbed.report.tables import to_json
 from seedbed.settings import Value
 from seedbed.stats.answers.defaults import list_metrics
+from seedbed.stats.run_statistics import STATISTICS
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 from seedbed.study.run_filter import format_filter, parse_filters
+from seedbed.web.responses import StoreCacheDep, figure_as_json, json_response, render_page
 from seedbed.web.store_cache import StoreCache
 
 GROUP_KEYS: Final = "abcdefghijkl"  # query parameter of each group
 MAX_LISTED_CONFIGS: Final = 200
 MAX_COMPARED_RUNS: Final = 2_000  # in all groups together
 N_RUNS_FOR_METRIC_NAMES: Final = 20  # metric names are taken from this many runs
+
+router = APIRouter()
 
 
 @dataclass(frozen=True)
@@ -48,34 +56,32 @@ class CompareQuery:
         return cls(groups, query.get("by", ""), query.get("metric", ""), query.get("value", "best"), allow)
 
 
-@dataclass(frozen=True)
-class CompareGroups:
-    """The runs of each group, and the arguments of `seedbed compare` that select them."""
+def _get_query(request: Request) -> CompareQuery:
+    return CompareQuery.from_query(request.query_params)
 
-    arguments: tuple[str, ...]
-    groups: Mapping[str, Sequence[RunCurves]]
+
+CompareQueryDep = Annotated[CompareQuery, Depends(_get_query)]
 
 
 def compute_comparison(cache: StoreCache, query: CompareQuery) -> GroupComparison:
     """The requested comparison; another metric of the same groups reuses the loaded runs."""
     if not query.groups:
         raise UsageError("nothing is chosen yet: choose two groups, or a study and a setting to split it by")
-    gathered = cache.get_or_compute(
-        ("groups", query.groups, query.by), lambda store: _gather_compare_groups(store, query)
-    )
-    return cache.get_or_derive(("compared", query), gathered, lambda: _compare_gathered(gathered, query))
 
+    def load(store: Store) -> tuple[list[str], dict[str, list[RunCurves]]]:
+        arguments = _command_arguments(query, {study.name for study in store.studies()})
+        groups = load_groups(store, arguments)
+        _check_size(groups)
+        return arguments, groups
 
-def _gather_compare_groups(store: Store, query: CompareQuery) -> CompareGroups:
-    arguments = _command_arguments(query, {study.name for study in store.studies()})
-    groups = load_groups(store, arguments)
-    _check_size(groups)
-    return CompareGroups(tuple(arguments), groups)
+    loaded = cache.get_or_compute(("groups", query.groups, query.by), load)
+    arguments, groups = loaded
 
+    def compare() -> GroupComparison:
+        subject = choose_subject(groups, query.metric or None, query.value)
+        return compare_named_groups(groups, subject, arguments, query.allow_confounds)
 
-def _compare_gathered(gathered: CompareGroups, query: CompareQuery) -> GroupComparison:
-    subject = choose_subject(gathered.groups, query.metric or None, query.value)
-    return compare_named_groups(gathered.groups, subject, gathered.arguments, query.allow_confounds)
+    return cache.get_or_derive(("compared", query), loaded, compare)
 
 
 def _command_arguments(query: CompareQuery, studies: set[str]) -> list[str]:
@@ -106,10 +112,50 @@ def _check_size(groups: Mapping[str, Sequence[RunCurves]]) -> None:
         raise UsageError(f"{n:,} runs; the page compares at most {MAX_COMPARED_RUNS:,}, `seedbed compare` any number")
 
 
-# ---- choices ----
+# ---- routes ----
 
 
-def list_choices(store: Store, study: str) -> dict[str, Any]:
+@router.get("/compare")
+def show_compare(request: Request, cache: StoreCacheDep) -> Response:
+    """The page; its content is requested by its script."""
+    return render_page(request, "compare.html", has_store=cache.has_store(), statistics=STATISTICS.values())
+
+
+@router.get("/api/compare")
+def send_comparison(cache: StoreCacheDep, query: CompareQueryDep) -> Response:
+    """The comparison described by the query."""
+    comparison = compute_comparison(cache, query)
+    return json_response(
+        cache.get_or_derive(("compared as JSON", query), comparison, lambda: _comparison_as_json(comparison))
+    )
+
+
+def _comparison_as_json(comparison: GroupComparison) -> dict[str, Any]:
+    return {
+        "verdict": comparison.result.verdict,
+        "sentence": comparison.result.sentence,
+        "notes": comparison.result.notes,
+        "n": comparison.result.n,
+        "metric": comparison.subject.metric,
+        "value": comparison.subject.statistic,
+        "metrics": common_metrics(comparison.groups),
+        "groups": [{"name": name, "runs": len(runs)} for name, runs in comparison.groups.items()],
+        "tables": list(map(to_json, comparison.tables())),
+        "figures": {
+            name: figure_as_json(figure, number)
+            for number, (name, figure) in enumerate(comparison.figures(interactive=True).items(), 1)
+        },
+        "command": comparison.command,
+    }
+
+
+@router.get("/api/compare/study")
+def send_choices(cache: StoreCacheDep, name: str) -> Response:
+    """The configs and metrics of a study that can be compared."""
+    return json_response(cache.get_or_compute(("choices", name), lambda store: _list_choices(store, name)))
+
+
+def _list_choices(store: Store, study: str) -> dict[str, Any]:
     """A study's varying settings, its configs as filters that select them, and its metrics."""
     runs = store.runs(study)
     configs: dict[str, tuple[dict[str, Value], list[StoredRun]]] = {}
@@ -122,11 +168,12 @@ def list_choices(store: Store, study: str) -> dict[str, Any]:
         for filters, (config, members) in configs.items()
         if filters and _filters_select_exactly(filters, len(config) == len(axes), members, runs)
     ]
-    curves = store.curves([run.id for run in runs[:N_RUNS_FOR_METRIC_NAMES]])
-    sampled = [RunCurves(run, {}, curves.get(run.id, {})) for run in runs[:N_RUNS_FOR_METRIC_NAMES]]
+    sampled = runs[:N_RUNS_FOR_METRIC_NAMES]
+    curves = store.curves([run.id for run in sampled])
     return {
         "study": study, "runs": len(runs), "axes": axes, "configs": listed[:MAX_LISTED_CONFIGS],
-        "n_configs": len(configs), "metrics": list_metrics(sampled),
+        "n_configs": len(configs),
+        "metrics": list_metrics([RunCurves(run, {}, curves.get(run.id, {})) for run in sampled]),
     }  # fmt: skip
 
 
