@@ -15,10 +15,9 @@ from seedbed.cli.common import app, handle_errors
 from seedbed.cli.data_commands import data_app
 from seedbed.cli.usage_errors import run_command_line
 
+# The order of these is that of the verbs in `--help`.
 # isort: off
-from seedbed.cli import study_commands, search_command, store_commands, result_commands, model_commands  # noqa: F401
-from seedbed.cli import ensemble_command  # noqa: F401
-from seedbed.cli import classify_command, results_command, serve_command, reference_commands  # noqa: F401
+from seedbed.cli import study_commands, store_commands, result_commands, model_commands  # noqa: F401
 # isort: on
 
 app.add_typer(data_app, name="data")
@@ -54,12 +53,12 @@ def _enable_traces(requested: bool) -> None:
         os.environ["SEEDBED_TRACE"] = "1"
 
 
-@handle_errors
 def _load_plugins(paths: list[Path]) -> None:
     from seedbed.plugins import load_plugin_file
 
-    for path in paths:
-        load_plugin_file(path)
+    with handle_errors():
+        for path in paths:
+            load_plugin_file(path)
 
 
 @app.callback()

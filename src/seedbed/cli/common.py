@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from seedbed.errors import SeedbedError, UsageError
 
@@ -22,9 +23,38 @@ if TYPE_CHECKING:
 
     from seedbed.report.tables import Table
 
+DEFAULT_HOME = Path("lab")
+MIN_WRAP_WIDTH = 40  # columns
+
+
+@contextmanager
+def handle_errors() -> Iterator[None]:
+    """Prints our errors as one message and exits with their code; `SEEDBED_TRACE=1` shows the traceback."""
+    try:
+        yield
+    except SeedbedError as error:
+        if os.environ.get("SEEDBED_TRACE"):
+            raise
+        for line in str(error).splitlines():
+            typer.echo(f"seedbed: {line}", err=True)
+        raise typer.Exit(error.exit_code) from None
+    except BrokenPipeError:
+        # `seedbed … | head` closes the pipe early; without this, Python complains again when it flushes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+
+
+class CommandGroup(TyperGroup):
+    """The commands, with our errors handled."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with handle_errors():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
-    name="seedbed", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    name="seedbed", cls=CommandGroup, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+    add_completion=False, context_settings={"help_option_names": ["-h", "--help"]},
     help="A laboratory for small sequence models: train all runs of a study side by side and get answers.",
     epilog="Example: seedbed run quickstart",
 )  # fmt: skip
@@ -44,32 +74,11 @@ DeviceOption = Annotated[
 ]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="worker processes on the CPU; default: one per core")]
 ModeOption = Annotated[str | None, typer.Option(help="plain, graph or compiled; default: the fastest for each pack")]
-DEFAULT_HOME = Path("lab")
-MIN_WRAP_WIDTH = 40  # columns
+FormatOption = Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")]
+ThemeOption = Annotated[str, typer.Option(help="light or dark")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="no progress display")]
 
 
-def handle_errors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: prints our errors as one message with an exit code; `SEEDBED_TRACE=1` shows the traceback."""
-
-    @functools.wraps(function)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except SeedbedError as error:
-            if os.environ.get("SEEDBED_TRACE"):
-                raise
-            for line in str(error).splitlines():
-                typer.echo(f"seedbed: {line}", err=True)
-            raise typer.Exit(error.exit_code) from None
-        except BrokenPipeError:
-            # `seedbed … | head` closes the pipe early; without this, Python complains again when it flushes stdout.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
-
-    return guarded
-
-
-@handle_errors
 def _check_home(home: Path) -> Path:
     """UsageError if the home is a file."""
     if home.is_file():
@@ -83,7 +92,6 @@ HomeOption = Annotated[
 ]
 
 
-@handle_errors
 def stored_study_name(study: str | None) -> str | None:
     """The name under which a study is stored: that of a study file, or else the argument itself."""
     if study is None or not study.endswith(".toml"):
@@ -91,6 +99,11 @@ def stored_study_name(study: str | None) -> str | None:
     from seedbed.study.read import read_study_name
 
     return read_study_name(Path(study))
+
+
+def stored_study_names(names: Sequence[str]) -> list[str]:
+    """The same for several studies, or ids of runs."""
+    return [stored_study_name(name) or name for name in names]
 
 
 StoredStudyArgument = Annotated[

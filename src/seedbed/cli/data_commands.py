@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seedbed.cli.common import JsonOption, handle_errors, print_json
+from seedbed.cli.common import JsonOption, print_json
 
 if TYPE_CHECKING:
     from seedbed.data.catalogue import CorpusEntry, StoredFile
@@ -21,7 +21,6 @@ CorpusArgument = Annotated[str, typer.Argument(help="a named corpus, or a file o
 
 
 @data_app.command(epilog="Example: seedbed data ls --json")
-@handle_errors
 def ls(as_json: JsonOption = False) -> None:
     """List the named corpora: size, licence, and whether they are on this machine."""
     from seedbed.data.catalogue import CATALOGUE
@@ -37,7 +36,6 @@ def ls(as_json: JsonOption = False) -> None:
 
 
 @data_app.command(epilog="Example: seedbed data get shakespeare speeches")
-@handle_errors
 def get(names: Annotated[list[str], typer.Argument(help="named corpora")], as_json: JsonOption = False) -> None:
     """Download and verify named corpora; those already on this machine are only verified."""
     from seedbed.data.corpora import ensure_local_file, get_corpus_entry
@@ -55,7 +53,6 @@ def get(names: Annotated[list[str], typer.Argument(help="named corpora")], as_js
 
 
 @data_app.command(epilog="Example: seedbed data baseline shakespeare --orders 1,2,5")
-@handle_errors
 def baseline(
     name: CorpusArgument,
     tokenizer: Annotated[str, typer.Option(help="characters, words, bytes or bpe")] = "characters",
@@ -99,7 +96,6 @@ def baseline(
 
 
 @data_app.command(epilog="Example: seedbed data show reviews.csv")
-@handle_errors
 def show(
     name: CorpusArgument, part: Annotated[str | None, typer.Option(help="one part of the corpus; default: all")] = None,
     text_column: ColumnOption = None, label_column: ColumnOption = None, as_json: JsonOption = False,

@@ -1,4 +1,4 @@
-"""Commands on trained models: sample, read, attend, hooks, heads."""
+"""Commands on trained models: sample, read, attend, hooks, heads, classify."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ import typer
 
 from seedbed.cli.common import (
     DEFAULT_HOME,
+    FormatOption,
     HomeOption,
     JsonOption,
     OnlyOption,
     StudyOrRunArgument,
+    ThemeOption,
     app,
-    handle_errors,
     print_json,
     print_tables,
     reject_settings,
     split_commas,
-    stored_study_name,
+    stored_study_names,
 )
+from seedbed.cli.data_commands import ColumnOption, parse_columns
 from seedbed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ StepOption = Annotated[str, typer.Option(help="checkpoint to load: last, best, o
 
 
 @app.command(epilog='Example: seedbed sample 3f2a --prompt "my lord" --temperature 0.8')
-@handle_errors
 def sample(
     runs: Annotated[list[str], typer.Argument(help="run ids or prefixes of them, or a stored study")],
     only: OnlyOption = [], home: HomeOption = DEFAULT_HOME, step: StepOption = "last",  # noqa: B006
@@ -52,8 +53,7 @@ def sample(
     from seedbed.sampling.printer import SamplePrinter
 
     reject_settings("sample", runs)
-    names = [stored_study_name(name) or name for name in runs]
-    loaded = load_all(names, home, _parse_step(step), only)
+    loaded = load_all(stored_study_names(runs), home, _parse_step(step), only)
     options = (tokens, temperature, top_k, top_p, seed)
     printer = SamplePrinter(loaded, _check_utf8(prompt), *options, hop=hop, n_samples=n, copied=copied)
     for notice in printer.notices:
@@ -69,7 +69,6 @@ def sample(
 
 
 @app.command(epilog="Example: seedbed read 3f2a letter.txt")
-@handle_errors
 def read(
     run: RunArgument, file: Annotated[Path, typer.Argument(help="a text file; - reads standard input")],
     home: HomeOption = DEFAULT_HOME, step: StepOption = "last",
@@ -88,7 +87,6 @@ def read(
 
 
 @app.command(epilog='Example: seedbed attend 3f2a "12 + 8 = 20" --out attention.svg')
-@handle_errors
 def attend(
     run: RunArgument, texts: Annotated[list[str], typer.Argument(help="one or more texts, each with its own maps")],
     home: HomeOption = DEFAULT_HOME,
@@ -96,7 +94,7 @@ def attend(
     layer: Annotated[str | None, typer.Option(help="comma-separated layers, counted from 1; default: all")] = None,
     head: Annotated[str | None, typer.Option(help="comma-separated heads, counted from 1; default: all")] = None,
     by: Annotated[str, typer.Option(help="token, or word: tokens grouped into words")] = "token",
-    theme: Annotated[str, typer.Option(help="light or dark")] = "light",
+    theme: ThemeOption = "light",
     out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; default: print as text")] = None,
 ) -> None:  # fmt: skip
     """Show the attention of each token of a text, in every layer and head; for an LSTM, its input gradients."""
@@ -112,7 +110,6 @@ def attend(
 
 
 @app.command(epilog="Example: seedbed hooks 3f2a")
-@handle_errors
 def hooks(
     run: RunArgument, home: HomeOption = DEFAULT_HOME, step: StepOption = "last", as_json: JsonOption = False
 ) -> None:
@@ -127,13 +124,12 @@ def hooks(
 
 
 @app.command(epilog="Example: seedbed heads arithmetic/sanity --only model.kind=gpt --ablation")
-@handle_errors
 def heads(
     study: StudyOrRunArgument, only: OnlyOption = [],  # noqa: B006
     home: HomeOption = DEFAULT_HOME, step: StepOption = "last", as_json: JsonOption = False,
     inputs: Annotated[int, typer.Option(min=1, help="number of held-out inputs")] = 64,
     ablation: Annotated[bool, typer.Option("--ablation", help="also the change of the loss by ablation")] = False,
-    table_format: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
+    table_format: FormatOption = "text",
 ) -> None:  # fmt: skip
     """Report head statistics on held-out inputs, over seeds; for an LSTM its gates; for arithmetic also circles."""
     from seedbed.report.analysis_json import analyses_as_json
@@ -146,6 +142,49 @@ def heads(
     else:
         for config in configs:
             print_tables(analysis_tables(config), table_format)
+
+
+@app.command(epilog='Example: seedbed classify 3f2a "We will not tire."')
+def classify(
+    runs: StudyOrRunArgument,
+    texts: Annotated[
+        list[str],
+        typer.Argument(help="sentences, or a file: one sentence per line, or a table such as CSV; - reads stdin"),
+    ],
+    home: HomeOption = DEFAULT_HOME, step: StepOption = "last", only: OnlyOption = [],  # noqa: B006
+    text_column: ColumnOption = None, label_column: ColumnOption = None,
+    out: Annotated[Path | None, typer.Option(help="write all texts and probabilities to this CSV file")] = None,
+    table_format: FormatOption = "text",
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Tell the class of sentences, with probabilities; several runs (3f2a,77b0 or a study) give their mean."""
+    from seedbed.report.predictions import (
+        class_table,
+        load_classifiers,
+        predict,
+        prediction_notes,
+        prediction_table,
+        predictions_as_json,
+    )
+    from seedbed.report.tables import to_csv
+
+    sentences, labels = _read_texts(texts, text_column, label_column)
+    predictions = predict(load_classifiers(home, runs.split(","), only, _parse_step(step)), sentences, labels)
+    if out is not None:
+        try:
+            out.write_text(to_csv(prediction_table(predictions, whole=True)), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--out {out} cannot be written ({error.strerror})") from None
+        typer.echo(out)
+        typer.echo(f"seedbed: {'; '.join(prediction_notes(predictions))}", err=True)
+    elif as_json:
+        print_json(predictions_as_json(predictions))
+    elif table_format == "csv":
+        typer.echo(to_csv(prediction_table(predictions, whole=True)), nl=False)
+    elif len(sentences) == 1:
+        print_tables([class_table(predictions)], table_format)
+    else:
+        print_tables([prediction_table(predictions)], table_format)
 
 
 def _load_run(run: str, home: Path, step: str) -> LoadedRun:
@@ -190,3 +229,32 @@ def _parse_indices(option: str, text: str | None) -> tuple[int, ...] | None:
     if not all(number.isdecimal() and int(number) for number in numbers):
         raise UsageError(f"{option} {text}: expected comma-separated whole numbers from 1, such as 1,4")
     return tuple(int(number) - 1 for number in numbers)
+
+
+def _read_texts(
+    arguments: list[str], text_column: str | None, label_column: str | None
+) -> tuple[list[str], list[str] | None]:
+    """The texts, and their labels if they come from a table that has them."""
+    from seedbed.data.own_corpora import read_texts
+    from seedbed.data.table_files import TABLE_SUFFIXES
+
+    if arguments == ["-"]:
+        try:
+            texts = sys.stdin.buffer.read().decode("utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            raise UsageError(f"standard input is not UTF-8 (byte {error.start:,})") from None
+        labels = None
+        texts = [text for text in texts if text.strip()]
+    elif len(arguments) == 1 and _is_path(arguments[0], TABLE_SUFFIXES):
+        texts, labels = read_texts(Path(arguments[0]), parse_columns(text_column, label_column))
+    else:
+        texts, labels = arguments, None
+    if not texts:
+        raise UsageError(f"{arguments[0]} holds no text; expected a sentence per line, or a table with a text column")
+    return texts, labels
+
+
+def _is_path(argument: str, suffixes: tuple[str, ...]) -> bool:
+    """Whether an argument names a file rather than being a sentence."""
+    looks_like_file = " " not in argument and argument.lower().endswith((*suffixes, ".txt"))
+    return looks_like_file or (0 < len(argument) < 256 and Path(argument).exists())

@@ -1,7 +1,8 @@
-"""Commands on the results of a stored study: answer, compare, report, plot."""
+"""Commands on the results of a stored study: answer, compare, report, plot, ensemble, results."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -10,17 +11,20 @@ import typer
 
 from seedbed.cli.common import (
     DEFAULT_HOME,
+    DeviceOption,
+    FormatOption,
     HomeOption,
     JsonOption,
     OnlyOption,
     StoredStudyArgument,
+    ThemeOption,
     app,
-    handle_errors,
     print_json,
     print_sentences,
+    print_tables,
     reject_settings,
     split_commas,
-    stored_study_name,
+    stored_study_names,
 )
 from seedbed.errors import UsageError
 from seedbed.specs import FIGURE_KINDS, STATISTIC_NAMES
@@ -38,7 +42,6 @@ ColumnOption = Annotated[str | None, typer.Option(help="setting with one column 
 
 
 @app.command(epilog="Example: seedbed answer arithmetic/sanity")
-@handle_errors
 def answer(
     study: StoredStudyArgument, only: OnlyOption = [],  # noqa: B006
     home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
@@ -62,7 +65,6 @@ def answer(
 
 
 @app.command(epilog="Example: seedbed compare arithmetic/sanity model.kind=gpt model.kind=lstm")
-@handle_errors
 def compare(
     names: Annotated[list[str], typer.Argument(help="studies, runs, or one study with filters or a setting")],
     metric: Annotated[str | None, typer.Option(help="the metric to compare; default: the main one")] = None,
@@ -76,8 +78,7 @@ def compare(
     from seedbed.store import open_store
 
     with open_store(home, read_only=True) as store:
-        arguments = [stored_study_name(name) or name for name in names]
-        comparison = compare_runs(store, arguments, metric, value, only, confounded)
+        comparison = compare_runs(store, stored_study_names(names), metric, value, only, confounded)
     if as_json:
         print_json(comparison_as_json(comparison.groups, comparison.finding))
     else:
@@ -85,7 +86,6 @@ def compare(
 
 
 @app.command(epilog="Example: seedbed report arithmetic/data-size")
-@handle_errors
 def report(
     names: Annotated[list[str], typer.Argument(help="one or more stored studies, by name or file")],
     only: OnlyOption = [],  # noqa: B006
@@ -96,14 +96,13 @@ def report(
     from seedbed.report.html_report import write_report
 
     reject_settings("report", names)
-    studies = [stored_study_name(name) or name for name in names]
+    studies = stored_study_names(names)
     for study in studies:
         _run_missing_analyses(home, study, only)
     typer.echo(write_report(home, studies, only, out))
 
 
 @app.command(epilog="Example: seedbed plot quickstart --metrics val/loss --out loss.svg")
-@handle_errors
 def plot(
     study: StoredStudyArgument, only: OnlyOption = [], home: HomeOption = DEFAULT_HOME,  # noqa: B006
     kind: Annotated[str | None, typer.Option(help=PLOT_KINDS)] = None,
@@ -118,7 +117,7 @@ def plot(
     stopping: Annotated[str | None, typer.Option(help="metric whose stopping advice is marked on the curves")] = None,
     title: Annotated[str | None, typer.Option(help="title of the figure")] = None,
     figure: Annotated[int | None, typer.Option(min=1, help="number of a figure that the study declares")] = None,
-    theme: Annotated[str, typer.Option(help="light or dark")] = "light",
+    theme: ThemeOption = "light",
     out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; default: preview as text")] = None,
 ) -> None:  # fmt: skip
     """Draw one chart of a study to a file, or as a preview in the terminal."""
@@ -126,10 +125,14 @@ def plot(
     from seedbed.report.figures import check_theme, preview_figure, write_figure
 
     check_theme(theme)
+    try:
+        fractions = None if alphas is None else tuple(map(float, alphas.split(",")))
+    except ValueError:
+        raise UsageError(f"--alphas {alphas}: expected comma-separated numbers, such as 0.1,0.5,1.0") from None
     options = {
         "kind": kind, "metrics": split_commas(metrics), "value": value, "x": x, "colour": colour, "dash": dash,
         "row": row, "column": column, "x_scale": x_scale, "y_scale": y_scale, "colour_scale": colour_scale,
-        "title": title, "alphas": _parse_floats("--alphas", alphas), "stopping": stopping,
+        "title": title, "alphas": fractions, "stopping": stopping,
     }  # fmt: skip
     spec, runs = load_figure(home, study, only, options, figure, _run_missing_analyses)
     if out is None:
@@ -137,6 +140,51 @@ def plot(
     else:
         write_figure(spec, runs, out, theme)
         typer.echo(out)
+
+
+@app.command(epilog="Example: seedbed ensemble characters/heads --only heads=4")
+def ensemble(
+    study: StoredStudyArgument, only: OnlyOption = [],  # noqa: B006
+    home: HomeOption = DEFAULT_HOME,
+    step: Annotated[str, typer.Option(help="checkpoint of each run: last or best")] = "last",
+    device: DeviceOption = None, as_json: JsonOption = False,
+    table_format: FormatOption = "text",
+) -> None:  # fmt: skip
+    """Evaluate the mean of the predictions of a config's seeds on held-out data, beside the single models."""
+    from seedbed.api.planning import find_machine
+    from seedbed.report.ensemble_analysis import ensemble_study, ensemble_table, ensembles_as_json
+
+    results = ensemble_study(home, study, only, step, find_machine(device).device)
+    if as_json:
+        print_json(ensembles_as_json(results))
+    else:
+        print_tables([ensemble_table(study, results)], table_format)
+
+
+@app.command(epilog="Example: seedbed results quickstart --metric val/accuracy --out curves.csv")
+def results(
+    study: StoredStudyArgument, only: OnlyOption = [],  # noqa: B006
+    metric: Annotated[list[str], typer.Option(help="only this metric, such as val/loss; repeatable")] = [],  # noqa: B006
+    file_format: Annotated[
+        str | None, typer.Option("--format", help="csv, jsonl or parquet; default: by the suffix of --out, else csv")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="file to write; default: print to stdout")] = None,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:  # fmt: skip
+    """Export every evaluation: run, the settings that vary, seed, metric, step and value, numbers as numbers."""
+    from seedbed.api.tidy_results import choose_file_format, load_results
+    from seedbed.store import open_store
+
+    chosen = choose_file_format(out, file_format)
+    if chosen == "parquet" and out is None:
+        raise UsageError("--format parquet needs a file: --out results.parquet")
+    with open_store(home, read_only=True) as store:
+        loaded = load_results(store, study, only, metric)
+    if out is None:
+        loaded.write_text(sys.stdout, chosen)
+    else:
+        loaded.write(out, chosen)
+        typer.echo(f"wrote {len(loaded):,} rows to {out}", err=True)
 
 
 def _run_missing_analyses(home: Path, study: str, only: Sequence[str]) -> None:
@@ -148,10 +196,3 @@ def _run_missing_analyses(home: Path, study: str, only: Sequence[str]) -> None:
         typer.echo(f"seedbed: analysed {n_analyzed} checkpoints of {study}", err=True)
     for sentence in missing:
         typer.echo(f"seedbed: {sentence}", err=True)
-
-
-def _parse_floats(option: str, text: str | None) -> tuple[float, ...] | None:
-    try:
-        return None if text is None else tuple(float(number) for number in text.split(","))
-    except ValueError:
-        raise UsageError(f"{option} {text}: expected comma-separated numbers, such as 0.1,0.5,1.0") from None

@@ -1,4 +1,4 @@
-"""Commands on what is stored: ls, show, rm, note, tag."""
+"""Commands on what is stored: ls, show, rm, note, tag, upgrade, and serve, the page that shows it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import typer
 
 from seedbed.cli.common import (
     DEFAULT_HOME,
+    FormatOption,
     HomeOption,
     JsonOption,
     OnlyOption,
     StudyOrRunArgument,
     app,
-    handle_errors,
     print_json,
     print_tables,
     reject_settings,
     stored_study_name,
+    stored_study_names,
 )
 from seedbed.errors import MissingData, UsageError
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 
 @app.command("ls", epilog="Example: seedbed ls quickstart --only train.weight_decay=1.0")
-@handle_errors
 def list_runs(
     study: Annotated[
         str | None, typer.Argument(help="a stored study; default: all studies", callback=stored_study_name)
@@ -73,13 +73,12 @@ def _runs_by_study(store: Store, names: Sequence[str], only: Sequence[str]) -> d
 
 
 @app.command(epilog="Example: seedbed show arithmetic/sanity --t-max 0.5")
-@handle_errors
 def show(
     study: StudyOrRunArgument, only: OnlyOption = [],  # noqa: B006
     home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
     t_max: Annotated[str | None, typer.Option(help="ignore evaluations after this step or fraction of steps")] = None,
     timing: Annotated[bool, typer.Option("--timing", help="show time and memory instead of metrics")] = False,
-    table_format: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex")] = "text",
+    table_format: FormatOption = "text",
 ) -> None:  # fmt: skip
     """Print the results of a study: best loss and accuracy, the step of each, mean ± std over seeds."""
     from seedbed.report.study_runs import check_t_max
@@ -161,7 +160,6 @@ def _find_run(store: Store, prefix: str, only: Sequence[str]) -> StoredRun | Non
 
 
 @app.command(epilog="Example: seedbed rm quickstart --only train.weight_decay=0.1 --yes")
-@handle_errors
 def rm(
     names: Annotated[list[str], typer.Argument(help="a stored study, by its name or its file, or ids of runs")],
     only: OnlyOption = [], home: HomeOption = DEFAULT_HOME,  # noqa: B006
@@ -193,9 +191,8 @@ def _select_for_removal(store: Store, names: Sequence[str], only: Sequence[str])
 
     stored = {study: [run.run for run in runs] for study, runs in store.progress().items()}
     studies = {study.name for study in store.studies()}
-    names = [stored_study_name(name) or name for name in names]
     selected: dict[str, list[str]] = {}
-    for name in names:
+    for name in stored_study_names(names):
         if name in studies:
             found = [run.id for run in matching_runs(store, name, only)] if only else stored.get(name, [])
             selected.setdefault(name, []).extend(found)
@@ -210,7 +207,6 @@ def _select_for_removal(store: Store, names: Sequence[str], only: Sequence[str])
 
 
 @app.command(epilog='Example: seedbed note quickstart "seed 3 groks late"')
-@handle_errors
 def note(
     target: StudyOrRunArgument, text: Annotated[str, typer.Argument(help="the note; an empty one deletes it")],
     home: HomeOption = DEFAULT_HOME,
@@ -224,7 +220,6 @@ def note(
 
 
 @app.command(epilog="Example: seedbed tag quickstart grokked --remove draft")
-@handle_errors
 def tag(
     target: StudyOrRunArgument,
     tags: Annotated[list[str] | None, typer.Argument(help="tags to add, one word each")] = None,
@@ -240,3 +235,26 @@ def tag(
         store.remove_tags(target, remove)
         annotation = store.add_tags(target, tags or ())
     typer.echo(f"tags of {target}: {', '.join(annotation.tags) or 'none'}", err=True)
+
+
+@app.command(epilog="Example: seedbed upgrade --home lab")
+def upgrade(home: HomeOption = DEFAULT_HOME) -> None:
+    """Upgrade a store of an earlier version to the current schema; the old database is kept as a copy next to it."""
+    from seedbed.store import upgrade_store
+
+    typer.echo(upgrade_store(home))
+
+
+@app.command(epilog="Example: seedbed serve --port 8765 --no-browser")
+def serve(
+    home: HomeOption = DEFAULT_HOME,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port to listen on; 0: any free port")] = 8765,
+    host: Annotated[
+        str, typer.Option(help="address to listen on; beyond loopback, other machines can connect")
+    ] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option(help="open the page in a browser")] = True,
+) -> None:
+    """Serve the web interface: monitor and start studies, compare runs, inspect and sample models; Ctrl-C stops it."""
+    from seedbed.web.server import serve as serve_page
+
+    serve_page(home, host, port, browser)

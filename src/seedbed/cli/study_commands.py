@@ -1,4 +1,4 @@
-"""Commands that plan and train studies: init, plan, run."""
+"""Commands that plan and train studies: init, plan, run, search; and settings, the reference of what one can set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,11 +19,11 @@ from seedbed.cli.common import (
     OnlyOption,
     OverridesArgument,
     PrintConfigOption,
+    QuietOption,
     StudyArgument,
     WorkersOption,
     app,
     console,
-    handle_errors,
     print_json,
     print_tables,
 )
@@ -31,11 +31,11 @@ from seedbed.engines.local import process_age_seconds
 from seedbed.errors import Busy, StoreError, UnreadableRun, UsageError
 
 if TYPE_CHECKING:
+    from seedbed.pipeline import StudyOutcome
     from seedbed.records import Plan
 
 
 @app.command(epilog="Example: seedbed init mine.toml && seedbed plan mine.toml")
-@handle_errors
 def init(
     path: Annotated[Path, typer.Argument(help="the file to write")] = Path("study.toml"),
     study: Annotated[str | None, typer.Option("--from", help="copy this shipped study instead of the example")] = None,
@@ -56,7 +56,6 @@ def init(
 
 
 @app.command(epilog="Example: seedbed plan arithmetic/data-size seeds=5 model.layers=1,2")
-@handle_errors
 def plan(
     study: StudyArgument, overrides: OverridesArgument = None, only: OnlyOption = [],  # noqa: B006
     home: HomeOption = DEFAULT_HOME,
@@ -72,7 +71,7 @@ def plan(
 
     plans = make_plans(study, overrides, only, home)
     if print_config:
-        _print_config(plans)
+        typer.echo("\n".join(planned.text for planned in plans), nl=False)
         return
     _report_added_configs(home, plans)
     machine = find_machine(device, workers, mode)
@@ -87,14 +86,13 @@ def plan(
 
 
 @app.command(epilog="Example: seedbed run arithmetic/sanity train.steps=2001 seeds=5")
-@handle_errors
 def run(
     study: StudyArgument, overrides: OverridesArgument = None, only: OnlyOption = [],  # noqa: B006
     home: HomeOption = DEFAULT_HOME,
     device: DeviceOption = None, workers: WorkersOption = None, mode: ModeOption = None,
     until: Annotated[int | None, typer.Option(min=1, help="train to this step; resume later without it")] = None,
     restart: Annotated[bool, typer.Option(help="train unfinished runs from step 0 instead of resuming")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress display")] = False,
+    quiet: QuietOption = False,
     print_config: PrintConfigOption = False,
 ) -> None:  # fmt: skip
     """Train every run of a study that is not done yet; the same command again resumes an interrupted study.
@@ -103,7 +101,7 @@ def run(
     """
     plans = make_plans(study, overrides, only, home)
     if print_config:
-        _print_config(plans)
+        typer.echo("\n".join(planned.text for planned in plans), nl=False)
         return
     from seedbed.api.planning import find_machine
     from seedbed.api.training_session import catch_stop_signals, describe_holders, is_stopping, restart_unfinished
@@ -122,7 +120,7 @@ def run(
             plans, home, find_machine(device, workers, mode), display, lambda: is_stopping(caught, display),
             start_time, until,
         )  # fmt: skip
-    command = _format_run_command(study, overrides or (), only, home)
+    command = _format_command("run", study, overrides or (), only, home)
     if outcome.stopped and caught:
         typer.echo(f"stopped; all progress is saved. Resume with: {command}", err=True)
         raise typer.Exit(128 + caught[0])
@@ -134,15 +132,93 @@ def run(
         except UnreadableRun as error:  # another run of the study; those of this command are trained all the same
             typer.echo(f"seedbed: warning: no table for {planned.study}: {error}", err=True)
     last = plans[-1].study
-    typer.echo(
-        f"{_format_counts(outcome.counts)}; results in {outcome.store_address}; show them: seedbed show {last}",
-        err=True,
-    )
+    counts = ", ".join(f"{n} {status}" for status, n in outcome.counts.items() if n)
+    typer.echo(f"{counts}; results in {outcome.store_address}; show them: seedbed show {last}", err=True)
     if until is not None and outcome.counts.get("stopped"):
         typer.echo(f"trained at least to step {until:,}; train to the end with: {command}", err=True)
     if outcome.counts.get("failed"):
         typer.echo(f"some runs failed; see why with: seedbed ls {last}; retry with: {command}", err=True)
         raise typer.Exit(1)
+
+
+@app.command(epilog="Example: seedbed search mine.toml --metric val/loss --rungs 3 --factor 3")
+def search(
+    study: StudyArgument, overrides: OverridesArgument = None, only: OnlyOption = [],  # noqa: B006
+    metric: Annotated[str, typer.Option(help="configs are ranked by its best value, mean over seeds")] = "val/loss",
+    rungs: Annotated[int, typer.Option(min=2, help="how often configs are ranked, the end included")] = 3,
+    factor: Annotated[int, typer.Option(min=2, help="1 in FACTOR configs goes on, FACTOR times as far")] = 3,
+    home: HomeOption = DEFAULT_HOME,
+    device: DeviceOption = None, workers: WorkersOption = None, mode: ModeOption = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Train all configs of a study a little and only the best of them to the end: successive halving.
+
+    The same command resumes an interrupted search. Configs that are dropped stay stored, and can be resumed with `run`.
+    """
+    from seedbed.api.planning import find_machine
+    from seedbed.api.training_session import catch_stop_signals, is_stopping
+    from seedbed.pipeline import run_studies
+    from seedbed.progress import ProgressDisplay
+    from seedbed.report.search_table import search_as_json, search_table
+    from seedbed.search import plan_rungs, search_study
+    from seedbed.stats.format import join_words, pluralise
+
+    plans = make_plans(study, overrides, only, home)
+    if len(plans) > 1:
+        raise UsageError("a search ranks the configs of one study; give one")
+    machine, errors = find_machine(device, workers, mode), console(stderr=True)
+    outcomes: list[StudyOutcome] = []
+    planned = [f"{n_configs} to step {step:,}" for step, n_configs in plan_rungs(plans[0], rungs, factor).items()]
+    if not quiet:
+        errors.print(f"configs by rung: {join_words(planned)}", highlight=False)
+    with catch_stop_signals() as caught:
+
+        def train(plan: Plan, until: int | None) -> StudyOutcome:
+            if not quiet:
+                n_configs = pluralise(len({run.settings for run in plan.runs}), "config")
+                end = "to the end" if until is None else f"to step {until:,}"
+                errors.print(f"training {n_configs} {end}", highlight=False)
+            with ProgressDisplay(errors, quiet) as display:
+                outcomes.append(
+                    run_studies([plan], home, machine, display, lambda: is_stopping(caught, display), until=until)
+                )
+            return outcomes[-1]
+
+        result = search_study(plans[0], home, train, metric, rungs, factor)
+    options = ("--metric", metric, "--rungs", str(rungs), "--factor", str(factor))
+    command = _format_command("search", study, overrides or (), only, home, options)
+    if caught and not result.is_complete:
+        typer.echo(f"stopped; all progress is saved. Resume with: {command}", err=True)
+        raise typer.Exit(128 + caught[0])
+    if outcomes and outcomes[-1].busy_packs:
+        raise Busy(
+            f"{plans[0].study} is being trained by {outcomes[-1].busy_packs[0]}; when it is done, run: {command}"
+        )
+    if as_json:
+        print_json(search_as_json(result))
+    else:
+        print_tables([search_table(result)])
+
+
+@app.command(epilog="Example: seedbed settings train.schedule")
+def settings(
+    name: Annotated[str | None, typer.Argument(help="a setting, the end of its name, or task, model, train")] = None,
+    as_json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Print the settings reference: meaning, default, accepted values, and when each has an effect."""
+    from seedbed.report.settings_reference import describe_setting, find_settings, setting_as_json, setting_tables
+
+    names = find_settings(name)
+    if as_json:
+        print_json([setting_as_json(one) for one in names])
+    elif name is None or name in ("task", "model", "train"):
+        print_tables(list(setting_tables(names)))
+    else:
+        print_tables([describe_setting(one) for one in names])
+
+
+# ---- plans of the named studies ----
 
 
 def make_plans(study: str, overrides: Sequence[str] | None, only: Sequence[str], home: Path) -> list[Plan]:
@@ -186,10 +262,12 @@ def _report_added_configs(home: Path, plans: Sequence[Plan]) -> None:
             typer.echo(f"seedbed: {notice}", err=True)
 
 
-def _format_run_command(study: str, overrides: Sequence[str], only: Sequence[str], home: Path) -> str:
-    options = [word for text in only for word in ("--only", text)]
-    options += [] if home == DEFAULT_HOME else ["--home", str(home)]
-    return shlex.join(["seedbed", "run", study, *overrides, *options])
+def _format_command(
+    verb: str, study: str, overrides: Sequence[str], only: Sequence[str], home: Path, options: Sequence[str] = ()
+) -> str:
+    """The command to type again."""
+    words = [study, *overrides, *(word for text in only for word in ("--only", text)), *options]
+    return shlex.join(["seedbed", verb, *words, *([] if home == DEFAULT_HOME else ["--home", str(home)])])
 
 
 def _expand_study_names(study: str, others: Sequence[str]) -> list[str]:
@@ -206,11 +284,3 @@ def _expand_study_names(study: str, others: Sequence[str]) -> list[str]:
             raise UsageError(f"{error}; a setting is written key=value, such as model.layers=3") from None
         names += more
     return list(dict.fromkeys(names))
-
-
-def _print_config(plans: Sequence[Plan]) -> None:
-    typer.echo("\n".join(planned.text for planned in plans), nl=False)
-
-
-def _format_counts(counts: Any) -> str:
-    return ", ".join(f"{n} {status}" for status, n in counts.items() if n)
