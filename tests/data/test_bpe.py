@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedbed.data.bpe import ByteLevelBPETokenizer, GPT1Tokenizer, read_token_ids
+from seedbed.data.bpe import ByteLevelBPETokenizer, GPT1Tokenizer
+from seedbed.data.datasets import encode_corpus, read_token_ids
 from seedbed.data.documents import corpus_from_text
-from seedbed.data.tokenizers import encode_corpus, readable_texts
 from seedbed.errors import MissingData, UsageError
 
 TEXT = "the cat sat on the mat, the cat sat; \u05e9\u05dc\u05d5\u05dd \u05e9\u05dc\u05d5\u05dd \U0001f600\n" * 20
@@ -101,7 +101,7 @@ def save_ids(path, tokens, sizes):
 def test_stored_ids_are_read_unchanged(tmp_path):
     encoded = read_token_ids(save_ids(tmp_path / "t.npz", [5, 1, 7], [2, 0, 1]), vocab_size=8)
     assert encoded.ids.tolist() == [5, 1, 7]
-    assert encoded.starts.tolist() == [0, 2, 2]
+    assert encoded.spans.starts.tolist() == [0, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_file_without_ids_is_rejected(tmp_path):
 
 def test_tokens_are_readable_without_the_symbols_of_the_library():
     tokenizer = ByteLevelBPETokenizer.train(corpus_from_text("t", "the cat\nthe dog " * 50), vocab_size=300)
-    readable = readable_texts(tokenizer)
+    readable = tokenizer.readable_texts
     ids = tokenizer.encode("the cat\nthe dog").tolist()
     assert "".join(readable[token] for token in ids) == "the cat\nthe dog"
     assert "Ġ" not in "".join(readable[token] for token in ids)

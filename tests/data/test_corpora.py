@@ -19,8 +19,8 @@ from seedbed.data.corpora import (
     load_gpt1_tokenizer,
     open_corpus,
     open_labelled_texts,
-    open_token_ids,
 )
+from seedbed.data.datasets import open_token_ids
 from seedbed.data.documents import corpus_digest, iter_text
 from seedbed.errors import MissingData, UsageError
 

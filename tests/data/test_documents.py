@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from seedbed.data import documents
 from seedbed.data.corpus_stats import compute_corpus_stats
+from seedbed.data.datasets import encode_corpus
 from seedbed.data.documents import (
     Corpus,
     Document,
@@ -24,7 +25,7 @@ from seedbed.data.documents import (
     normalization_notes,
 )
 from seedbed.data.labelled_texts import read_labelled_texts
-from seedbed.data.tokenizers import ByteTokenizer, CharTokenizer, encode_corpus
+from seedbed.data.tokenizers import ByteTokenizer, CharTokenizer
 from seedbed.data.word_tokenizer import WordTokenizer
 from seedbed.errors import MissingData, SeedbedError, UsageError
 
@@ -142,7 +143,7 @@ def test_lines_are_complete_and_only_an_overlong_one_is_split(monkeypatch):
 
 def test_a_large_file_is_encoded_in_bounded_memory(monkeypatch, tmp_path):
     """64 MB on one line; ids go to a temporary file, so that memory holds only a few chunks."""
-    monkeypatch.setattr("seedbed.data.tokenizers.MAX_IN_MEMORY_BYTES", 1 << 20)
+    monkeypatch.setattr("seedbed.data.datasets.MAX_IN_MEMORY_BYTES", 1 << 20)
     path = tmp_path / "large.txt"
     block = ("\u05d0b c" * 200_000).encode()
     with path.open("wb") as file:

@@ -7,11 +7,12 @@ from math import exp
 import numpy as np
 import pytest
 
-from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled_texts, open_token_ids
+from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled_texts
+from seedbed.data.datasets import EncodedText, encode_corpus, open_token_ids
 from seedbed.data.documents import corpus_digest, iter_text
 from seedbed.data.labelled_texts import collect_label_names, encode_labels
 from seedbed.data.ngram import compute_ngram_losses
-from seedbed.data.tokenizers import CharTokenizer, EncodedCorpus, encode_corpus
+from seedbed.data.tokenizers import CharTokenizer
 from seedbed.data.windows import (
     Spans,
     consecutive_windows,
@@ -39,7 +40,7 @@ def words(real_data) -> WordTokenizer:
 
 
 @pytest.fixture(scope="module")
-def hebrew(real_data) -> tuple[CharTokenizer, EncodedCorpus]:
+def hebrew(real_data) -> tuple[CharTokenizer, EncodedText]:
     corpus = open_corpus("hebrew")
     tokenizer = CharTokenizer.from_corpora(corpus)
     return tokenizer, encode_corpus(corpus, tokenizer)
@@ -59,20 +60,20 @@ def test_a_shakespeare_has_66_symbols(real_data):
 def test_a_hebrew_has_159_symbols_in_474_documents(hebrew):
     tokenizer, encoded = hebrew
     assert tokenizer.size == 159
-    assert len(encoded.lengths) == 474
+    assert len(encoded.spans.lengths) == 474
     assert len(encoded.ids) == 835_481
     assert corpus_digest(open_corpus("hebrew")) == "1513f36677224179fe340b5983d2ef841660d6e33985d469fa324e3d7ad8fc7d"
 
 
 def test_a_short_hebrew_documents_are_oversampled(hebrew):
     _, encoded = hebrew
-    short = encoded.lengths < 1000
+    short = encoded.spans.lengths < 1000
     assert short.sum() == 343
-    assert encoded.lengths[short].sum() / encoded.lengths.sum() == pytest.approx(0.175, abs=5e-4)
-    assert np.median(encoded.lengths) == pytest.approx(478, abs=0.5)
+    assert encoded.spans.lengths[short].sum() / encoded.spans.lengths.sum() == pytest.approx(0.175, abs=5e-4)
+    assert np.median(encoded.spans.lengths) == pytest.approx(478, abs=0.5)
     even, weighted = (
-        uniform_document_sampler(Spans.from_encoded(encoded), 128),
-        uniform_position_sampler(Spans.from_encoded(encoded), 128),
+        uniform_document_sampler(encoded.spans, 128),
+        uniform_position_sampler(encoded.spans, 128),
     )
     assert len(even.starts) == 474  # so "longer than" and "at least" seq_len + 1 agree here
     assert even.span_probabilities()[short].sum() == pytest.approx(0.72, abs=5e-3)
@@ -170,7 +171,7 @@ def test_b_decoded_words_are_the_words_of_the_line_and_nearly_always_the_line_it
 )
 def test_c_tokens_lines_windows_and_batches(real_data, part, n, lines, n_windows, in_batches):
     encoded = open_token_ids("wikitext2", part)
-    assert (len(encoded.ids), len(encoded.lengths)) == (n, lines)
+    assert (len(encoded.ids), len(encoded.spans.lengths)) == (n, lines)
     windows = consecutive_windows(Spans.single(n), 256)
     assert windows.n_windows == n_windows
     assert count_batches(windows.n_windows, 16) == in_batches
@@ -188,14 +189,14 @@ def test_c_stored_ids_are_gpt1s_plus_one(real_data):
     assert gpt1.texts[1] == "<unk>"
     decoded = (real_data / "wikitext2/wiki.train.decoded.txt").read_text(encoding="utf-8").split("\n")
     for line in range(0, 23_767, 97):
-        start = encoded.starts[line]
-        assert gpt1.decode(encoded.ids[start : start + encoded.lengths[line]]) == decoded[line]
+        start = encoded.spans.starts[line]
+        assert gpt1.decode(encoded.ids[start : start + encoded.spans.lengths[line]]) == decoded[line]
 
 
 def test_c_our_encoding_reproduces_the_stored_ids(real_data):
     encoded, gpt1 = open_token_ids("wikitext2", "train"), load_gpt1_tokenizer()
     for line in range(0, 23_767, 97):
-        ids = encoded.ids[encoded.starts[line] :][: encoded.lengths[line]]
+        ids = encoded.ids[encoded.spans.starts[line] :][: encoded.spans.lengths[line]]
         if 1 not in ids:  # <unk> inside a word loses the word boundary
             assert np.array_equal(gpt1.encode(gpt1.decode(ids)), ids)
 

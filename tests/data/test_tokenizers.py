@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seedbed.data.datasets import encode_corpus
 from seedbed.data.documents import corpus_from_path, corpus_from_text
-from seedbed.data.tokenizers import ByteTokenizer, CharTokenizer, encode_corpus
+from seedbed.data.tokenizers import ByteTokenizer, CharTokenizer
 from seedbed.errors import UsageError
 
 
@@ -84,8 +85,8 @@ def test_document_boundaries_are_kept(tmp_path):
     corpus = corpus_from_path(tmp_path)
     tokenizer = CharTokenizer.from_corpora(corpus)
     encoded = encode_corpus(corpus, tokenizer)
-    assert encoded.starts.tolist() == [0, 3, 3]
-    assert encoded.lengths.tolist() == [3, 0, 4]
+    assert encoded.spans.starts.tolist() == [0, 3, 3]
+    assert encoded.spans.lengths.tolist() == [3, 0, 4]
     assert tokenizer.decode(encoded.ids[3:]) == "cab!"
 
 

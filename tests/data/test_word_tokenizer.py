@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seedbed.data.datasets import encode_corpus
 from seedbed.data.documents import corpus_from_text
-from seedbed.data.tokenizers import UNKNOWN_ID, encode_corpus
+from seedbed.data.tokenizers import UNKNOWN_ID
 from seedbed.data.word_tokenizer import WordTokenizer, split_words
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import seedbed
 from seedbed.data.bpe import ByteLevelBPETokenizer, GPT1Tokenizer
+from seedbed.data.datasets import tokenizer_from_vocabulary, tokenizer_to_vocabulary
 from seedbed.data.documents import corpus_from_text
 from seedbed.data.tokenizers import ByteTokenizer, CharTokenizer, Tokenizer
-from seedbed.data.vocabularies import tokenizer_from_vocabulary, tokenizer_to_vocabulary
 from seedbed.data.word_tokenizer import WordTokenizer
 from seedbed.engines.machine import Machine
 from seedbed.errors import MissingData

@@ -1,38 +1,33 @@
 """Byte-pair encoding: a byte-level tokenizer trained on a corpus, and GPT-1's; the `tokenizers` extra does the merging.
 
 `ByteLevelBPETokenizer` encodes any text and has no unknown token. `GPT1Tokenizer` lower-cases, strips accents and has
-`<unk>`, as WikiText-2 was encoded for report C. In both, an id is the library's plus one, since 0 is padding. Decoding
-and reading stored ids (`read_token_ids`) work without the extra.
+`<unk>`, as WikiText-2 was encoded for report C. Decoding works without the extra.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
-import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from seedbed.data.documents import Corpus, Document, iter_line_chunks, iter_text, split_complete_lines
+from seedbed.data.documents import Corpus, iter_text, split_complete_lines
 from seedbed.data.tokenizers import (
-    PAD_ID,
     PAD_TOKEN,
     UNKNOWN_TOKEN,
-    ByteStreamDecoder,
-    Counts,
-    EncodedCorpus,
-    StreamDecoder,
+    ByteSequenceTokenizer,
+    PieceTokenizer,
     TokenIds,
-    check_ids,
+    Tokenizer,
     compute_vocabulary_digest,
     smallest_id_dtype,
-    utf8_lengths,
 )
 from seedbed.errors import MissingData, UsageError
 
@@ -73,12 +68,38 @@ codecs.register_error("seedbed_hex", _write_bytes_as_hex)
 
 
 @dataclass(frozen=True)
-class ByteLevelBPETokenizer:
+class BPETokenizer(Tokenizer):
+    """What both have in common: a vocabulary with merges, and the library's tokenizer that applies them."""
+
+    merges: BPEMerges
+
+    @cached_property
+    def digest(self) -> str:
+        return compute_vocabulary_digest(self.kind, self.texts, self.merges)
+
+    @abstractmethod
+    def make_backend(self, library: Any, **vocabulary: Any) -> Any:
+        """Returns the library's tokenizer of this vocabulary, which is given as keywords of its BPE model."""
+
+    @cached_property
+    def _backend(self) -> Any:
+        vocabulary = {text: i for i, text in enumerate(self.texts[1:])}
+        return self.make_backend(_import_tokenizers(), vocab=vocabulary, merges=list(self.merges))
+
+    def encode(self, text: str) -> TokenIds:
+        return self.encode_lines([_replace_lone_surrogates(text)])
+
+    def encode_lines(self, lines: Sequence[str]) -> TokenIds:
+        encodings = self._backend.encode_batch(lines)
+        ids = list(chain.from_iterable(encoding.ids for encoding in encodings))
+        # Ours are the library's plus one, since 0 is padding.
+        return (np.array(ids, dtype=np.int64) + 1).astype(smallest_id_dtype(self.size))
+
+
+class ByteLevelBPETokenizer(BPETokenizer, ByteSequenceTokenizer):
     """Byte-level BPE; `texts` are the library's token strings, with one printable character per byte."""
 
-    texts: tuple[str, ...]
-    merges: BPEMerges
-    kind: str = "bpe"
+    kind: ClassVar[str] = "bpe"
 
     @classmethod
     def train(cls, *corpora: Corpus, vocab_size: int) -> ByteLevelBPETokenizer:
@@ -98,65 +119,30 @@ class ByteLevelBPETokenizer:
         texts = sorted(model["vocab"], key=model["vocab"].__getitem__)
         return cls((PAD_TOKEN, *texts), tuple((left, right) for left, right in model["merges"]))
 
-    @property
-    def size(self) -> int:
-        return len(self.texts)
+    def make_backend(self, library: Any, **vocabulary: Any) -> Any:
+        tokenizer = library.Tokenizer(library.models.BPE(**vocabulary))
+        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        return tokenizer
 
     @cached_property
-    def digest(self) -> str:
-        return compute_vocabulary_digest(self.kind, self.texts, self.merges)
-
-    @cached_property
-    def _token_bytes(self) -> tuple[bytes, ...]:
+    def token_bytes(self) -> tuple[bytes, ...]:
         return (b"", *(bytes(_BYTE_OF_CHARACTER[character] for character in text) for text in self.texts[1:]))
 
     @cached_property
     def readable_texts(self) -> tuple[str, ...]:
         """The text of each token; bytes that are no complete character are written as `<c3>`."""
-        return (PAD_TOKEN, *(token.decode("utf-8", "seedbed_hex") for token in self._token_bytes[1:]))
-
-    @cached_property
-    def byte_counts(self) -> Counts:
-        return np.array([len(token) for token in self._token_bytes], dtype=np.int64)
-
-    @cached_property
-    def character_counts(self) -> Counts:
-        """Characters per token, each counted at its first byte."""
-        n_first_bytes = [sum(not 0x80 <= byte < 0xC0 for byte in token) for token in self._token_bytes]
-        return np.array(n_first_bytes, dtype=np.int64)
-
-    @cached_property
-    def _backend_tokenizer(self) -> Any:
-        library = _import_tokenizers()
-        vocabulary = {text: i for i, text in enumerate(self.texts[1:])}
-        tokenizer = library.Tokenizer(library.models.BPE(vocab=vocabulary, merges=list(self.merges)))
-        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        return tokenizer
+        return (PAD_TOKEN, *(token.decode("utf-8", "seedbed_hex") for token in self.token_bytes[1:]))
 
     def encode(self, text: str) -> TokenIds:
+        """Returns the ids line by line, as those of a document are, so that equal texts have equal ids."""
         lines, remainder = split_complete_lines(_replace_lone_surrogates(text))
-        return _encode_lines(self._backend_tokenizer, [*lines, remainder], self.size)
-
-    def encode_document(self, document: Document) -> Iterator[TokenIds]:
-        """Yields ids line by line as in `encode`, so that chunk boundaries do not change them."""
-        for lines in iter_line_chunks(document):
-            yield _encode_lines(self._backend_tokenizer, lines, self.size)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        decoder = self.decoder()
-        return decoder.feed(ids) + decoder.flush()
-
-    def decoder(self) -> StreamDecoder:
-        return ByteStreamDecoder(lambda ids: b"".join(self._token_bytes[i] for i in check_ids(ids, self.size)))
+        return self.encode_lines([*lines, remainder])
 
 
-@dataclass(frozen=True)
-class GPT1Tokenizer:
+class GPT1Tokenizer(BPETokenizer, PieceTokenizer):
     """GPT-1's tokenizer: subwords of lower-cased words, with `</w>` at the end of a word."""
 
-    texts: tuple[str, ...]
-    merges: BPEMerges
-    kind: str = "gpt1-bpe"
+    kind: ClassVar[str] = "gpt1-bpe"
 
     @classmethod
     def from_files(cls, encoder_path: Path, merges_path: Path) -> GPT1Tokenizer:
@@ -171,97 +157,27 @@ class GPT1Tokenizer:
             raise MissingData(f"{encoder_path} and {merges_path} are not GPT-1's vocabulary ({error})") from None
         return cls((PAD_TOKEN, *sorted(ids, key=ids.__getitem__)), pairs)
 
-    @property
-    def size(self) -> int:
-        return len(self.texts)
-
-    @cached_property
-    def digest(self) -> str:
-        return compute_vocabulary_digest(self.kind, self.texts, self.merges)
-
-    @cached_property
-    def _decoded_tokens(self) -> tuple[str, ...]:
-        return ("", *(text.replace(END_OF_WORD_SUFFIX, " ") for text in self.texts[1:]))
-
-    @property
-    def readable_texts(self) -> tuple[str, ...]:
-        """The text of each token, with a space at the end of a word."""
-        return (PAD_TOKEN, *self._decoded_tokens[1:])
-
-    @cached_property
-    def character_counts(self) -> Counts:
-        """Characters per token, counting a word's end as one space; exact for single-spaced text."""
-        return np.array([len(text) for text in self._decoded_tokens], dtype=np.int64)
-
-    @cached_property
-    def byte_counts(self) -> Counts:
-        """Bytes per token, counting a word's end as one space."""
-        return utf8_lengths(self._decoded_tokens)
-
-    @cached_property
-    def _backend_tokenizer(self) -> Any:
-        library = _import_tokenizers()
-        vocabulary = {text: i for i, text in enumerate(self.texts[1:])}
+    def make_backend(self, library: Any, **vocabulary: Any) -> Any:
         model = library.models.BPE(
-            vocab=vocabulary, merges=list(self.merges), unk_token=UNKNOWN_TOKEN, end_of_word_suffix=END_OF_WORD_SUFFIX,
-            fuse_unk=False,
-        )  # fmt: skip
+            **vocabulary, unk_token=UNKNOWN_TOKEN, end_of_word_suffix=END_OF_WORD_SUFFIX, fuse_unk=False
+        )
         tokenizer = library.Tokenizer(model)
         tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=True)
         tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
         tokenizer.add_special_tokens([UNKNOWN_TOKEN])  # a literal <unk> in the text is the unknown token
         return tokenizer
 
-    def encode(self, text: str) -> TokenIds:
-        return _shift_ids(self._backend_tokenizer.encode(_replace_lone_surrogates(text)).ids, self.size)
+    @cached_property
+    def pieces(self) -> tuple[str, ...]:
+        """Subwords, a space at the end of a word; exact for single-spaced text."""
+        return ("", *(text.replace(END_OF_WORD_SUFFIX, " ") for text in self.texts[1:]))
 
-    def encode_document(self, document: Document) -> Iterator[TokenIds]:
-        for lines in iter_line_chunks(document):
-            yield _encode_lines(self._backend_tokenizer, lines, self.size)
+    @property
+    def readable_texts(self) -> tuple[str, ...]:
+        return (PAD_TOKEN, *self.pieces[1:])
 
     def decode(self, ids: Iterable[int]) -> str:
-        return self.decoder().feed(ids).rstrip(" ")
-
-    def decoder(self) -> StreamDecoder:
-        return _SubwordStreamDecoder(self._decoded_tokens)
-
-
-class _SubwordStreamDecoder:
-    """Decodes subwords incrementally; each is complete characters and ends with a space at the end of a word."""
-
-    def __init__(self, decoded_tokens: Sequence[str]) -> None:
-        self._decoded_tokens = decoded_tokens
-
-    def feed(self, ids: Iterable[int]) -> str:
-        return "".join(self._decoded_tokens[i] for i in check_ids(ids, len(self._decoded_tokens)))
-
-    def flush(self) -> str:
-        return ""
-
-
-def read_token_ids(path: Path, vocab_size: int) -> EncodedCorpus:
-    """Reads stored ids from an .npz with `tokens` (never 0, which is padding) and `sizes` (tokens per line)."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            ids, sizes = arrays["tokens"], arrays["sizes"].astype(np.int64)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
-        raise MissingData(f"{path} holds no stored ids ({error}); expected an .npz with tokens and sizes") from None
-    if ids.ndim != 1 or ids.dtype.kind != "u" or sizes.sum() != len(ids):
-        raise UsageError(f"{path}: tokens must be a 1-D array of unsigned ids, and sizes must add up to its length")
-    if len(ids) and (ids.max() >= vocab_size or ids.min() == PAD_ID):
-        i = int(np.argmax((ids >= vocab_size) | (ids == PAD_ID)))
-        raise UsageError(f"{path}: id {ids[i]} at position {i:,} is not in the vocabulary (1 to {vocab_size - 1})")
-    return EncodedCorpus(ids, np.cumsum(sizes) - sizes, sizes)
-
-
-def _encode_lines(tokenizer: Any, lines: Sequence[str], vocab_size: int) -> TokenIds:
-    encodings = tokenizer.encode_batch(lines)
-    return _shift_ids(list(chain.from_iterable(encoding.ids for encoding in encodings)), vocab_size)
-
-
-def _shift_ids(ids: Sequence[int], vocab_size: int) -> TokenIds:
-    """Converts the library's ids to ours, in which 0 is padding."""
-    return (np.array(ids, dtype=np.int64) + 1).astype(smallest_id_dtype(vocab_size))
+        return super().decode(ids).rstrip(" ")
 
 
 def _replace_lone_surrogates(text: str) -> str:

@@ -20,19 +20,17 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeAlias
 
-from seedbed.data.bpe import GPT1Tokenizer, read_token_ids
+from seedbed.data.bpe import GPT1Tokenizer
 from seedbed.data.catalogue import CATALOGUE, CorpusEntry, CorpusPart, StoredFile
 from seedbed.data.documents import Corpus, Document, concatenate_corpora, corpus_digest, corpus_from_path
 from seedbed.data.labelled_texts import NO_COLUMNS, LabelledTexts, read_labelled_texts
 from seedbed.data.own_corpora import read_own_corpus, read_own_labelled_texts
 from seedbed.data.table_files import Columns
-from seedbed.data.tokenizers import EncodedCorpus
 from seedbed.errors import MissingData, OutOfResources, UsageError
 
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]  # file name, bytes so far, total bytes
 RAW_FILE_HOST = "https://raw.githubusercontent.com"
 ARCHIVE_HOST = "https://codeload.github.com"
-GPT1_VOCAB_SIZE = 40_479  # GPT-1's tokens plus padding
 
 
 def open_corpus(
@@ -68,16 +66,6 @@ def open_labelled_texts(
     if get_corpus_part(name, part).kind != "labelled":
         raise UsageError(f"{name} {part} has no labels; name a TSV or CSV file, or speeches classifier/train")
     return read_labelled_texts(open_corpus(name, part, folder, progress), columns)
-
-
-def open_token_ids(name: str, part: str, progress: ProgressCallback | None = None) -> EncodedCorpus:
-    """Opens the stored token ids of a named corpus (WikiText-2); each line is a document."""
-    corpus_part = get_corpus_part(name, part)
-    if corpus_part.kind != "ids":
-        raise UsageError(
-            f"{name} {part} is {corpus_part.kind}, not stored ids; wikitext2 has train, validation and test"
-        )
-    return read_token_ids(ensure_local_file(CATALOGUE[name], corpus_part.files[0], progress), GPT1_VOCAB_SIZE)
 
 
 def load_gpt1_tokenizer(progress: ProgressCallback | None = None) -> GPT1Tokenizer:

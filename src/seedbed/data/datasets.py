@@ -1,13 +1,16 @@
-"""Tokenized corpora by split, the tokenizer of a corpus, and the digest of a dataset.
+"""Tokenized corpora by split, the tokenizer of a corpus or of a stored vocabulary, and the digest of a dataset.
 
     tokenizer = load_tokenizer(CorpusSource("shakespeare"), "characters")
+    encoded = encode_corpus(open_corpus("shakespeare"), tokenizer)   # documents of any size, in bounded memory
 
 How a corpus is split is decided by the tasks that use it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -18,21 +21,38 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from seedbed.data.bpe import MAX_BPE_VOCABULARY, MIN_BPE_VOCABULARY, ByteLevelBPETokenizer, suitable_vocab_size
+from seedbed.data.bpe import (
+    MAX_BPE_VOCABULARY,
+    MIN_BPE_VOCABULARY,
+    ByteLevelBPETokenizer,
+    GPT1Tokenizer,
+    suitable_vocab_size,
+)
 from seedbed.data.catalogue import CATALOGUE, CorpusPart
-from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled_texts, resolve_user_path
+from seedbed.data.corpora import (
+    ProgressCallback,
+    ensure_local_file,
+    get_corpus_part,
+    load_gpt1_tokenizer,
+    open_corpus,
+    open_labelled_texts,
+    resolve_user_path,
+)
 from seedbed.data.documents import Corpus, Document, iter_bytes
 from seedbed.data.labelled_texts import NO_COLUMNS
 from seedbed.data.own_corpora import part_names
 from seedbed.data.table_files import Columns
-from seedbed.data.tokenizers import ByteTokenizer, CharTokenizer, TokenIds, Tokenizer
+from seedbed.data.tokenizers import PAD_ID, ByteTokenizer, CharTokenizer, TokenIds, Tokenizer, smallest_id_dtype
 from seedbed.data.windows import Spans
 from seedbed.data.word_tokenizer import WordTokenizer
-from seedbed.errors import UsageError
+from seedbed.errors import MissingData, UsageError
+from seedbed.records import Vocabulary
 
 TokenizerKind = Literal["characters", "words", "bytes", "bpe"]
 VocabularySize = Annotated[int, Field(ge=MIN_BPE_VOCABULARY, le=MAX_BPE_VOCABULARY)] | Literal["auto", "gpt1"]
 Ints = NDArray[np.int64]
+MAX_IN_MEMORY_BYTES = 1 << 28  # of ids; more go to an unnamed temporary file, which is memory-mapped
+GPT1_VOCAB_SIZE = 40_479  # GPT-1's tokens plus padding
 SPLIT_SEED = 0  # of the permutation of documents and labelled texts
 
 
@@ -46,8 +66,8 @@ class CorpusSource:
 
 
 @dataclass(frozen=True)
-class TextSplit:
-    """One split of a corpus: the flat array of token ids, and the spans of it that belong to this split."""
+class EncodedText:
+    """A flat array of token ids, and the spans of it that count: the documents, or those of one split."""
 
     ids: TokenIds
     spans: Spans
@@ -63,7 +83,7 @@ class TextDataset:
     """A tokenized corpus by split: `train`, `val`, `test`, and `test[NAME]` for its named test sets."""
 
     tokenizer: Tokenizer
-    splits: Mapping[str, TextSplit]
+    splits: Mapping[str, EncodedText]
 
 
 @dataclass(frozen=True)
@@ -83,6 +103,9 @@ class LabelledDataset:
     tokenizer: Tokenizer
     label_names: tuple[str, ...]  # by label id
     splits: Mapping[str, LabelledSplit]
+
+
+# ---- tokenizers ----
 
 
 @cache
@@ -146,6 +169,98 @@ def stored_ids_error(corpus: str) -> UsageError:
 def is_training_part(part: CorpusPart) -> bool:
     """Whether a part of a corpus is the text to train on."""
     return part.name == "train" or part.name.endswith("/train")
+
+
+TOKENIZERS: dict[str, Callable[[Vocabulary], Tokenizer]] = {  # by `Tokenizer.kind`
+    "characters": lambda vocabulary: CharTokenizer(vocabulary.tokens),
+    "words": lambda vocabulary: WordTokenizer(vocabulary.tokens),
+    "bytes": lambda _: ByteTokenizer(),
+    "bpe": lambda vocabulary: ByteLevelBPETokenizer(vocabulary.tokens, vocabulary.merges),
+    "gpt1-bpe": lambda vocabulary: GPT1Tokenizer(vocabulary.tokens, vocabulary.merges),
+}
+
+
+def tokenizer_to_vocabulary(tokenizer: Tokenizer, label_names: Sequence[str] = ()) -> Vocabulary | None:
+    """Returns what restores a tokenizer without its corpus; None for a kind that is not in TOKENIZERS."""
+    if tokenizer.kind not in TOKENIZERS:
+        return None
+    return Vocabulary(tokenizer.kind, tuple(tokenizer.texts), getattr(tokenizer, "merges", ()), tuple(label_names))
+
+
+def tokenizer_from_vocabulary(vocabulary: Vocabulary) -> Tokenizer:
+    """Returns the tokenizer that a vocabulary describes."""
+    if vocabulary.tokenizer not in TOKENIZERS:
+        raise MissingData(f"this version has no tokenizer {vocabulary.tokenizer!r}; it has {', '.join(TOKENIZERS)}")
+    return TOKENIZERS[vocabulary.tokenizer](vocabulary)
+
+
+# ---- token ids ----
+
+
+def encode_corpus(corpus: Corpus, tokenizer: Tokenizer) -> EncodedText:
+    """Encodes all documents in bounded memory: beyond MAX_IN_MEMORY_BYTES, ids go to a temporary file."""
+    encoded = _GrowableArray(smallest_id_dtype(tokenizer.size))
+    lengths = []
+    for document in corpus.documents:
+        before = encoded.n
+        for ids in tokenizer.encode_document(document):
+            encoded.append(ids)
+        lengths.append(encoded.n - before)
+    if encoded.n == 0:
+        raise UsageError(f"{corpus.name} holds no tokens (empty, or only white space); a corpus needs some text")
+    return EncodedText(encoded.to_array(), Spans.from_lengths(lengths))
+
+
+class _GrowableArray:
+    """An array that grows by chunks: in memory, and beyond MAX_IN_MEMORY_BYTES in an unnamed temporary file."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype, self.n = dtype, 0
+        self._chunks: list[TokenIds] = []
+        self._file: Any = None
+
+    def append(self, ids: TokenIds) -> None:
+        self.n += len(ids)
+        if self._file is None:
+            self._chunks.append(ids.astype(self.dtype, copy=False))
+            if self.n * self.dtype.itemsize > MAX_IN_MEMORY_BYTES:
+                self._file = tempfile.TemporaryFile(prefix="seedbed-")  # noqa: SIM115
+                for chunk in self._chunks:
+                    self._file.write(chunk.tobytes())
+                self._chunks = []
+        else:
+            self._file.write(ids.astype(self.dtype, copy=False).tobytes())
+
+    def to_array(self) -> TokenIds:
+        if self._file is not None:
+            self._file.flush()
+            return np.memmap(self._file, self.dtype, "r", shape=(self.n,))
+        return np.concatenate(self._chunks) if self._chunks else np.zeros(0, self.dtype)
+
+
+def open_token_ids(name: str, part: str, progress: ProgressCallback | None = None) -> EncodedText:
+    """Opens the stored token ids of a named corpus (WikiText-2); each line is a document."""
+    corpus_part = get_corpus_part(name, part)
+    if corpus_part.kind != "ids":
+        raise UsageError(
+            f"{name} {part} is {corpus_part.kind}, not stored ids; wikitext2 has train, validation and test"
+        )
+    return read_token_ids(ensure_local_file(CATALOGUE[name], corpus_part.files[0], progress), GPT1_VOCAB_SIZE)
+
+
+def read_token_ids(path: Path, vocab_size: int) -> EncodedText:
+    """Reads stored ids from an .npz with `tokens` (never 0, which is padding) and `sizes` (tokens per line)."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            ids, sizes = arrays["tokens"], arrays["sizes"].astype(np.int64)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        raise MissingData(f"{path} holds no stored ids ({error}); expected an .npz with tokens and sizes") from None
+    if ids.ndim != 1 or ids.dtype.kind != "u" or sizes.sum() != len(ids):
+        raise UsageError(f"{path}: tokens must be a 1-D array of unsigned ids, and sizes must add up to its length")
+    if len(ids) and (ids.max() >= vocab_size or ids.min() == PAD_ID):
+        i = int(np.argmax((ids >= vocab_size) | (ids == PAD_ID)))
+        raise UsageError(f"{path}: id {ids[i]} at position {i:,} is not in the vocabulary (1 to {vocab_size - 1})")
+    return EncodedText(ids, Spans.from_lengths(sizes))
 
 
 def data_digest(version: str, tokenizer_digest: str, arrays: Iterable[NDArray[Any]]) -> str:

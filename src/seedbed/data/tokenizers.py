@@ -1,7 +1,7 @@
-"""Tokenizers: the protocol, and character and byte tokenizers; `word_tokenizer.py` and `bpe.py` have the others.
+"""Tokenizers: the base classes, and those of characters and bytes; `word_tokenizer.py` and `bpe.py` have the others.
 
 Every tokenizer reserves id 0 for padding, so that sequences of unequal length fit in one array. Ids are stable because
-vocabularies are sorted or predefined. `encode_corpus` streams documents of any size into one array of ids.
+vocabularies are sorted or predefined.
 
 >>> from seedbed.data.documents import corpus_from_text
 >>> tokenizer = CharTokenizer.from_corpora(corpus_from_text("line", "to be"))
@@ -16,16 +16,16 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.data.documents import Corpus, Document, iter_bytes, iter_text
+from seedbed.data.documents import Corpus, Document, iter_bytes, iter_line_chunks, iter_text
 from seedbed.errors import UsageError
 
 TokenIds: TypeAlias = NDArray[np.unsignedinteger[Any]]  # in the smallest unsigned dtype that holds the vocabulary
@@ -34,141 +34,125 @@ Counts: TypeAlias = NDArray[np.int64]
 PAD_ID, PAD_TOKEN = 0, "<pad>"
 UNKNOWN_ID, UNKNOWN_TOKEN = 1, "<unk>"  # of the tokenizers that have one
 N_CODEPOINTS = 0x110000
-MAX_IN_MEMORY_BYTES = 1 << 28  # of ids; more go to an unnamed temporary file, which is memory-mapped
 
 
-class StreamDecoder(Protocol):
-    """Decodes ids incrementally; the bytes of an incomplete character are held back until the next ids."""
+class StreamDecoder(ABC):
+    """Decodes ids incrementally."""
 
-    def feed(self, ids: Iterable[int]) -> str: ...
-
-    def flush(self) -> str: ...
-
-
-class WordStreamDecoder:
-    """Decodes word tokens incrementally, separated by single spaces."""
-
-    def __init__(self, decode: Callable[[Iterable[int]], str]) -> None:
-        self._decode, self._separator = decode, ""
-
+    @abstractmethod
     def feed(self, ids: Iterable[int]) -> str:
-        text = self._decode(ids)
-        if not text:
-            return ""
-        text, self._separator = self._separator + text, " "
-        return text
+        """Returns the text of these ids, as far as it is complete."""
 
     def flush(self) -> str:
+        """Returns the text of what was held back until the next ids."""
         return ""
 
 
-class Tokenizer(Protocol):
-    """Converts text to ids and back: `texts[id]` is a token's text, `size` the vocabulary size with padding.
+@dataclass(frozen=True)
+class Tokenizer(ABC):
+    """Converts text to ids and back; a subclass says what a token is."""
 
-    `digest` identifies the vocabulary and its merge rules.
-    """
-
-    @property
-    def kind(self) -> str: ...
+    kind: ClassVar[str]
+    texts: tuple[str, ...]  # of each token, by id
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """The size of the vocabulary, padding included."""
+        return len(self.texts)
 
     @property
-    def texts(self) -> tuple[str, ...]: ...
+    def readable_texts(self) -> tuple[str, ...]:
+        """The text of each token as a person reads it; `texts` of a BPE are the symbols that its merges are made of."""
+        return self.texts
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies the vocabulary and its rules."""
+        return compute_vocabulary_digest(self.kind, self.texts)
 
     @property
-    def digest(self) -> str: ...
-
-    @property
+    @abstractmethod
     def character_counts(self) -> Counts:
         """Characters per token, for bits per character."""
-        ...
 
     @property
+    @abstractmethod
     def byte_counts(self) -> Counts:
         """UTF-8 bytes per token, for bits per byte."""
-        ...
 
-    def encode(self, text: str) -> TokenIds: ...
+    @abstractmethod
+    def encode(self, text: str) -> TokenIds:
+        """Returns the ids of a text."""
 
-    def decode(self, ids: Iterable[int]) -> str: ...
-
-    def decoder(self) -> StreamDecoder: ...
+    def encode_lines(self, lines: Sequence[str]) -> TokenIds:
+        """Returns the ids of complete lines with their ends."""
+        return self.encode("".join(lines))
 
     def encode_document(self, document: Document) -> Iterator[TokenIds]:
-        """Yields the ids of a document in chunks."""
-        ...
+        """Yields the ids of a document in chunks; the chunk boundaries do not change the ids."""
+        return (self.encode_lines(lines) for lines in iter_line_chunks(document) if lines)
+
+    @abstractmethod
+    def decoder(self) -> StreamDecoder:
+        """Returns a decoder at the start of a text."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the text of these ids."""
+        decoder = self.decoder()
+        return decoder.feed(ids) + decoder.flush()
 
 
-def readable_texts(tokenizer: Tokenizer) -> tuple[str, ...]:
-    """The text of each token as a person reads it; `texts` of a BPE are the symbols that its merges are made of."""
-    readable: tuple[str, ...] = getattr(tokenizer, "readable_texts", tokenizer.texts)
-    return readable
+# ---- tokens that are text ----
 
 
-@dataclass(frozen=True)
-class EncodedCorpus:
-    """The concatenated token ids of all documents of a corpus."""
+class PieceTokenizer(Tokenizer):
+    """A tokenizer whose tokens are complete characters."""
 
-    ids: TokenIds
-    starts: Counts  # (documents,)
-    lengths: Counts  # (documents,) in tokens
+    @property
+    @abstractmethod
+    def pieces(self) -> tuple[str, ...]:
+        """What each token adds to a text, with the space after it where tokens are words; nothing for padding."""
 
+    @cached_property
+    def character_counts(self) -> Counts:
+        return np.array([len(piece) for piece in self.pieces], dtype=np.int64)
 
-def encode_corpus(corpus: Corpus, tokenizer: Tokenizer) -> EncodedCorpus:
-    """Encodes all documents in bounded memory: beyond MAX_IN_MEMORY_BYTES, ids go to a temporary file."""
-    encoded = _GrowableArray(smallest_id_dtype(tokenizer.size))
-    lengths = []
-    for document in corpus.documents:
-        before = encoded.n
-        for ids in tokenizer.encode_document(document):
-            encoded.append(ids)
-        lengths.append(encoded.n - before)
-    if encoded.n == 0:
-        raise UsageError(f"{corpus.name} holds no tokens (empty, or only white space); a corpus needs some text")
-    ends = np.cumsum(lengths, dtype=np.int64)
-    return EncodedCorpus(encoded.to_array(), ends - np.array(lengths), np.array(lengths, dtype=np.int64))
+    @cached_property
+    def byte_counts(self) -> Counts:
+        return np.array([len(piece.encode("utf-8", "surrogatepass")) for piece in self.pieces], dtype=np.int64)
+
+    def decoder(self) -> StreamDecoder:
+        return _PieceStreamDecoder(self.pieces)
 
 
-def smallest_id_dtype(vocab_size: int) -> np.dtype[Any]:
-    """Returns the smallest unsigned dtype for this many ids."""
-    return np.dtype(np.min_scalar_type(vocab_size - 1))
+class _PieceStreamDecoder(StreamDecoder):
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self._pieces = pieces
+
+    def feed(self, ids: Iterable[int]) -> str:
+        return "".join(self._pieces[i] for i in check_ids(ids, len(self._pieces)))
 
 
-class _GrowableArray:
-    """An array that grows by chunks: in memory, and beyond MAX_IN_MEMORY_BYTES in an unnamed temporary file."""
+class WordStreamDecoder(StreamDecoder):
+    """Decodes tokens that are words; the last word says whether a space stands before the next."""
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self.dtype, self.n = dtype, 0
-        self._chunks: list[TokenIds] = []
-        self._file: Any = None
+    def __init__(
+        self, ids_to_words: Callable[[Iterable[int]], list[str]], join_words: Callable[[Sequence[str], str], str]
+    ) -> None:
+        """`join_words(words, before)` returns the text of words that follow the word `before`."""
+        self._ids_to_words, self._join_words, self._last = ids_to_words, join_words, ""
 
-    def append(self, ids: TokenIds) -> None:
-        self.n += len(ids)
-        if self._file is None:
-            self._chunks.append(ids.astype(self.dtype, copy=False))
-            if self.n * self.dtype.itemsize > MAX_IN_MEMORY_BYTES:
-                self._file = tempfile.TemporaryFile(prefix="seedbed-")  # noqa: SIM115
-                for chunk in self._chunks:
-                    self._file.write(chunk.tobytes())
-                self._chunks = []
-        else:
-            self._file.write(ids.astype(self.dtype, copy=False).tobytes())
-
-    def to_array(self) -> TokenIds:
-        if self._file is not None:
-            self._file.flush()
-            return np.memmap(self._file, self.dtype, "r", shape=(self.n,))
-        return np.concatenate(self._chunks) if self._chunks else np.zeros(0, self.dtype)
+    def feed(self, ids: Iterable[int]) -> str:
+        words = self._ids_to_words(ids)
+        text = self._join_words(words, self._last)
+        self._last = words[-1] if words else self._last
+        return text
 
 
-@dataclass(frozen=True)
-class CharTokenizer:
+class CharTokenizer(PieceTokenizer):
     """One id per character: padding, then the sorted distinct characters."""
 
-    texts: tuple[str, ...]
-    kind: str = "characters"
+    kind: ClassVar[str] = "characters"
 
     @classmethod
     def from_corpora(cls, *corpora: Corpus) -> CharTokenizer:
@@ -180,21 +164,9 @@ class CharTokenizer:
                     seen[text_to_codepoints(text)] = True
         return cls((PAD_TOKEN, *map(chr, np.flatnonzero(seen))))
 
-    @property
-    def size(self) -> int:
-        return len(self.texts)
-
     @cached_property
-    def digest(self) -> str:
-        return compute_vocabulary_digest(self.kind, self.texts)
-
-    @cached_property
-    def character_counts(self) -> Counts:
-        return np.array([0] + [1] * (self.size - 1), dtype=np.int64)
-
-    @cached_property
-    def byte_counts(self) -> Counts:
-        return utf8_lengths(self.texts)
+    def pieces(self) -> tuple[str, ...]:
+        return ("", *self.texts[1:])
 
     @cached_property
     def _codepoint_to_id(self) -> TokenIds:
@@ -204,63 +176,77 @@ class CharTokenizer:
         return table
 
     def encode(self, text: str) -> TokenIds:
-        ids = self._codepoint_to_id[text_to_codepoints(text)]
-        if not ids.all():
-            self._raise_unknown_character("the text", text, int(np.argmin(ids != 0)), line=1)
-        return ids
+        return self._encode(text, "the text", first_line=1)
 
     def encode_document(self, document: Document) -> Iterator[TokenIds]:
         line = 1
         for text in iter_text(document):
-            ids = self._codepoint_to_id[text_to_codepoints(text)]
-            if not ids.all():
-                self._raise_unknown_character(document.name, text, int(np.argmin(ids != 0)), line)
+            yield self._encode(text, document.name, line)
             line += text.count("\n")
-            yield ids
 
-    def _raise_unknown_character(self, source: str, text: str, index: int, line: int) -> None:
-        """Raises UsageError with the position of `text[index]`; `text` starts at this line of its source."""
-        line += text.count("\n", 0, index)
-        column = index - text.rfind("\n", 0, index)
-        raise UsageError(
-            f"{source}:{line}: {text[index]!a} (U+{ord(text[index]):04X}, column {column}) is not among the "
-            f"{self.size - 1} characters of the vocabulary; remove it, or build the vocabulary on this text too"
-        )
+    def _encode(self, text: str, source: str, first_line: int) -> TokenIds:
+        """Returns the ids of a text that starts at this line of its source, which an error names."""
+        ids = self._codepoint_to_id[text_to_codepoints(text)]
+        if not ids.all():
+            index = int(np.argmin(ids != 0))
+            line = first_line + text.count("\n", 0, index)
+            column = index - text.rfind("\n", 0, index)
+            raise UsageError(
+                f"{source}:{line}: {text[index]!a} (U+{ord(text[index]):04X}, column {column}) is not among the "
+                f"{self.size - 1} characters of the vocabulary; remove it, or build the vocabulary on this text too"
+            )
+        return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
-        return "".join(self.texts[i] for i in check_ids(ids, self.size) if i != PAD_ID)
+
+# ---- tokens that are bytes ----
+
+
+class ByteSequenceTokenizer(Tokenizer):
+    """A tokenizer whose tokens are sequences of bytes, which need not be complete characters."""
+
+    @property
+    @abstractmethod
+    def token_bytes(self) -> tuple[bytes, ...]:
+        """The bytes of each token; none for padding."""
+
+    @cached_property
+    def byte_counts(self) -> Counts:
+        return np.array([len(token) for token in self.token_bytes], dtype=np.int64)
+
+    @cached_property
+    def character_counts(self) -> Counts:
+        """Characters per token, each counted at its first byte: UTF-8 continuation bytes count 0."""
+        n_first_bytes = [sum(not 0x80 <= byte < 0xC0 for byte in token) for token in self.token_bytes]
+        return np.array(n_first_bytes, dtype=np.int64)
 
     def decoder(self) -> StreamDecoder:
-        return _CharStreamDecoder(self.decode)
+        return _ByteStreamDecoder(self.token_bytes)
+
+
+class _ByteStreamDecoder(StreamDecoder):
+    """Holds back the bytes of an incomplete character; invalid bytes become U+FFFD."""
+
+    def __init__(self, token_bytes: Sequence[bytes]) -> None:
+        self._token_bytes = token_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, ids: Iterable[int]) -> str:
+        return self._decoder.decode(b"".join(self._token_bytes[i] for i in check_ids(ids, len(self._token_bytes))))
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
 
 
 @dataclass(frozen=True)
-class ByteTokenizer:
+class ByteTokenizer(ByteSequenceTokenizer):
     """One id per byte: padding, then byte 0 … 255; files need not be valid UTF-8."""
 
-    kind: str = "bytes"
+    kind: ClassVar[str] = "bytes"
+    texts: tuple[str, ...] = (PAD_TOKEN, *(chr(i) if 0x20 <= i < 0x7F else f"<{i:02x}>" for i in range(256)))
 
-    @property
-    def size(self) -> int:
-        return 257
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return (PAD_TOKEN, *(chr(i) if 0x20 <= i < 0x7F else f"<{i:02x}>" for i in range(256)))
-
-    @property
-    def digest(self) -> str:
-        return compute_vocabulary_digest(self.kind, self.texts)
-
-    @property
-    def character_counts(self) -> Counts:
-        """1 for a character's first byte, 0 for UTF-8 continuation bytes."""
-        is_continuation = [0x80 <= byte < 0xC0 for byte in range(256)]
-        return np.array([0] + [0 if continues else 1 for continues in is_continuation], dtype=np.int64)
-
-    @property
-    def byte_counts(self) -> Counts:
-        return np.array([0] + [1] * 256, dtype=np.int64)
+    @cached_property
+    def token_bytes(self) -> tuple[bytes, ...]:
+        return (b"", *(bytes([i]) for i in range(256)))
 
     def encode(self, text: str) -> TokenIds:
         return _encode_bytes(text.encode("utf-8", "surrogatepass"))
@@ -268,51 +254,21 @@ class ByteTokenizer:
     def encode_document(self, document: Document) -> Iterator[TokenIds]:
         return map(_encode_bytes, iter_bytes(document))
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text; invalid bytes become U+FFFD."""
-        decoder = self.decoder()
-        return decoder.feed(ids) + decoder.flush()
-
-    def decoder(self) -> StreamDecoder:
-        token_bytes = [b"", *(bytes([i]) for i in range(256))]
-        return ByteStreamDecoder(lambda ids: b"".join(token_bytes[i] for i in check_ids(ids, 257)))
-
-
-class ByteStreamDecoder:
-    """Decodes byte tokens incrementally, holding back the bytes of an incomplete character."""
-
-    def __init__(self, ids_to_bytes: Callable[[Iterable[int]], bytes]) -> None:
-        self._ids_to_bytes = ids_to_bytes
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def feed(self, ids: Iterable[int]) -> str:
-        return self._decoder.decode(self._ids_to_bytes(ids))
-
-    def flush(self) -> str:
-        return self._decoder.decode(b"", final=True)
-
-
-class _CharStreamDecoder:
-    """Decodes tokens that are complete characters, so that nothing is held back."""
-
-    def __init__(self, decode: Callable[[Iterable[int]], str]) -> None:
-        self.feed = decode
-
-    def flush(self) -> str:
-        return ""
-
 
 def _encode_bytes(data: bytes) -> TokenIds:
     return np.frombuffer(data, dtype=np.uint8).astype(np.uint16) + np.uint16(1)
+
+
+# ---- what tokenizers share ----
 
 
 def text_to_codepoints(text: str) -> NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
-def utf8_lengths(texts: Sequence[str]) -> Counts:
-    """Returns the UTF-8 bytes of each token's text; 0 for the first, padding."""
-    return np.array([0] + [len(text.encode("utf-8", "surrogatepass")) for text in texts[1:]], dtype=np.int64)
+def smallest_id_dtype(vocab_size: int) -> np.dtype[Any]:
+    """Returns the smallest unsigned dtype for this many ids."""
+    return np.dtype(np.min_scalar_type(vocab_size - 1))
 
 
 def check_ids(ids: Iterable[int], vocab_size: int) -> Iterator[int]:

@@ -1,6 +1,6 @@
 """Splits, samplers and windows over a flat array of token ids: where samples start and which targets are scored.
 
-    spans = Spans.from_encoded(encoded)                             # the documents
+    spans = encoded.spans                                           # the documents
     splits = split_contiguous(spans, {"train": 0.9, "val": 0.1})    # or split_documents(spans, …, order)
     sampler = uniform_document_sampler(splits["train"], length=128) # report A; or uniform_position_sampler
     starts = sampler.sample_starts(u, v)                            # u, v uniform in [0, 1)
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.data.tokenizers import PAD_ID, EncodedCorpus
+from seedbed.data.tokenizers import PAD_ID
 from seedbed.errors import UsageError
 
 Ints = NDArray[np.int64]
@@ -35,13 +35,15 @@ class Spans:
     lengths: Ints
 
     @classmethod
-    def from_encoded(cls, encoded: EncodedCorpus) -> Spans:
-        return cls(encoded.starts, encoded.lengths)
+    def from_lengths(cls, lengths: Sequence[int] | Ints) -> Spans:
+        """Returns adjacent spans of these lengths."""
+        array = np.array(lengths, dtype=np.int64)
+        return cls(np.cumsum(array) - array, array)
 
     @classmethod
     def single(cls, n: int) -> Spans:
         """Returns all n ids as a single span."""
-        return cls(np.zeros(1, dtype=np.int64), np.array([n], dtype=np.int64))
+        return cls.from_lengths([n])
 
     @property
     def n_tokens(self) -> int:

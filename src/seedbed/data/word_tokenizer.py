@@ -22,36 +22,29 @@ Rules, applied to each line:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
-from seedbed.data.documents import Corpus, Document, iter_line_chunks
+from seedbed.data.documents import Corpus, iter_line_chunks
 from seedbed.data.tokenizers import (
     PAD_ID,
     PAD_TOKEN,
     UNKNOWN_ID,
     UNKNOWN_TOKEN,
-    Counts,
+    PieceTokenizer,
     StreamDecoder,
     TokenIds,
+    WordStreamDecoder,
     check_ids,
-    compute_vocabulary_digest,
     smallest_id_dtype,
-    utf8_lengths,
 )
 
 ABBREVIATIONS = ("Mr", "Mrs", "Ms", "Dr", "Jr", "Sr", "St", "Gen", "Sen", "Rep", "Gov", "Prof", "Rev", "Hon", "vs", "v")
-SPLIT_CONTRACTIONS = {
-    "cannot": 3,
-    "gonna": 3,
-    "gotta": 3,
-    "wanna": 3,
-    "lemme": 3,
-    "gimme": 3,
-}  # length of the first word
+# by the length of the first word
+SPLIT_CONTRACTIONS = dict.fromkeys(("cannot", "gonna", "gotta", "wanna", "lemme", "gimme"), 3)
 
 _PUNCTUATION = r"""[;@\#$%&?!*\[\](){}<>«»„“”‘’] | -- | \.{2,} | `+ | [:,](?!\d)"""
 _CLITIC = r"""(?<=[^\s'])(?: '(?:[smdSMD]|ll|LL|re|RE|ve|VE)(?!\w) | (?:n't|N'T)(?!\w) | '(?!\S) )"""
@@ -65,7 +58,6 @@ _WORD_PATTERN = re.compile(
        | (?: (?! \s | " | \'\' | {_PUNCTUATION} | {_CLITIC} | {_LONE_APOSTROPHE} | {_SENTENCE_PERIOD} ) . )+""",
     re.VERBOSE,
 )
-
 
 _CLOSING_MARKS = frozenset([*",.;:?!%)]}>»”’'…", "''", "..."])  # stand directly after a word
 _OPENING_MARKS = frozenset([*"([{<«„“‘$#", "``"])  # stand directly before a word
@@ -114,12 +106,10 @@ def _split_line(line: str) -> Iterator[str]:
             yield word
 
 
-@dataclass(frozen=True)
-class WordTokenizer:
+class WordTokenizer(PieceTokenizer):
     """One id per word: padding, unknown, then the sorted distinct words."""
 
-    texts: tuple[str, ...]
-    kind: str = "words"
+    kind: ClassVar[str] = "words"
 
     @classmethod
     def from_corpora(cls, *corpora: Corpus) -> WordTokenizer:
@@ -131,61 +121,24 @@ class WordTokenizer:
                     words.update(word for line in lines for word in _split_line(line))
         return cls((PAD_TOKEN, UNKNOWN_TOKEN, *sorted(words - {PAD_TOKEN, UNKNOWN_TOKEN})))
 
-    @property
-    def size(self) -> int:
-        return len(self.texts)
-
     @cached_property
-    def digest(self) -> str:
-        return compute_vocabulary_digest(self.kind, self.texts)
-
-    @cached_property
-    def character_counts(self) -> Counts:
-        """Characters per word, counting one space after it; exact for single-spaced text."""
-        return np.array([0] + [len(text) + 1 for text in self.texts[1:]], dtype=np.int64)
-
-    @cached_property
-    def byte_counts(self) -> Counts:
-        """Bytes per word, counting one space after it."""
-        lengths = utf8_lengths(self.texts)
-        lengths[PAD_ID + 1 :] += 1
-        return lengths
+    def pieces(self) -> tuple[str, ...]:
+        """Words, each with one space after it; exact for single-spaced text."""
+        return ("", *(f"{text} " for text in self.texts[1:]))
 
     @cached_property
     def _token_to_id(self) -> dict[str, int]:
         return {text: i for i, text in enumerate(self.texts) if i > UNKNOWN_ID}
 
     def encode(self, text: str) -> TokenIds:
-        return self._encode_lines(text.split("\n"))
+        return self.encode_lines(text.split("\n"))
 
-    def encode_document(self, document: Document) -> Iterator[TokenIds]:
-        return map(self._encode_lines, iter_line_chunks(document))
-
-    def _encode_lines(self, lines: Iterable[str]) -> TokenIds:
+    def encode_lines(self, lines: Iterable[str]) -> TokenIds:
         ids = [self._token_to_id.get(word, UNKNOWN_ID) for line in lines for word in _split_line(line)]
         return np.array(ids, dtype=smallest_id_dtype(self.size))
 
-    def decode(self, ids: Iterable[int]) -> str:
-        return join_words(self._words(ids))
-
     def decoder(self) -> StreamDecoder:
-        return _RunningTextDecoder(self._words)
+        return WordStreamDecoder(self._words, join_words)
 
     def _words(self, ids: Iterable[int]) -> list[str]:
         return [self.texts[i] for i in check_ids(ids, self.size) if i != PAD_ID]
-
-
-class _RunningTextDecoder:
-    """Decodes word tokens incrementally; the last word says whether a space stands before the next."""
-
-    def __init__(self, ids_to_words: Callable[[Iterable[int]], list[str]]) -> None:
-        self._ids_to_words, self._last = ids_to_words, ""
-
-    def feed(self, ids: Iterable[int]) -> str:
-        words = self._ids_to_words(ids)
-        text = join_words(words, self._last)
-        self._last = words[-1] if words else self._last
-        return text
-
-    def flush(self) -> str:
-        return ""

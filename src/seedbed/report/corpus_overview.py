@@ -17,11 +17,10 @@ from seedbed.data.corpora import (
     load_gpt1_tokenizer,
     open_corpus,
     open_labelled_texts,
-    open_token_ids,
     resolve_user_path,
 )
 from seedbed.data.corpus_stats import comparable_texts, compute_corpus_stats, compute_labelled_stats
-from seedbed.data.datasets import is_training_part
+from seedbed.data.datasets import is_training_part, open_token_ids
 from seedbed.data.duplicates import count_leaks
 from seedbed.data.labelled_texts import LabelledTexts
 from seedbed.data.own_corpora import has_labels, part_names
@@ -57,7 +56,7 @@ def _describe_named_part(name: str, part: CorpusPart) -> tuple[dict[str, Any], S
     if part.kind == "ids":
         encoded = open_token_ids(name, part.name)
         n_distinct = len(set(encoded.ids.tolist()))
-        return {"tokens": len(encoded.ids), "lines": len(encoded.lengths), "distinct": n_distinct}, None
+        return {"tokens": len(encoded.ids), "lines": len(encoded.spans.lengths), "distinct": n_distinct}, None
     if part.kind == "vocabulary":
         return {"tokens": load_gpt1_tokenizer().size - 1}, None
     if part.kind == "labelled":

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from seedbed.data.datasets import TextSplit
+from seedbed.data.datasets import EncodedText
 from seedbed.data.suffix_array import SuffixArray
 from seedbed.errors import MissingData
 from seedbed.records import Curve, StoredRun, StoredSample
@@ -87,7 +87,7 @@ def _train_index_and_held_out(task: Task) -> tuple[SuffixArray, str]:
     """The suffix array of the training text, and the held-out text."""
     dataset = task.text_dataset()
 
-    def decode(split: TextSplit) -> str:
+    def decode(split: EncodedText) -> str:
         return "\n".join(dataset.tokenizer.decode(ids) for ids in split.span_ids())
 
     held_out = next((decode(split) for name, split in dataset.splits.items() if name != "train"), "")

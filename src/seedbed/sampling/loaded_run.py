@@ -21,9 +21,9 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seedbed.data.datasets import tokenizer_from_vocabulary
 from seedbed.data.suffix_array import CopiedSpan
-from seedbed.data.tokenizers import PAD_ID, UNKNOWN_TOKEN, StreamDecoder, Tokenizer, check_ids, readable_texts
-from seedbed.data.vocabularies import tokenizer_from_vocabulary
+from seedbed.data.tokenizers import PAD_ID, UNKNOWN_TOKEN, StreamDecoder, Tokenizer, check_ids
 from seedbed.errors import MissingData, UsageError
 from seedbed.models.build import build_pack, load_run_arrays
 from seedbed.models.hooks import attention_patterns, get_activations
@@ -84,7 +84,7 @@ class LoadedRun:
     @property
     def token_texts(self) -> tuple[str, ...]:
         """The text of each token by id, as a person reads it."""
-        return readable_texts(self.tokenizer)
+        return self.tokenizer.readable_texts
 
     def encode(self, text: TextOrIds) -> NDArray[np.int64]:
         """Token ids of a text; ids are checked and passed through."""

@@ -75,7 +75,7 @@ class AdditionSettings(EquationTask):
         return [*map(str, range(10)), "+", *SPECIAL_TOKENS]
 
     def load_tokenizer(self) -> EquationTokenizer:
-        return EquationTokenizer(self.vocabulary(), self.max_tokens(), by_digit=True)
+        return EquationTokenizer(tuple(self.vocabulary()), self.max_tokens(), by_digit=True)
 
     def max_tokens(self) -> int:
         """BOS, two operands, +, = and a result that is one digit longer than they are."""

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.data.datasets import LabelledDataset, TextDataset
+from seedbed.data.datasets import LabelledDataset, TextDataset, tokenizer_to_vocabulary
 from seedbed.data.tokenizers import Tokenizer
-from seedbed.data.vocabularies import tokenizer_to_vocabulary
 from seedbed.errors import MissingData, UsageError
 from seedbed.records import StoredRun, Vocabulary
 from seedbed.settings import DatasetInfo, Settings, TaskSettings, TrainSettings, Value

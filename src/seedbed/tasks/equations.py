@@ -8,22 +8,14 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from seedbed.data.documents import Document, iter_text
-from seedbed.data.tokenizers import (
-    Counts,
-    StreamDecoder,
-    TokenIds,
-    WordStreamDecoder,
-    check_ids,
-    compute_vocabulary_digest,
-)
+from seedbed.data.tokenizers import PieceTokenizer, StreamDecoder, TokenIds, WordStreamDecoder, check_ids
 from seedbed.errors import UsageError
 from seedbed.settings import DatasetInfo, Settings, TrainSettings, Value
 from seedbed.tasks.base import AnalysisInputs, BatchLimits, Bools, Ints, Task, evenly_spaced_indices
@@ -92,7 +84,7 @@ class EquationTask(Task):
         return sum(self.shape_key()) if {"train", "val"}.intersection(train.eval_sets) else 0
 
     def load_tokenizer(self) -> EquationTokenizer:
-        return EquationTokenizer(self.vocabulary(), self.max_tokens())
+        return EquationTokenizer(tuple(self.vocabulary()), self.max_tokens())
 
     def make_batches(
         self, settings: Sequence[Settings], seeds: Sequence[int], device: str, limits: BatchLimits
@@ -133,42 +125,28 @@ class EquationTask(Task):
         }  # fmt: skip
 
 
-class EquationTokenizer:
+@dataclass(frozen=True)
+class EquationTokenizer(PieceTokenizer):
     """Tokenizer of equations as a person types them: `12 + 8 =` to ids and back.
 
-    >>> tokenizer = EquationTokenizer([*map(str, range(31)), "+", *SPECIAL_TOKENS], max_length=6)
+    >>> tokenizer = EquationTokenizer((*map(str, range(31)), "+", *SPECIAL_TOKENS), max_length=6)
     >>> tokenizer.encode("12 + 8 =").tolist()
     [33, 12, 31, 8, 32]
     >>> tokenizer.decode([33, 12, 31, 8, 32, 20, 34])
     '12 + 8 = 20'
     """
 
-    kind = "equations"
-
-    def __init__(self, texts: Sequence[str], max_length: int, by_digit: bool = False) -> None:
-        """`by_digit` encodes `12` as the tokens 1 and 2."""
-        self.texts, self.max_length, self._by_digit = tuple(texts), max_length, by_digit
-
-    @property
-    def size(self) -> int:
-        return len(self.texts)
-
-    @property
-    def digest(self) -> str:
-        return compute_vocabulary_digest(self.kind, self.texts)
+    kind: ClassVar[str] = "equations"
+    max_length: int
+    by_digit: bool = False  # `12` is encoded as the tokens 1 and 2
 
     @cached_property
-    def character_counts(self) -> Counts:
-        """Length of each token with the space after it."""
-        return np.array([len(text) + 1 for text in self.texts], dtype=np.int64)
-
-    @cached_property
-    def byte_counts(self) -> Counts:
-        return self.character_counts  # all of it is ASCII
+    def pieces(self) -> tuple[str, ...]:
+        return tuple(f"{text} " for text in self.texts)
 
     def encode(self, text: str) -> TokenIds:
         """Token ids of an equation or the beginning of one; a missing `BOS` is added."""
-        pattern = _DIGIT_PATTERN if self._by_digit else _TOKEN_PATTERN
+        pattern = _DIGIT_PATTERN if self.by_digit else _TOKEN_PATTERN
         ids = [self._token_id(match.group(), match.start(), text) for match in pattern.finditer(text)]
         bos_id = self.texts.index("BOS")
         ids = ids if ids[:1] == [bos_id] else [bos_id, *ids]
@@ -178,9 +156,6 @@ class EquationTokenizer:
                 f"an equation of this task has at most {self.max_length + 1}"
             )
         return np.array(ids, dtype=np.uint16)
-
-    def encode_document(self, document: Document) -> Iterator[TokenIds]:
-        yield from map(self.encode, iter_text(document))
 
     def _token_id(self, word: str, start: int, text: str) -> int:
         name = str(int(word)) if word.isdecimal() else word
@@ -192,9 +167,9 @@ class EquationTokenizer:
             )
         return self.texts.index(name)
 
-    def decode(self, ids: Iterable[int]) -> str:
-        texts = (self.texts[i] for i in check_ids(ids, self.size))
-        return " ".join(text for text in texts if text == VISIBLE_SPECIAL_TOKEN or text not in SPECIAL_TOKENS)
-
     def decoder(self) -> StreamDecoder:
-        return WordStreamDecoder(self.decode)
+        return WordStreamDecoder(self._words, lambda words, before: (" " if words and before else "") + " ".join(words))
+
+    def _words(self, ids: Iterable[int]) -> list[str]:
+        texts = (self.texts[i] for i in check_ids(ids, self.size))
+        return [text for text in texts if text == VISIBLE_SPECIAL_TOKEN or text not in SPECIAL_TOKENS]

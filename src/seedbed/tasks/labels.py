@@ -30,7 +30,7 @@ from seedbed.data.datasets import (
 )
 from seedbed.data.labelled_texts import LabelledTexts, collect_label_names, encode_labels
 from seedbed.data.table_files import ColumnName, Columns
-from seedbed.data.tokenizers import PAD_ID, Tokenizer, readable_texts
+from seedbed.data.tokenizers import PAD_ID, Tokenizer
 from seedbed.data.windows import pad_sequences
 from seedbed.errors import UsageError
 from seedbed.settings import (
@@ -110,7 +110,7 @@ class LabelsSettings(CorpusTask):
         indices = evenly_spaced_indices(len(split.labels), n)
         rows, non_padding = split.rows[indices], np.arange(self.length) < split.lengths[indices][:, None]
         targets = split.labels[indices][:, None]
-        kinds = text_token_kinds(readable_texts(dataset.tokenizer), rows, non_padding)
+        kinds = text_token_kinds(dataset.tokenizer.readable_texts, rows, non_padding)
         # Every labelled text starts with a sentence; a window of running text need not.
         is_first = np.arange(self.length) == 0
         kinds["sentence starts"] = kinds.get("sentence starts", np.zeros_like(non_padding)) | is_first

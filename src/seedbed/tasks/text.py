@@ -17,19 +17,21 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from seedbed.data.catalogue import CATALOGUE
-from seedbed.data.corpora import open_corpus, open_token_ids
+from seedbed.data.corpora import open_corpus
 from seedbed.data.datasets import (
     SPLIT_SEED,
+    EncodedText,
     TextDataset,
-    TextSplit,
     TokenizerKind,
     VocabularySize,
     data_digest,
+    encode_corpus,
+    open_token_ids,
     own_parts,
     stored_ids_error,
 )
 from seedbed.data.table_files import ColumnName
-from seedbed.data.tokenizers import PAD_ID, EncodedCorpus, Tokenizer, encode_corpus, readable_texts
+from seedbed.data.tokenizers import PAD_ID, Tokenizer
 from seedbed.data.windows import (
     Spans,
     Windows,
@@ -131,7 +133,7 @@ class TextSettings(CorpusTask):
         windows = consecutive_windows(split.spans, self.length)
         rows, scored = gather_windows(split.ids, windows, evenly_spaced_indices(windows.n_windows, n))
         non_padding = np.arange(self.length) < np.maximum(scored.sum(1, keepdims=True), 1)
-        tokens, texts = rows[:, :-1], readable_texts(dataset.tokenizer)
+        tokens, texts = rows[:, :-1], dataset.tokenizer.readable_texts
         words = None if self.tokenizer == "words" else word_index_per_token(texts, tokens)
         kinds = text_token_kinds(texts, tokens, non_padding)
         kinds |= sentence_boundary_words(texts, tokens, non_padding, words)
@@ -145,10 +147,10 @@ def load_text_dataset(task: TextSettings) -> TextDataset:
     main = _encode_part(task, "train", tokenizer)
     predefined = {name: _encode_part(task, part, tokenizer) for name, part in _predefined_splits(task)}
     main_spans = _split_corpus(task, main, has_val="val" in predefined)
-    splits = {name: TextSplit(main.ids, spans) for name, spans in main_spans.items()}
-    splits |= {name: TextSplit(part.ids, _document_spans(task, part)) for name, part in predefined.items()}
+    splits = {name: EncodedText(main.ids, spans) for name, spans in main_spans.items()}
+    splits |= {name: EncodedText(part.ids, _document_spans(task, part)) for name, part in predefined.items()}
     train_spans = take_first_tokens(splits["train"].spans, task.data_fraction)
-    return TextDataset(tokenizer, splits | {"train": TextSplit(main.ids, train_spans)})
+    return TextDataset(tokenizer, splits | {"train": EncodedText(main.ids, train_spans)})
 
 
 def eval_windows(
@@ -217,7 +219,7 @@ def _predefined_splits(task: TextSettings) -> Iterator[tuple[str, str]]:
             yield "test" if name == "test" else f"test[{name}]", name
 
 
-def _encode_part(task: TextSettings, part: str, tokenizer: Tokenizer) -> EncodedCorpus:
+def _encode_part(task: TextSettings, part: str, tokenizer: Tokenizer) -> EncodedText:
     """Returns the token ids of one part of the corpus, encoded or as stored."""
     parts = CATALOGUE[task.corpus].parts if task.corpus in CATALOGUE else ()
     has_stored_ids = any(candidate.name == part and candidate.kind == "ids" for candidate in parts)
@@ -228,16 +230,16 @@ def _encode_part(task: TextSettings, part: str, tokenizer: Tokenizer) -> Encoded
     return open_token_ids(task.corpus, part)
 
 
-def _document_spans(task: TextSettings, encoded: EncodedCorpus) -> Spans:
+def _document_spans(task: TextSettings, encoded: EncodedText) -> Spans:
     """Returns one span per document if samples stay within documents, else a single span, as in the reports."""
-    return Spans.from_encoded(encoded) if _samples_within_documents(task) else Spans.single(len(encoded.ids))
+    return encoded.spans if _samples_within_documents(task) else Spans.single(len(encoded.ids))
 
 
 def _samples_within_documents(task: TextSettings) -> bool:
     return task.split == "documents" or task.sampler in ("documents", "length")
 
 
-def _split_corpus(task: TextSettings, encoded: EncodedCorpus, has_val: bool) -> dict[str, Spans]:
+def _split_corpus(task: TextSettings, encoded: EncodedText, has_val: bool) -> dict[str, Spans]:
     """Returns the train split and what is held out of it; nothing if the corpus has its own validation set."""
     spans = _document_spans(task, encoded)
     requested = {"val": task.val_fraction, "test": task.test_fraction}

@@ -29,7 +29,7 @@ from seedbed.data.batch import (
     evenly_spaced_rows,
     split_into_chunks,
 )
-from seedbed.data.datasets import TextSplit
+from seedbed.data.datasets import EncodedText
 from seedbed.data.tokenizers import PAD_ID, TokenIds, Tokenizer
 from seedbed.data.windows import (
     Windows,
@@ -225,7 +225,7 @@ class TextBatches:
                 self._add_eval_split(name, metric_suffix, split, windows, batch_sizes)
 
     def _make_training_batches(
-        self, train: TextSplit, seeds: Sequence[int], batch_sizes: Sequence[int], accumulate: int
+        self, train: EncodedText, seeds: Sequence[int], batch_sizes: Sequence[int], accumulate: int
     ) -> WindowBatches | RandomBatches:
         task, ids = self._task, self._device_ids[id(train.ids)]
         n_samples = [task.dataset_info().n_train] * len(seeds)
@@ -238,7 +238,7 @@ class TextBatches:
         return WindowBatches(table, EpochSampler(n_samples, batch_sizes, accumulate, seeds, ids.device))
 
     def _add_eval_split(
-        self, name: str, metric_suffix: str, split: TextSplit, windows: Windows, batch_sizes: Sequence[int]
+        self, name: str, metric_suffix: str, split: EncodedText, windows: Windows, batch_sizes: Sequence[int]
     ) -> None:
         ids = self._device_ids[id(split.ids)]
         limits = [self._eval_options.n_batches * size for size in batch_sizes]
