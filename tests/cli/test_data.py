@@ -16,7 +16,7 @@ runner = CliRunner()
 def isolated(tmp_path, monkeypatch):
     monkeypatch.delenv("SEEDBED_DATA", raising=False)
     monkeypatch.setenv("SEEDBED_OFFLINE", "1")
-    monkeypatch.setattr("seedbed.data.corpora.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("seedbed.data.catalogue.cache_folder", lambda: tmp_path / "cache")
     monkeypatch.chdir(tmp_path)
 
 

@@ -18,5 +18,5 @@ def empty_cache(tmp_path, monkeypatch) -> Path:
     """Unsets SEEDBED_DATA and SEEDBED_OFFLINE, and returns the folder of an empty cache."""
     monkeypatch.delenv("SEEDBED_DATA", raising=False)
     monkeypatch.delenv("SEEDBED_OFFLINE", raising=False)
-    monkeypatch.setattr("seedbed.data.corpora.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("seedbed.data.catalogue.cache_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"

@@ -11,15 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from seedbed.data import corpora
-from seedbed.data.catalogue import CATALOGUE, CorpusEntry, CorpusPart, StoredFile
-from seedbed.data.corpora import (
-    ensure_local_file,
-    get_corpus_entry,
-    load_gpt1_tokenizer,
-    open_corpus,
-    open_labelled_texts,
-)
+from seedbed.data import catalogue
+from seedbed.data.catalogue import CATALOGUE, CorpusEntry, CorpusPart, StoredFile, ensure_local_file, get_corpus_entry
+from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled_texts
 from seedbed.data.datasets import open_token_ids
 from seedbed.data.documents import corpus_digest, iter_text
 from seedbed.errors import MissingData, UsageError
@@ -71,8 +65,8 @@ def server(empty_cache, monkeypatch):
     with Server() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        monkeypatch.setattr(corpora, "RAW_FILE_HOST", url)
-        monkeypatch.setattr(corpora, "ARCHIVE_HOST", url)
+        monkeypatch.setattr(catalogue, "RAW_FILE_HOST", url)
+        monkeypatch.setattr(catalogue, "ARCHIVE_HOST", url)
         yield server
         server.shutdown()
 

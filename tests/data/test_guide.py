@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from seedbed.cli import app
 from seedbed.data.corpora import open_labelled_texts
-from seedbed.data.duplicates import count_leaks
+from seedbed.data.corpus_stats import count_leaks
 from seedbed.study.plan import plan_named
 
 GUIDE = (Path(__file__).parents[2] / "docs/data.md").read_text(encoding="utf-8")

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from seedbed.data.corpora import open_corpus, open_labelled_texts
+from seedbed.data.corpora import find_parts, open_corpus, open_labelled_texts
 from seedbed.data.documents import iter_text
-from seedbed.data.labelled_texts import LabelledTexts
-from seedbed.data.own_corpora import find_parts
-from seedbed.data.table_files import Columns
+from seedbed.data.tables import Columns, LabelledTexts
 from seedbed.errors import MissingData, StudyError, UsageError
 from seedbed.tasks import LabelsSettings, TextSettings
 from seedbed.tasks.labels import load_labelled_dataset

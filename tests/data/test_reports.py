@@ -10,8 +10,8 @@ import pytest
 from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled_texts
 from seedbed.data.datasets import EncodedText, encode_corpus, open_token_ids
 from seedbed.data.documents import corpus_digest, iter_text
-from seedbed.data.labelled_texts import collect_label_names, encode_labels
 from seedbed.data.ngram import compute_ngram_losses
+from seedbed.data.tables import collect_label_names, encode_labels
 from seedbed.data.tokenizers import CharTokenizer
 from seedbed.data.windows import (
     Spans,

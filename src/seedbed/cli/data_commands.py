@@ -11,9 +11,8 @@ import typer
 from seedbed.cli.common import JsonOption, print_json
 
 if TYPE_CHECKING:
-    from seedbed.data.catalogue import CorpusEntry, StoredFile
-    from seedbed.data.corpora import ProgressCallback
-    from seedbed.data.table_files import Columns
+    from seedbed.data.catalogue import CorpusEntry, ProgressCallback, StoredFile
+    from seedbed.data.tables import Columns
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, download and inspect corpora.")
 ColumnOption = Annotated[str | None, typer.Option(help="column of a table: its name, or its number without a header")]
@@ -38,7 +37,7 @@ def ls(as_json: JsonOption = False) -> None:
 @data_app.command(epilog="Example: seedbed data get shakespeare speeches")
 def get(names: Annotated[list[str], typer.Argument(help="named corpora")], as_json: JsonOption = False) -> None:
     """Download and verify named corpora; those already on this machine are only verified."""
-    from seedbed.data.corpora import ensure_local_file, get_corpus_entry
+    from seedbed.data.catalogue import ensure_local_file, get_corpus_entry
 
     corpora = [get_corpus_entry(name) for name in names]
     paths: dict[str, list[str]] = {}
@@ -116,7 +115,7 @@ def show(
 
 def parse_columns(text: str | None, label: str | None) -> Columns:
     """The columns that two options name; a number is the number of a column."""
-    from seedbed.data.table_files import Columns
+    from seedbed.data.tables import Columns
 
     return Columns(*(int(name) if name and name.isdecimal() else name for name in (text, label)))
 
@@ -135,7 +134,7 @@ def _corpus_files(corpus: CorpusEntry) -> list[StoredFile]:
 
 
 def _describe_location(corpus: CorpusEntry) -> str:
-    from seedbed.data.corpora import find_local_file
+    from seedbed.data.catalogue import find_local_file
 
     files = _corpus_files(corpus)
     n_here = sum(find_local_file(file) is not None for file in files)

@@ -235,8 +235,8 @@ def _read_texts(
     arguments: list[str], text_column: str | None, label_column: str | None
 ) -> tuple[list[str], list[str] | None]:
     """The texts, and their labels if they come from a table that has them."""
-    from seedbed.data.own_corpora import read_texts
-    from seedbed.data.table_files import TABLE_SUFFIXES
+    from seedbed.data.corpora import read_texts
+    from seedbed.data.tables import TABLE_SUFFIXES
 
     if arguments == ["-"]:
         try:

@@ -1,36 +1,45 @@
-"""Opens corpora: named ones, located or downloaded and verified, and a user's own files.
+"""Opens corpora: named ones, and a user's own files.
 
-    open_corpus("shakespeare")                       # SEEDBED_DATA, else the cache, else downloaded
-    open_corpus("my/poems", folder=study.parent)     # a user's own file or folder: `own_corpora.py`
+    open_corpus("shakespeare")                       # the training text; `catalogue.py` has the names
+    open_corpus("my/poems", folder=study.parent)     # a user's own file or folder
     open_labelled_texts("speeches", "classifier/train")
 
-A downloaded file is moved into place only when it is complete and has the expected digest; existing files are not
-downloaded again. `SEEDBED_OFFLINE=1` forbids network access.
+A user's own folder with files called train, validation and test (`train.csv`, `test-00000-of-00002.parquet`), or saved
+by `datasets`, has these parts; any other folder of *.txt, and a single file, is one part: train.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import tarfile
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeAlias
 
 from seedbed.data.bpe import GPT1Tokenizer
-from seedbed.data.catalogue import CATALOGUE, CorpusEntry, CorpusPart, StoredFile
-from seedbed.data.documents import Corpus, Document, concatenate_corpora, corpus_digest, corpus_from_path
-from seedbed.data.labelled_texts import NO_COLUMNS, LabelledTexts, read_labelled_texts
-from seedbed.data.own_corpora import read_own_corpus, read_own_labelled_texts
-from seedbed.data.table_files import Columns
-from seedbed.errors import MissingData, OutOfResources, UsageError
+from seedbed.data.catalogue import CATALOGUE, ProgressCallback, ensure_local_file, get_corpus_part
+from seedbed.data.documents import Corpus, Document, concatenate_corpora, corpus_from_path, iter_text
+from seedbed.data.tables import (
+    NO_COLUMNS,
+    TABLE_SUFFIXES,
+    Columns,
+    LabelledTexts,
+    Table,
+    is_saved_dataset,
+    labelled_texts_from_tables,
+    read_labelled_texts,
+    read_table,
+    saved_dataset_splits,
+)
+from seedbed.errors import MissingData, UsageError
 
-ProgressCallback: TypeAlias = Callable[[str, int, int], None]  # file name, bytes so far, total bytes
-RAW_FILE_HOST = "https://raw.githubusercontent.com"
-ARCHIVE_HOST = "https://codeload.github.com"
+PART_ALIASES = {
+    "train": "train", "training": "train", "validation": "validation", "valid": "validation", "val": "validation",
+    "dev": "validation", "test": "test",
+}  # fmt: skip
+_PART_FILE = re.compile(rf"({'|'.join(PART_ALIASES)})(?:-\d+-of-\d+)?", re.IGNORECASE)
+_PLAIN_TABLE_SUFFIXES = (".csv", ".tsv")  # read as plain text by a language model, unless its column is named
 
 
 def open_corpus(
@@ -47,7 +56,7 @@ def open_corpus(
     if name == "python-docs":
         return _load_python_docs()
     if corpus_part.kind not in ("text", "labelled"):
-        names = ", ".join(_text_corpus_names())
+        names = ", ".join(entry.name for entry in CATALOGUE.values() if any(one.kind == "text" for one in entry.parts))
         raise UsageError(f"{name} {part} is {corpus_part.kind}, not text; texts are {names}")
     paths = [ensure_local_file(CATALOGUE[name], file, progress) for file in corpus_part.files]
     return concatenate_corpora(f"{name}/{part}", map(corpus_from_path, paths))
@@ -75,28 +84,6 @@ def load_gpt1_tokenizer(progress: ProgressCallback | None = None) -> GPT1Tokeniz
     return GPT1Tokenizer.from_files(encoder_path, merges_path)
 
 
-def get_corpus_part(name: str, part: str) -> CorpusPart:
-    """Returns a part of a named corpus; the error lists its parts."""
-    entry = get_corpus_entry(name)
-    for candidate in entry.parts:
-        if candidate.name == part:
-            return candidate
-    raise UsageError(f"{name} has no part {part!r}; it has {', '.join(each.name for each in entry.parts)}")
-
-
-def get_corpus_entry(name: str) -> CorpusEntry:
-    """Returns the catalogue entry of this name; the error suggests the closest one."""
-    if name not in CATALOGUE:
-        near = get_close_matches(name, CATALOGUE, 1)
-        guess = f"did you mean {near[0]}?" if near else f"named corpora are {', '.join(CATALOGUE)}"
-        raise MissingData(f"{name}: no corpus of this name; {guess}")
-    return CATALOGUE[name]
-
-
-def _text_corpus_names() -> Iterator[str]:
-    return (entry.name for entry in CATALOGUE.values() if any(part.kind == "text" for part in entry.parts))
-
-
 def resolve_user_path(name: str, folder: Path) -> Path:
     """Returns the path in `folder` if it exists there, else in the working directory."""
     for base in (folder, Path()):
@@ -115,146 +102,117 @@ def _load_python_docs() -> Corpus:
     return Corpus("python-docs", tuple(Document(name, content=text.encode("utf-8")) for name, text in texts))
 
 
-# ---- local files ----
+# ---- a user's own files ----
 
 
-def cache_folder() -> Path:
-    """Returns the folder of downloaded files."""
-    import pooch  # type: ignore[import-untyped]
+@dataclass(frozen=True)
+class OwnPart:
+    """Where a part of a user's corpus is."""
 
-    return Path(pooch.os_cache("seedbed"))
-
-
-def data_folder() -> Path | None:
-    """Returns the folder in SEEDBED_DATA, or None if it is not set."""
-    value = os.environ.get("SEEDBED_DATA")
-    if value and not Path(value).is_dir():
-        raise MissingData(f"SEEDBED_DATA={value} is not a folder; set it to the folder of the corpora, or unset it")
-    return Path(value) if value else None
+    paths: tuple[Path, ...]
+    split: str | None = None  # of a folder that `datasets` saved
 
 
-def is_offline() -> bool:
-    return os.environ.get("SEEDBED_OFFLINE", "") not in ("", "0")
+def find_parts(path: Path) -> dict[str, OwnPart]:
+    """Returns the parts of a file or folder by name: train, and validation and test where they exist."""
+    if not path.is_dir():
+        return {"train": OwnPart((path,))}
+    if is_saved_dataset(path):
+        splits = saved_dataset_splits(path)
+        parts = {PART_ALIASES[split]: OwnPart((path,), split) for split in splits if split in PART_ALIASES}
+        return _require_training_part(path, parts if splits else {"train": OwnPart((path,))}, splits)
+    return _parts_of_folder(path)
 
 
-def find_local_file(file: StoredFile) -> Path | None:
-    """Returns the path of this file in SEEDBED_DATA or the cache; None if it is in neither."""
-    roots = [root for root in (data_folder(), cache_folder()) if root is not None]
-    return next((root / file.path for root in roots if (root / file.path).exists()), None)
+def _parts_of_folder(path: Path) -> dict[str, OwnPart]:
+    """The files of a folder by part; a folder of texts with other names is one part, as a whole."""
+    files = sorted((entry for entry in path.iterdir() if entry.is_file()), key=lambda entry: os.fsencode(entry.name))
+    for suffix in (*TABLE_SUFFIXES, ".txt"):
+        named = [file for file in files if file.suffix.lower() == suffix]
+        matches = [_PART_FILE.fullmatch(file.stem) for file in named]
+        if not named or (suffix == ".txt" and not all(matches)):
+            continue
+        parts: dict[str, tuple[Path, ...]] = {}
+        for file, match in zip(named, matches, strict=True):
+            if match:
+                part = PART_ALIASES[match[1].lower()]
+                parts[part] = (*parts.get(part, ()), file)
+        found = {part: OwnPart(paths) for part, paths in parts.items()}
+        return _require_training_part(path, found, [file.name for file in named])
+    return {"train": OwnPart((path,))}
 
 
-def ensure_local_file(entry: CorpusEntry, file: StoredFile, progress: ProgressCallback | None = None) -> Path:
-    """Returns the verified path of this file, downloading it into the cache if necessary."""
-    path = find_local_file(file)
-    if path is None:
-        _require_downloadable(entry, file)
-        path = _download(entry, file, cache_folder() / file.path, progress)
-    _verify_digest(entry, file, path)
-    return path
+def _require_training_part(path: Path, parts: dict[str, OwnPart], names: Sequence[str]) -> dict[str, OwnPart]:
+    if "train" not in parts:
+        shown = ", ".join(names[:6]) + ("…" if len(names) > 6 else "")
+        raise MissingData(f"{path} has no part called train ({shown}); name one of its files, or rename one to train")
+    return {name: parts[name] for name in ("train", "validation", "test") if name in parts}
 
 
-def _verify_digest(entry: CorpusEntry, file: StoredFile, path: Path) -> None:
-    if (digest := corpus_digest(corpus_from_path(path))) != file.sha256:
-        raise MissingData(
-            f"{path} is not {entry.name} as pinned (SHA-256 {digest[:16]}…, expected {file.sha256[:16]}…); "
-            f"remove it and run: seedbed data get {entry.name}"
+def read_own_corpus(path: Path, part: str, columns: Columns) -> Corpus:
+    """Returns the texts of a part: one document per text file, or per row of a table that has a text."""
+    chosen = _select_part(path, part)
+    if not _is_table(chosen, columns):
+        return concatenate_corpora(str(path), map(corpus_from_path, chosen.paths))
+    documents = []
+    for table in _tables(chosen, columns):
+        texts = zip(table.rows, table.cells("text", columns), strict=True)
+        documents += [Document(f"{table.name}:{line}", content=text.encode()) for (line, _), text in texts if text]
+    return Corpus(str(path), tuple(documents))
+
+
+def read_own_labelled_texts(path: Path, part: str, columns: Columns) -> LabelledTexts:
+    """Returns the labelled texts of a part."""
+    chosen = _select_part(path, part)
+    if any(one.is_dir() for one in chosen.paths) and not is_saved_dataset(path):
+        raise UsageError(
+            f"{path} is a folder of texts without labels; expected a file of labels and texts "
+            f"({', '.join(TABLE_SUFFIXES)}), or a folder with train{TABLE_SUFFIXES[0]} and the like"
         )
+    return labelled_texts_from_tables(str(path), _tables(chosen, columns), columns)
 
 
-def _require_downloadable(entry: CorpusEntry, file: StoredFile) -> None:
-    """Raises MissingData, saying where to put the file, if it cannot be downloaded."""
-    folder = os.environ.get("SEEDBED_DATA") or "SEEDBED_DATA"
-    if file.origin_path is None:
-        derived = f"is derived from {entry.repository} and " if entry.repository else ""
-        raise MissingData(f"{entry.name} {derived}cannot be downloaded as a file; put it at {folder}/{file.path}")
-    if is_offline():
-        raise MissingData(
-            f"{entry.name} is not on this machine and SEEDBED_OFFLINE forbids the network; "
-            f"put it at {folder}/{file.path}, or unset SEEDBED_OFFLINE, or use python-docs, which is always available"
-        )
+def own_parts(name: str, folder: Path = Path()) -> tuple[str, ...]:
+    """The parts of a user's own corpus: train, and validation and test where it has them."""
+    return tuple(find_parts(resolve_user_path(name, folder)))
 
 
-# ---- downloads ----
+def has_labels(path: Path, columns: Columns) -> bool:
+    """Whether a table has a label for each text; StudyError or UsageError for a CSV or TSV file that is malformed."""
+    chosen = _select_part(path, "train")
+    if chosen.paths[0].suffix.lower() in _PLAIN_TABLE_SUFFIXES:
+        read_own_labelled_texts(path, "train", columns)
+        return True
+    return _is_table(chosen, columns) and _tables(chosen, columns)[0].has_labels(columns)
 
 
-def _download(entry: CorpusEntry, file: StoredFile, target: Path, progress: ProgressCallback | None) -> Path:
-    with _translate_download_errors(entry, file, target):
-        if file.is_folder:
-            return _download_folder(entry, file, target, progress)
-        url = f"{RAW_FILE_HOST}/{entry.repository}/{entry.commit}/{file.origin_path}"
-        return _download_file(url, file.sha256, target, file.n_bytes, progress)
+def read_texts(path: Path, columns: Columns) -> tuple[list[str], list[str] | None]:
+    """Returns the texts of a table, or the lines of any other file; and their labels, where a table has them."""
+    if path.suffix.lower() not in TABLE_SUFFIXES and not path.is_dir():
+        [document] = corpus_from_path(path).documents
+        return [line for line in "".join(iter_text(document)).split("\n") if line.strip()], None
+    [table, *_] = _tables(_select_part(path, "train"), columns)
+    if table.columns is None and all(len(cells) == 1 for _, cells in table.rows):
+        return [cells[0] or "" for _, cells in table.rows], None
+    texts = [text or "" for text in table.cells("text", columns)]
+    if not table.has_labels(columns):
+        return texts, None
+    return texts, [(label or "").strip() for label in table.cells("label", columns)]
 
 
-def _download_file(url: str, sha256: str | None, target: Path, n_bytes: int, progress: ProgressCallback | None) -> Path:
-    """Downloads to a temporary file beside `target`, verifies it and moves it there."""
-    import pooch
-
-    pooch.get_logger().setLevel("WARNING")  # progress is reported by the callback
-    progress_bar = _DownloadProgress(target.name, n_bytes, progress) if progress else False
-    downloader = pooch.HTTPDownloader(progressbar=progress_bar, timeout=30)
-    return Path(pooch.retrieve(url, sha256 and f"sha256:{sha256}", target.name, target.parent, downloader=downloader))
+def _select_part(path: Path, part: str) -> OwnPart:
+    parts = find_parts(path)
+    if part not in parts:
+        raise UsageError(f"{path} has no part {part!r}; it has {', '.join(parts)}")
+    return parts[part]
 
 
-def _download_folder(entry: CorpusEntry, file: StoredFile, target: Path, progress: ProgressCallback | None) -> Path:
-    """Downloads the repository's archive at the pinned commit and extracts one folder of texts from it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder as the target, so that the final rename is atomic.
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetching-") as temporary:
-        url = f"{ARCHIVE_HOST}/{entry.repository}/tar.gz/{entry.commit}"
-        archive = _download_file(url, None, Path(temporary) / "archive.tar.gz", 0, progress)
-        texts = Path(temporary) / "texts"
-        _extract_folder(archive, file, texts)
-        _verify_digest(entry, file, texts)
-        texts.replace(target)
-    return target
+def _is_table(part: OwnPart, columns: Columns) -> bool:
+    suffix = part.paths[0].suffix.lower()
+    if part.paths[0].is_dir():
+        return is_saved_dataset(part.paths[0])
+    return suffix in TABLE_SUFFIXES and (suffix not in _PLAIN_TABLE_SUFFIXES or columns.text is not None)
 
 
-def _extract_folder(archive: Path, file: StoredFile, target: Path) -> None:
-    """Extracts the *.txt files of one folder; never more bytes than the corpus has, whatever the archive contains."""
-    target.mkdir()
-    n_bytes_left = file.n_bytes
-    with tarfile.open(archive, "r|gz") as members:
-        for member in members:
-            path = Path(member.name)  # its first component is the archive's own root folder
-            if member.isreg() and path.suffix == ".txt" and str(Path(*path.parts[1:-1])) == file.origin_path:
-                n_bytes_left -= member.size
-                content = members.extractfile(member)
-                if n_bytes_left < 0 or content is None:
-                    raise ValueError(f"{file.origin_path} holds more than {file.n_bytes:,} bytes")
-                (target / path.name).write_bytes(content.read())  # only the file name: no path traversal
-
-
-class _DownloadProgress:
-    """The progress bar interface that pooch expects, forwarded to a callback."""
-
-    def __init__(self, label: str, total: int, progress: ProgressCallback) -> None:
-        self.label, self.total, self.n_done, self._progress = label, total, 0, progress
-
-    def update(self, n: int) -> None:
-        self.n_done += n
-        self._progress(self.label, self.n_done, self.total)
-
-    def reset(self) -> None:
-        self.n_done = 0
-
-    def close(self) -> None:
-        self._progress(self.label, self.n_done, self.n_done)
-
-
-@contextmanager
-def _translate_download_errors(entry: CorpusEntry, file: StoredFile, target: Path) -> Iterator[None]:
-    """Turns network, archive and disk errors into ours, with what to do about them."""
-    try:
-        yield
-    except MissingData:
-        raise
-    except (OSError, ValueError, EOFError, tarfile.TarError) as error:
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            raise OutOfResources(
-                f"not enough disk space for {entry.name} in {target.parent}; no partial file was kept"
-            ) from None
-        reason = " ".join(str(error).split())[:200]
-        raise MissingData(
-            f"{entry.name} could not be downloaded from {entry.repository} ({reason}); try again, "
-            f"or put it into a folder named by SEEDBED_DATA, at {file.path}"
-        ) from None
+def _tables(part: OwnPart, columns: Columns) -> list[Table]:
+    return [read_table(path, columns, part.split) for path in part.paths]

@@ -1,9 +1,18 @@
-"""Summary statistics and a preview of a corpus, to inspect it before training: texts, and labelled samples."""
+"""Summary statistics and a preview of a corpus, to inspect it before training: texts, and labelled samples.
+
+>>> count_duplicates(["One day.", "one  day", "Two", "Two"])
+Duplicates(exact=1, normalized=2)
+
+Repeated texts are counted within a part of a corpus, and between a training and a held-out part. They are compared as
+they are, and normalized: without case, punctuation and spacing, so that near copies count as well.
+"""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,8 +27,7 @@ from seedbed.data.documents import (
     iter_text,
     normalization_notes,
 )
-from seedbed.data.duplicates import Duplicates, count_conflicts, count_duplicates
-from seedbed.data.labelled_texts import LabelledTexts
+from seedbed.data.tables import LabelledTexts
 from seedbed.data.tokenizers import N_CODEPOINTS, Tokenizer, text_to_codepoints
 from seedbed.data.word_tokenizer import WordTokenizer, split_words
 from seedbed.errors import MissingData
@@ -28,6 +36,26 @@ N_PREVIEW_LINES, MAX_PREVIEW_LINE_CHARACTERS, N_MOST_COMMON_CHARACTERS = 5, 100,
 MAX_TOKENIZED_BYTES = 20_000_000  # larger corpora are not tokenized for a preview
 MIN_COMPARED_LINE_CHARACTERS = 40  # shorter lines of a text repeat by chance
 FEW_SAMPLES = 5  # of a class, below which it is pointed out
+_NON_WORDS = re.compile(r"[\W_]+")
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Texts that repeat an earlier one, exactly or after normalization (which includes the exact ones)."""
+
+    exact: int
+    normalized: int
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Texts of a held-out part that also occur in the training part."""
+
+    train: str
+    held_out: str
+    texts: int  # of the held-out part
+    exact: int
+    normalized: int
 
 
 @dataclass(frozen=True)
@@ -165,3 +193,44 @@ def _degenerate_text_warnings(corpus: Corpus, n_distinct: int) -> tuple[str, ...
         1: "has only one distinct character; there is nothing to learn",
     }
     return (f"{corpus.name} {warnings[n_distinct]}",) if n_distinct in warnings else ()
+
+
+# ---- repeated texts ----
+
+
+def normalize_text(text: str) -> str:
+    """The words of a text: compatibility forms unified, without case, punctuation and spacing.
+
+    >>> normalize_text(' ﬁne,  THAT—is ')
+    'fine that is'
+    """
+    return _NON_WORDS.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
+
+
+def count_duplicates(texts: Sequence[str]) -> Duplicates:
+    """Counts the texts that repeat an earlier one."""
+    return Duplicates(len(texts) - len(set(texts)), len(texts) - len(set(map(normalize_text, texts))))
+
+
+def count_conflicts(texts: Iterable[str], labels: Iterable[str]) -> int:
+    """Counts the distinct normalized texts that have more than one label."""
+    found: dict[str, set[str]] = {}
+    for text, label in zip(texts, labels, strict=True):
+        found.setdefault(normalize_text(text), set()).add(label)
+    return sum(len(one) > 1 for one in found.values())
+
+
+def count_leaks(train: str, parts: Mapping[str, Sequence[str]]) -> tuple[Leak, ...]:
+    """Counts, for each other part, its texts that occur in the training part."""
+    exact, normalized = set(parts[train]), set(map(normalize_text, parts[train]))
+    return tuple(
+        Leak(
+            train=train,
+            held_out=name,
+            texts=len(texts),
+            exact=sum(text in exact for text in texts),
+            normalized=sum(normalize_text(text) in normalized for text in texts),
+        )
+        for name, texts in parts.items()
+        if name != train
+    )

@@ -28,20 +28,10 @@ from seedbed.data.bpe import (
     GPT1Tokenizer,
     suitable_vocab_size,
 )
-from seedbed.data.catalogue import CATALOGUE, CorpusPart
-from seedbed.data.corpora import (
-    ProgressCallback,
-    ensure_local_file,
-    get_corpus_part,
-    load_gpt1_tokenizer,
-    open_corpus,
-    open_labelled_texts,
-    resolve_user_path,
-)
+from seedbed.data.catalogue import CATALOGUE, ProgressCallback, ensure_local_file, get_corpus_part
+from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled_texts, own_parts
 from seedbed.data.documents import Corpus, Document, iter_bytes
-from seedbed.data.labelled_texts import NO_COLUMNS
-from seedbed.data.own_corpora import part_names
-from seedbed.data.table_files import Columns
+from seedbed.data.tables import NO_COLUMNS, Columns
 from seedbed.data.tokenizers import PAD_ID, ByteTokenizer, CharTokenizer, TokenIds, Tokenizer, smallest_id_dtype
 from seedbed.data.windows import Spans
 from seedbed.data.word_tokenizer import WordTokenizer
@@ -132,7 +122,7 @@ def _open_training_corpora(source: CorpusSource) -> Iterator[Corpus]:
     for part in CATALOGUE[source.name].parts if source.name in CATALOGUE else ():
         if part.kind == "ids":
             raise stored_ids_error(source.name)
-        if is_training_part(part):
+        if part.is_training:
             yield open_corpus(source.name, part.name)
 
 
@@ -154,21 +144,11 @@ def _open_own_part(source: CorpusSource, part: str) -> Corpus:
     return open_corpus(source.name, part, columns=source.columns)
 
 
-def own_parts(name: str) -> tuple[str, ...]:
-    """The parts of a user's own corpus: train, and validation and test where it has them."""
-    return part_names(resolve_user_path(name, Path()))
-
-
 def stored_ids_error(corpus: str) -> UsageError:
     """The error of another tokenizer than GPT-1's on a corpus that is stored as GPT-1's ids."""
     return UsageError(
         f"task.corpus = {corpus} is stored as GPT-1's ids; it needs task.tokenizer = bpe and task.vocabulary = gpt1"
     )
-
-
-def is_training_part(part: CorpusPart) -> bool:
-    """Whether a part of a corpus is the text to train on."""
-    return part.name == "train" or part.name.endswith("/train")
 
 
 TOKENIZERS: dict[str, Callable[[Vocabulary], Tokenizer]] = {  # by `Tokenizer.kind`

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from seedbed.data.corpora import cache_folder
+from seedbed.data.catalogue import cache_folder
 from seedbed.errors import SeedbedError
 from seedbed.store.durable_files import file_lock, make_folder, write_atomic
 

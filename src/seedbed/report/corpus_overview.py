@@ -10,21 +10,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from seedbed.data.catalogue import CATALOGUE, CorpusPart
+from seedbed.data.catalogue import CATALOGUE, CorpusPart, find_local_file, get_corpus_part
 from seedbed.data.corpora import (
-    find_local_file,
-    get_corpus_part,
+    find_parts,
+    has_labels,
     load_gpt1_tokenizer,
     open_corpus,
     open_labelled_texts,
     resolve_user_path,
 )
-from seedbed.data.corpus_stats import comparable_texts, compute_corpus_stats, compute_labelled_stats
-from seedbed.data.datasets import is_training_part, open_token_ids
-from seedbed.data.duplicates import count_leaks
-from seedbed.data.labelled_texts import LabelledTexts
-from seedbed.data.own_corpora import has_labels, part_names
-from seedbed.data.table_files import Columns
+from seedbed.data.corpus_stats import comparable_texts, compute_corpus_stats, compute_labelled_stats, count_leaks
+from seedbed.data.datasets import open_token_ids
+from seedbed.data.tables import Columns, LabelledTexts
 from seedbed.errors import StudyError, UsageError
 from seedbed.stats.format import pluralise
 
@@ -44,7 +41,7 @@ def describe_named_corpus(name: str, part: str | None) -> dict[str, Any]:
                 texts[one.kind][one.name] = compared
     leaks = []
     for by_part in texts.values():
-        train = next((one.name for one in CATALOGUE[name].parts if one.name in by_part and is_training_part(one)), None)
+        train = next((one.name for one in CATALOGUE[name].parts if one.name in by_part and one.is_training), None)
         leaks += [asdict(leak) for leak in count_leaks(train, by_part)] if train else []
     return {"parts": described, "leaks": leaks}
 
@@ -69,7 +66,7 @@ def describe_own_corpus(name: str, part: str | None, columns: Columns) -> dict[s
     """The parts and leaks of a user's own file or folder: of labelled samples if it has labels, else of its text."""
     path = resolve_user_path(name, Path())
     labelled, note = _find_labels(path, columns)
-    names = part_names(path) if part is None else (part,)
+    names = tuple(find_parts(path)) if part is None else (part,)
     described: dict[str, Any] = {}
     texts: dict[str, Sequence[str]] = {}
     for one in names:

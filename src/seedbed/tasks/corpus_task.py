@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from seedbed.data.datasets import CorpusSource, TokenizerKind, VocabularySize, load_tokenizer
-from seedbed.data.table_files import ColumnName, ColumnRole, Columns
+from seedbed.data.tables import ColumnName, ColumnRole, Columns
 from seedbed.data.tokenizers import Tokenizer
 from seedbed.settings import setting, when
 from seedbed.tasks.base import Task

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from seedbed.data.catalogue import CATALOGUE
-from seedbed.data.corpora import open_labelled_texts
+from seedbed.data.corpora import open_labelled_texts, own_parts
 from seedbed.data.datasets import (
     SPLIT_SEED,
     CorpusSource,
@@ -25,11 +25,8 @@ from seedbed.data.datasets import (
     TokenizerKind,
     VocabularySize,
     data_digest,
-    is_training_part,
-    own_parts,
 )
-from seedbed.data.labelled_texts import LabelledTexts, collect_label_names, encode_labels
-from seedbed.data.table_files import ColumnName, Columns
+from seedbed.data.tables import ColumnName, Columns, LabelledTexts, collect_label_names, encode_labels
 from seedbed.data.tokenizers import PAD_ID, Tokenizer
 from seedbed.data.windows import pad_sequences
 from seedbed.errors import UsageError
@@ -160,7 +157,7 @@ def _open_labelled_parts(task: LabelsSettings) -> dict[str, LabelledTexts]:
     if not parts:
         named = ", ".join(name for name, entry in CATALOGUE.items() if any(p.kind == "labelled" for p in entry.parts))
         raise UsageError(f"task.corpus = {task.corpus} has no labels; expected a TSV or CSV file, or one of {named}")
-    splits = {"train" if is_training_part(part) else "test": part.name for part in parts}
+    splits = {"train" if part.is_training else "test": part.name for part in parts}
     return {split: open_labelled_texts(task.corpus, part) for split, part in sorted(splits.items(), reverse=True)}
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from seedbed.data.catalogue import CATALOGUE
-from seedbed.data.corpora import open_corpus
+from seedbed.data.corpora import open_corpus, own_parts
 from seedbed.data.datasets import (
     SPLIT_SEED,
     EncodedText,
@@ -27,10 +27,9 @@ from seedbed.data.datasets import (
     data_digest,
     encode_corpus,
     open_token_ids,
-    own_parts,
     stored_ids_error,
 )
-from seedbed.data.table_files import ColumnName
+from seedbed.data.tables import ColumnName
 from seedbed.data.tokenizers import PAD_ID, Tokenizer
 from seedbed.data.windows import (
     Spans,

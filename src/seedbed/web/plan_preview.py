@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from seedbed.data.catalogue import CATALOGUE
-from seedbed.data.corpora import find_local_file
+from seedbed.data.catalogue import CATALOGUE, find_local_file
 from seedbed.errors import MissingData, Problem, SeedbedError, StudyError
 from seedbed.records import Plan, StoredRun
 from seedbed.report.tables import Table
