@@ -17,7 +17,7 @@ PARTS = (
     "interp", "training", "store", "stats", "charts", "report", "export", "engines", "estimates", "recorder",
     "pipeline", "search", "progress", "plugins", "api", "web", "cli", "__main__",
 )  # fmt: skip
-ON_THE_DEVICE = {f"tasks/{name}_batches.py" for name in ("equation", "text", "label")} | {"data/batch.py"}
+ON_THE_DEVICE = {f"tasks/{name}_batches.py" for name in ("equation", "corpus")} | {"data/batch.py"}
 KNOW_TORCH = {"rng.py", *ON_THE_DEVICE, "sampling", "interp", "training", "export", "web/model_worker.py"}
 NO_TORCH_IN_MODELS = {"models/__init__.py", "models/model_size.py", "models/flops.py"}
 FAMILIES = "models/families"  # import torch only inside methods

@@ -4,7 +4,7 @@
     dataset.splits["test"].rows
 
 Texts are tokenized, padded or cut to one length, and split the same way for every seed. Batches are drawn in
-`label_batches.py`.
+`corpus_batches.py`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,16 @@ from seedbed.settings import (
     setting,
 )
 from seedbed.tasks.base import HELD_OUT_SPLITS, AnalysisInputs, BatchLimits, Ints, evenly_spaced_indices
-from seedbed.tasks.corpus_task import CorpusTask, column_setting, tokenizer_setting, vocabulary_setting
-from seedbed.tasks.token_kinds import text_token_kinds
+from seedbed.tasks.corpus_task import (
+    CorpusTask,
+    column_setting,
+    text_token_kinds,
+    tokenizer_setting,
+    vocabulary_setting,
+)
 
 if TYPE_CHECKING:
-    from seedbed.tasks.label_batches import LabelBatches
+    from seedbed.tasks.corpus_batches import LabelBatches
 
 
 @register_settings
@@ -83,7 +88,7 @@ class LabelsSettings(CorpusTask):
     def make_batches(
         self, settings: Sequence[Settings], seeds: Sequence[int], device: str, limits: BatchLimits
     ) -> LabelBatches:
-        from seedbed.tasks.label_batches import LabelBatches
+        from seedbed.tasks.corpus_batches import LabelBatches
 
         train, batch_sizes = settings[0].train, [run.train.batch_size for run in settings]
         return LabelBatches(

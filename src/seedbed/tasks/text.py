@@ -4,7 +4,7 @@
     dataset.tokenizer.size, dataset.splits["train"].spans.n_tokens
 
 Splits are the same for every seed, so that all runs of a study are evaluated on the same text. Batches are drawn in
-`text_batches.py`.
+`corpus_batches.py`.
 """
 
 from __future__ import annotations
@@ -56,11 +56,18 @@ from seedbed.settings import (
     setting,
 )
 from seedbed.tasks.base import HELD_OUT_SPLITS, AnalysisInputs, BatchLimits, evenly_spaced_indices
-from seedbed.tasks.corpus_task import CorpusTask, column_setting, tokenizer_setting, vocabulary_setting
-from seedbed.tasks.token_kinds import sentence_boundary_words, text_token_kinds, word_index_per_token
+from seedbed.tasks.corpus_task import (
+    CorpusTask,
+    column_setting,
+    sentence_boundary_words,
+    text_token_kinds,
+    tokenizer_setting,
+    vocabulary_setting,
+    word_index_per_token,
+)
 
 if TYPE_CHECKING:
-    from seedbed.tasks.text_batches import TextBatches
+    from seedbed.tasks.corpus_batches import TextBatches
 
 TextTuple = Annotated[tuple[ShortText, ...], BeforeValidator(as_tuple)]
 ContextLengths = Annotated[tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(as_tuple)]
@@ -111,7 +118,7 @@ class TextSettings(CorpusTask):
     def make_batches(
         self, settings: Sequence[Settings], seeds: Sequence[int], device: str, limits: BatchLimits
     ) -> TextBatches:
-        from seedbed.tasks.text_batches import EvalOptions, TextBatches
+        from seedbed.tasks.corpus_batches import EvalOptions, TextBatches
 
         train, max_chunk_tokens = settings[0].train, limits.max_chunk_tokens(self.dataset_info().vocab_size)
         eval_options = EvalOptions(train.eval_batches, limits.max_context, max_chunk_tokens, train.eval_sets)

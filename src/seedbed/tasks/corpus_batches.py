@@ -1,11 +1,12 @@
-"""Text batches on the device: one flat array of ids shared by all runs, from which each run draws its own windows.
+"""Batches of texts and of labelled texts on the device.
 
-    batches = TextBatches(task, seeds, batch_sizes, device)
+    batches = TextBatches(task, seeds, batch_sizes, device)   # or LabelBatches
     batch = batches.draw(batch_index)
 
-Training samples a random position of a document (`documents`, `length`), or every window once per epoch (`windows`,
-`epochs`). Evaluation covers every split with consecutive windows, so that each token counts once; for the contexts of
-`task.lengths` also with windows that slide by half their length.
+Runs on a text share one flat array of ids, from which each draws its own windows. Training samples a random position of
+a document (`documents`, `length`), or every window once per epoch (`windows`, `epochs`). Evaluation covers every split
+with consecutive windows, so that each token counts once; for the contexts of `task.lengths` also with windows that
+slide by half their length. Labelled texts are padded sequences with their labels, reshuffled every epoch.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from seedbed.data.batch import (
     evenly_spaced_rows,
     split_into_chunks,
 )
-from seedbed.data.datasets import EncodedText
+from seedbed.data.datasets import EncodedText, LabelledDataset
 from seedbed.data.tokenizers import PAD_ID, TokenIds, Tokenizer
 from seedbed.data.windows import (
     Windows,
@@ -296,3 +297,57 @@ def _count_targets(ids: TokenIds, windows: Windows, tokenizer: Tokenizer, rows: 
         counts[1, chunk] = (tokenizer.character_counts[targets] * mask).sum(1)
         counts[2, chunk] = (tokenizer.byte_counts[targets] * mask).sum(1)
     return counts[:, inverse.reshape(rows.shape)]
+
+
+# ---- labelled texts ----
+
+
+class LabelBatches:
+    """Training and evaluation batches; all splits are stored in one array, the training texts first."""
+
+    def __init__(
+        self,
+        dataset: LabelledDataset,
+        seeds: Sequence[int],
+        batch_sizes: Sequence[int],
+        device: torch.device | str,
+        accumulate: int = 1,
+        eval_batches: int = 0,
+        max_chunk_tokens: int = 2**15,
+        eval_sets: Collection[str] = ALL_EVAL_SETS,
+    ) -> None:
+        """`max_chunk_tokens` bounds an evaluation chunk, over all runs together."""
+        splits, device = dataset.splits, torch.device(device)
+        self.tokens = torch.from_numpy(np.concatenate([split.rows for split in splits.values()])).to(device)
+        self.labels = torch.from_numpy(np.concatenate([split.labels for split in splits.values()])).to(device)
+        n_train = [len(splits["train"].labels)] * len(seeds)
+        self.epoch_sampler = EpochSampler(n_train, batch_sizes, accumulate, seeds, device)
+        self.eval_splits: list[EvalSplit] = []
+        eval_rows = [np.zeros((len(seeds), 0), dtype=np.int64)]
+        start, offset = 0, 0  # `start` counts evaluated samples, `offset` all samples
+        for name, split in splits.items():
+            if name in eval_sets:
+                rows, sample_mask = evenly_spaced_rows(len(split.labels), [eval_batches * size for size in batch_sizes])
+                sample_slice = slice(start, start + rows.shape[1])
+                self.eval_splits.append(EvalSplit(name, "", sample_slice, torch.from_numpy(sample_mask).to(device)))
+                eval_rows.append(rows + offset)
+                start = sample_slice.stop
+            offset += len(split.labels)
+        self._max_chunk_tokens = max_chunk_tokens
+        self._eval_rows = torch.from_numpy(np.concatenate(eval_rows, axis=1)).to(device)
+
+    def prepare(self, step: int) -> None:
+        self.epoch_sampler.prepare(step)
+
+    def draw(self, batch_index: Int[Tensor, "1"]) -> Batch:
+        """Returns this batch of every run."""
+        return self._make_batch(*self.epoch_sampler.draw(batch_index))
+
+    def _make_batch(self, rows: Int[Tensor, "R B"], weights: Float[Tensor, "R B"]) -> Batch:
+        return Batch(self.tokens[rows], self.labels[rows][..., None], None, weights)
+
+    def eval_chunks(self) -> Iterator[Batch]:
+        """Yields the evaluated texts in chunks, split after split."""
+        max_rows = self._max_chunk_tokens // (len(self._eval_rows) * self.tokens.shape[1])
+        for rows in split_into_chunks(self._eval_rows, max_rows):
+            yield self._make_batch(rows, torch.ones_like(rows, dtype=torch.get_default_dtype()))
