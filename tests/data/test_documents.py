@@ -24,7 +24,7 @@ from seedbed.data.documents import (
     iter_text,
     normalization_notes,
 )
-from seedbed.data.tables import read_labelled_texts
+from seedbed.data.table_files import read_labelled_texts
 from seedbed.data.tokenizers import ByteTokenizer, CharTokenizer
 from seedbed.data.word_tokenizer import WordTokenizer
 from seedbed.errors import MissingData, SeedbedError, UsageError

@@ -10,7 +10,7 @@ import pytest
 
 from seedbed.data.corpora import find_parts, open_corpus, open_labelled_texts
 from seedbed.data.documents import iter_text
-from seedbed.data.tables import Columns, LabelledTexts
+from seedbed.data.table_files import Columns, LabelledTexts
 from seedbed.errors import MissingData, StudyError, UsageError
 from seedbed.tasks import LabelsSettings, TextSettings
 from seedbed.tasks.labels import load_labelled_dataset

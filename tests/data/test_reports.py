@@ -11,7 +11,7 @@ from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled
 from seedbed.data.datasets import EncodedText, encode_corpus, open_token_ids
 from seedbed.data.documents import corpus_digest, iter_text
 from seedbed.data.ngram import compute_ngram_losses
-from seedbed.data.tables import collect_label_names, encode_labels
+from seedbed.data.table_files import collect_label_names, encode_labels
 from seedbed.data.tokenizers import CharTokenizer
 from seedbed.data.windows import (
     Spans,

@@ -4,7 +4,7 @@ import pytest
 
 from seedbed.errors import StudyError
 from seedbed.settings import Settings
-from seedbed.study.exclude import InvalidRule, parse_exclude_rule
+from seedbed.study.conditions import InvalidRule, parse_exclude_rule
 from seedbed.study.plan import plan_study
 from seedbed.study.read import read_study
 

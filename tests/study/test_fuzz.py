@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seedbed.errors import MissingData, Problem, StudyError
-from seedbed.study.overrides import parse_overrides
 from seedbed.study.plan import plan_named
+from seedbed.study.read import parse_overrides
 from seedbed.study.study_files import shipped_studies
 
 T = TypeVar("T")

@@ -15,8 +15,7 @@ from seedbed.stats.metric_registry import training_metric
 from seedbed.study.pack import shape_key
 from seedbed.study.plan import plan_named, plan_study
 from seedbed.study.read import read_study
-from seedbed.study.study_files import shipped_studies
-from seedbed.study.write import load_example_study
+from seedbed.study.study_files import load_example_study, shipped_studies
 from seedbed.training.evaluate import compute_metrics
 from seedbed.training.trainer import Trainer
 from tests.corpora import require_corpora

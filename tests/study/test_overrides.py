@@ -4,9 +4,8 @@ import pytest
 
 from seedbed.errors import StudyError
 from seedbed.settings import Value
-from seedbed.study.overrides import parse_overrides
 from seedbed.study.plan import plan_study
-from seedbed.study.read import read_study
+from seedbed.study.read import parse_overrides, read_study
 
 from .conftest import WriteStudy
 

@@ -8,7 +8,7 @@ import pytest
 from seedbed.errors import MissingData, UsageError
 from seedbed.records import ParameterCounts, Run, StoredRun
 from seedbed.settings import DatasetInfo, Settings, Value
-from seedbed.study.run_filter import NO_FACTS, RUN_FIELDS, RunFacts, format_filter, parse_filters, select_runs
+from seedbed.study.conditions import NO_FACTS, RUN_FIELDS, RunFacts, format_filter, parse_filters, select_runs
 
 INFO = DatasetInfo(vocab_size=31, context_length=5, n_train=100, digest="a1b2c3d4")
 

@@ -17,7 +17,7 @@ from seedbed.report.overview import plan_as_json, plan_tables
 from seedbed.report.study_runs import run_facts
 from seedbed.report.tables import Table
 from seedbed.store import open_store, store_exists
-from seedbed.study.run_filter import NO_FACTS, RunFacts
+from seedbed.study.conditions import NO_FACTS, RunFacts
 
 
 @dataclass(frozen=True)

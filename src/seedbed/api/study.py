@@ -225,7 +225,7 @@ class Study(StudyReader):
     def _selected_plan(self, only: Filters) -> Plan:
         from seedbed.api.planning import load_run_facts
         from seedbed.api.study_text import to_filters
-        from seedbed.study.run_filter import filter_plans
+        from seedbed.study.conditions import filter_plans
 
         [plan] = filter_plans([self._plan], to_filters(only), load_run_facts(self.home)) if only else [self._plan]
         return plan

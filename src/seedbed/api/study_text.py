@@ -23,10 +23,10 @@ import numpy as np
 
 from seedbed.errors import Problem, StudyError, UsageError
 from seedbed.settings import Value, all_settings, check_value
+from seedbed.study.conditions import format_filter
 from seedbed.study.definition import Study
 from seedbed.study.read import parse_study
-from seedbed.study.run_filter import format_filter
-from seedbed.study.toml_format import format_toml_key, format_toml_value
+from seedbed.study.toml_text import flatten_table, format_toml_key, format_toml_value
 
 Overrides: TypeAlias = str | Sequence[str] | Mapping[str, Any]
 Filters: TypeAlias = str | Sequence[str] | Mapping[str, Any]
@@ -80,19 +80,11 @@ def _table_lines(table: Value, argument: str) -> Iterator[str]:
     if not isinstance(table, dict):
         raise UsageError(f"Study({argument}=…): expected a dict of settings, such as {{'train.steps': 1000}}")
     seen = set()
-    for name, value in _flatten(table):
+    for name, value in flatten_table(table):
         if name in seen:
             raise UsageError(f"Study({argument}=…): {name} is given twice")
         seen.add(name)
         yield f"{format_toml_key(name)} = {format_toml_value(value)}"
-
-
-def _flatten(table: Mapping[str, Value], prefix: str = "") -> Iterator[tuple[str, Value]]:
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def to_value(value: Any, where: str) -> Value:

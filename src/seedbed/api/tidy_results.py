@@ -31,8 +31,8 @@ from seedbed.settings import Value
 from seedbed.stats.format import join_words
 from seedbed.stats.metric_registry import metric_sort_key
 from seedbed.store import Store
-from seedbed.study.run_filter import format_filter_value
-from seedbed.study.toml_format import did_you_mean
+from seedbed.study.conditions import format_filter_value
+from seedbed.study.toml_text import did_you_mean
 
 if TYPE_CHECKING:
     import pandas

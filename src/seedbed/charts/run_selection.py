@@ -16,7 +16,7 @@ from seedbed.stats.groups import setting_value
 from seedbed.stats.metric_registry import training_metric
 from seedbed.stats.run_statistics import EMPTY_CURVE
 from seedbed.stats.summary import RunCurves
-from seedbed.study.toml_format import did_you_mean
+from seedbed.study.toml_text import did_you_mean
 from seedbed.tasks.base import stored_dataset_info
 
 TRAINING_CLOCKS: Final = ("step", "epoch", "tokens", "time")

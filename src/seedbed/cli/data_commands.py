@@ -12,7 +12,7 @@ from seedbed.cli.common import JsonOption, print_json
 
 if TYPE_CHECKING:
     from seedbed.data.catalogue import CorpusEntry, ProgressCallback, StoredFile
-    from seedbed.data.tables import Columns
+    from seedbed.data.table_files import Columns
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, download and inspect corpora.")
 ColumnOption = Annotated[str | None, typer.Option(help="column of a table: its name, or its number without a header")]
@@ -115,7 +115,7 @@ def show(
 
 def parse_columns(text: str | None, label: str | None) -> Columns:
     """The columns that two options name; a number is the number of a column."""
-    from seedbed.data.tables import Columns
+    from seedbed.data.table_files import Columns
 
     return Columns(*(int(name) if name and name.isdecimal() else name for name in (text, label)))
 

@@ -236,7 +236,7 @@ def _read_texts(
 ) -> tuple[list[str], list[str] | None]:
     """The texts, and their labels if they come from a table that has them."""
     from seedbed.data.corpora import read_texts
-    from seedbed.data.tables import TABLE_SUFFIXES
+    from seedbed.data.table_files import TABLE_SUFFIXES
 
     if arguments == ["-"]:
         try:

@@ -41,8 +41,7 @@ def init(
     study: Annotated[str | None, typer.Option("--from", help="copy this shipped study instead of the example")] = None,
 ) -> None:
     """Write a commented study file to start from."""
-    from seedbed.study.study_files import find_study
-    from seedbed.study.write import load_example_study
+    from seedbed.study.study_files import find_study, load_example_study
 
     text = load_example_study() if study is None else find_study(study).read_text(encoding="utf-8")
     try:
@@ -224,8 +223,8 @@ def settings(
 def make_plans(study: str, overrides: Sequence[str] | None, only: Sequence[str], home: Path) -> list[Plan]:
     """The plans of the named studies with overrides applied, reduced to the runs that match the filters."""
     from seedbed.api.planning import load_run_facts
+    from seedbed.study.conditions import filter_plans
     from seedbed.study.plan import plan_named
-    from seedbed.study.run_filter import filter_plans
 
     settings = [text for text in overrides or () if "=" in text]
     others = [text for text in overrides or () if "=" not in text]

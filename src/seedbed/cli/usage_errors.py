@@ -85,7 +85,7 @@ def _given_value(option: str, arguments: Sequence[str]) -> str:
 
 
 def _describe_unknown_verb(name: str, verbs: Collection[str]) -> str:
-    from seedbed.study.toml_format import did_you_mean
+    from seedbed.study.toml_text import did_you_mean
 
     verb = OTHER_VERBS.get(name)
     if verb is not None and (verb.split()[0] in verbs or verb.startswith("--")):

@@ -20,7 +20,7 @@ from pathlib import Path
 from seedbed.data.bpe import GPT1Tokenizer
 from seedbed.data.catalogue import CATALOGUE, ProgressCallback, ensure_local_file, get_corpus_part
 from seedbed.data.documents import Corpus, Document, concatenate_corpora, corpus_from_path, iter_text
-from seedbed.data.tables import (
+from seedbed.data.table_files import (
     NO_COLUMNS,
     TABLE_SUFFIXES,
     Columns,

@@ -27,7 +27,7 @@ from seedbed.data.documents import (
     iter_text,
     normalization_notes,
 )
-from seedbed.data.tables import LabelledTexts
+from seedbed.data.table_files import LabelledTexts
 from seedbed.data.tokenizers import N_CODEPOINTS, Tokenizer, text_to_codepoints
 from seedbed.data.word_tokenizer import WordTokenizer, split_words
 from seedbed.errors import MissingData

@@ -31,7 +31,7 @@ from seedbed.data.bpe import (
 from seedbed.data.catalogue import CATALOGUE, ProgressCallback, ensure_local_file, get_corpus_part
 from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled_texts, own_parts
 from seedbed.data.documents import Corpus, Document, iter_bytes
-from seedbed.data.tables import NO_COLUMNS, Columns
+from seedbed.data.table_files import NO_COLUMNS, Columns
 from seedbed.data.tokenizers import PAD_ID, ByteTokenizer, CharTokenizer, TokenIds, Tokenizer, smallest_id_dtype
 from seedbed.data.windows import Spans
 from seedbed.data.word_tokenizer import WordTokenizer

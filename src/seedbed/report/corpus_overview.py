@@ -21,7 +21,7 @@ from seedbed.data.corpora import (
 )
 from seedbed.data.corpus_stats import comparable_texts, compute_corpus_stats, compute_labelled_stats, count_leaks
 from seedbed.data.datasets import open_token_ids
-from seedbed.data.tables import Columns, LabelledTexts
+from seedbed.data.table_files import Columns, LabelledTexts
 from seedbed.errors import StudyError, UsageError
 from seedbed.stats.format import pluralise
 

@@ -26,10 +26,10 @@ from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.format import join_words
 from seedbed.stats.metric_registry import MetricName, metric_sort_key, training_metric
 from seedbed.stats.summary import RunCurves
+from seedbed.study.conditions import format_filter
 from seedbed.study.declarations import Declarations, option_choices
 from seedbed.study.former_words import FORMER_FIGURE_KINDS
-from seedbed.study.run_filter import format_filter
-from seedbed.study.toml_format import did_you_mean
+from seedbed.study.toml_text import did_you_mean
 
 
 @dataclass(frozen=True)

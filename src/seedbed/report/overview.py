@@ -26,7 +26,7 @@ from seedbed.settings import Settings, Value
 from seedbed.stats.curve_statistics import find_extremum, metric_direction
 from seedbed.stats.format import join_words, pluralise
 from seedbed.store import Store
-from seedbed.study.run_filter import FilterTerm
+from seedbed.study.conditions import FilterTerm
 
 MAX_NAMED_VALUES = 6  # of a setting, in a sentence
 MAX_ANNOTATION_LINES = 40

@@ -17,7 +17,7 @@ from seedbed.settings import (
     traits_of,
 )
 from seedbed.study.former_words import replacement_of
-from seedbed.study.toml_format import did_you_mean, format_toml_value
+from seedbed.study.toml_text import did_you_mean, format_toml_value
 
 GROUPS: dict[str, dict[str, type[SettingsGroup]]] = {
     "task": {**TASK_SETTINGS},

@@ -22,9 +22,9 @@ from seedbed.stats.format import format_setting, join_words
 from seedbed.stats.groups import describe_excluded_runs, group_by_setting
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
+from seedbed.study.conditions import parse_filters
 from seedbed.study.declarations import parse_declarations
-from seedbed.study.run_filter import parse_filters
-from seedbed.study.toml_format import did_you_mean
+from seedbed.study.toml_text import did_you_mean
 
 
 def answer_study(store: Store, study: str, overrides: Sequence[str] = ()) -> list[Answer]:

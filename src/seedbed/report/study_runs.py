@@ -13,9 +13,9 @@ from seedbed.settings import Value
 from seedbed.stats.curve_statistics import truncate_curve
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
+from seedbed.study.conditions import NO_FACTS, RunFacts, select_runs
 from seedbed.study.declarations import parse_declarations
 from seedbed.study.run_data import distinguish_datasets
-from seedbed.study.run_filter import NO_FACTS, RunFacts, select_runs
 from seedbed.tasks.base import stored_dataset_info
 
 

@@ -75,7 +75,7 @@ from seedbed.store.schema import (
 )
 from seedbed.store.upgrade import copy_path
 from seedbed.store.vocabulary_rows import vocabulary_from_row, vocabulary_to_row
-from seedbed.study.toml_format import did_you_mean
+from seedbed.study.toml_text import did_you_mean
 
 ANALYSIS_SUFFIX = ".analysis.json"
 MAX_LISTED_STUDIES = 8  # in a message

@@ -8,10 +8,10 @@ The options are defined in specs.py; charts/ draws the figures, stats/ answers t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Final, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -25,13 +25,19 @@ from seedbed.specs import (
     describe_wrong_metric,
     is_threshold,
 )
-from seedbed.study.definition import Problems, check_setting_value, format_assignment
+from seedbed.study.definition import DocumentParser, Problems, check_setting_value, format_assignment
 from seedbed.study.former_words import FORMER_FIGURE_KINDS, translate_stored
-from seedbed.study.study_files import parse_toml
-from seedbed.study.toml_format import closest_match, format_toml_key, format_toml_value, preview_toml, truncate_text
-from seedbed.study.toml_scanner import find_key_lines
+from seedbed.study.toml_text import (
+    closest_match,
+    find_key_lines,
+    flatten_table,
+    format_toml_key,
+    format_toml_value,
+    parse_toml,
+    preview_toml,
+    truncate_text,
+)
 
-SpecKind: TypeAlias = Literal["figures", "questions"]
 Spec = TypeVar("Spec", FigureSpec, QuestionSpec)
 
 # Names accepted in place of a setting: units of the x axis, the parameter count, and α, the fraction of T to replay to.
@@ -78,24 +84,11 @@ class Declarations:
 
 def parse_declarations(text: str) -> Declarations:
     """The declarations of a stored study, whichever version wrote it; StudyError if its text has problems."""
-    document = translate_stored(parse_toml(text, "study"))
-    lines = find_key_lines(text)
     problems = Problems()
-    declarations = read_declarations(document, lambda key: f"study:{lines.get(key, 1)}", problems, is_stored=True)
+    parser = DeclarationParser("study", find_key_lines(text), problems, is_stored=True)
+    declarations = parser.parse(translate_stored(parse_toml(text, "study")))
     problems.raise_if_any()
     return declarations
-
-
-def read_declarations(
-    document: Mapping[str, Value], location: Callable[[str], str], problems: Problems, is_stored: bool = False
-) -> Declarations:
-    """The declarations of a parsed file; tables with problems are reported and left out."""
-    parser = _DeclarationParser(location, problems, is_stored)
-    figures = [parser.parse(FigureSpec, table, key) for table, key in parser.iter_tables(document, "figures")]
-    questions = [parser.parse(QuestionSpec, table, key) for table, key in parser.iter_tables(document, "questions")]
-    return Declarations(
-        tuple(figure for figure in figures if figure), tuple(question for question in questions if question)
-    )
 
 
 def format_declarations(declared: Declarations) -> list[str]:
@@ -117,25 +110,18 @@ def _format_option(value: Value) -> str:
 
 
 @dataclass(frozen=True)
-class _DeclarationParser:
-    """Validates the tables of figures and questions; problems carry the line of their key."""
+class DeclarationParser(DocumentParser):
+    """Validates the tables of figures and questions."""
 
-    location: Callable[[str], str]
-    problems: Problems
-    is_stored: bool  # it was valid when it was stored, so an unknown name is probably a plugin's
+    is_stored: bool = False  # it was valid when it was stored, so an unknown name is probably a plugin's
 
-    def iter_tables(self, document: Mapping[str, Value], kind: SpecKind) -> Iterator[tuple[dict[str, Value], str]]:
-        value = document.get(kind, [])
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            self.add_problem(kind, f"{kind} = {preview_toml(value)}: expected tables that begin with [[{kind}]]")
-            return
-        for index, table in enumerate(value):
-            yield table, f"{kind}.{index}"
+    def parse(self, document: Mapping[str, Value]) -> Declarations:
+        """The declarations of a parsed file; tables with problems are reported and left out."""
+        figures = [self.parse_table(FigureSpec, *table) for table in self.iter_tables(document, "figures")]
+        questions = [self.parse_table(QuestionSpec, *table) for table in self.iter_tables(document, "questions")]
+        return Declarations(tuple(filter(None, figures)), tuple(filter(None, questions)))
 
-    def add_problem(self, key: str, what: str) -> None:
-        self.problems.add(self.location(key), what)
-
-    def parse(self, model: type[Spec], table: Mapping[str, Value], key: str) -> Spec | None:
+    def parse_table(self, model: type[Spec], table: Mapping[str, Value], key: str) -> Spec | None:
         """The figure or question; None, after adding problems, if an option is invalid."""
         before = len(self.problems.entries) + self.problems.n_omitted
         options = {name: _normalize_option(name, value) for name, value in table.items()}
@@ -247,21 +233,12 @@ def _misspelt_metric(name: str) -> str | None:
 def _normalize_option(option: str, value: Value) -> Value:
     """Lists as tuples, and the settings of `only` by dotted name even where they are nested tables."""
     if option == "only" and isinstance(value, dict):
-        return {name: _to_tuples(item) for name, item in _flatten_filter(value, "")}
+        return {name: _to_tuples(item) for name, item in flatten_table(value)}
     return _to_tuples(value)
 
 
 def _to_tuples(value: Value) -> Value:
     return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
-
-
-def _flatten_filter(table: Mapping[str, Value], path: str) -> Iterator[tuple[str, Value]]:
-    for key, value in table.items():
-        name = f"{path}.{key}" if path else key
-        if isinstance(value, dict):
-            yield from _flatten_filter(value, name)
-        else:
-            yield name, value
 
 
 def _filter_values(name: str, wanted: Value) -> Sequence[Value]:

@@ -8,7 +8,7 @@ is one Cartesian product. The configs of a random search (`[random]`) are one mo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import TypeAlias
@@ -16,10 +16,10 @@ from typing import TypeAlias
 from seedbed.errors import Problem, StudyError
 from seedbed.settings import Value, all_settings, check_value, describe_accepted_values, whole_number
 from seedbed.specs import FigureSpec, QuestionSpec
-from seedbed.study.exclude import ExcludeRule
+from seedbed.study.conditions import ExcludeRule
 from seedbed.study.former_words import replacement_of
 from seedbed.study.ranges import InvalidRange, Range, expand_range, is_range, parse_range
-from seedbed.study.toml_format import (
+from seedbed.study.toml_text import (
     MAX_INT_BITS,
     closest_match,
     did_you_mean,
@@ -28,7 +28,6 @@ from seedbed.study.toml_format import (
     truncate_text,
 )
 
-SETTING_GROUPS = ("task", "model", "train")  # the prefix of every setting's name
 MAX_RUNS = 100_000
 MAX_PROBLEMS = 100
 MAX_SEED = 2**32 - 1  # what NumPy's RandomState accepts
@@ -87,6 +86,19 @@ class Study:
     stored: bool = False  # settings that it does not mention have the default they were born with, not today's
 
 
+@dataclass(frozen=True)
+class Overrides:
+    """The `key=value` arguments of a command: one factor per setting; seeds, scale and random search where given."""
+
+    factors: tuple[Factor, ...] = ()
+    seeds: tuple[int, ...] | None = None
+    scale: str | None = None
+    random: RandomSearch = NO_RANDOM_SEARCH
+
+
+# ---- problems ----
+
+
 @dataclass
 class Problems:
     """Collects problems; keeps the first MAX_PROBLEMS and counts the rest."""
@@ -123,6 +135,36 @@ def _line_number(where: str) -> float:
     """Sort key: problems of a file by line, those of command-line arguments last."""
     line = where.rpartition(":")[2]
     return int(line) if line.isdecimal() else float("inf")
+
+
+@dataclass(frozen=True)
+class DocumentParser:
+    """What parsers of a TOML document have in common: problems carry the line of their key."""
+
+    path: str
+    lines: Mapping[str, int]  # of each key and list item, by dotted path
+    problems: Problems
+
+    def location(self, key: str) -> str:
+        """`path:line` of a dotted key, or of the nearest enclosing table."""
+        while key and key not in self.lines:
+            key = key.rpartition(".")[0]
+        return f"{self.path}:{self.lines.get(key, 1)}"
+
+    def add_problem(self, key: str, what: str) -> None:
+        self.problems.add(self.location(key), what)
+
+    def iter_tables(self, document: Mapping[str, Value], key: str) -> Iterator[tuple[dict[str, Value], str]]:
+        """The tables of an array of tables, with their dotted paths."""
+        value = document.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            self.add_problem(key, f"{key} = {preview_toml(value)}: expected tables that begin with [[{key}]]")
+            return
+        for index, table in enumerate(value):
+            yield table, f"{key}.{index}"
+
+
+# ---- checks ----
 
 
 def check_setting(name: str, value: Value, where: str, problems: Problems) -> Assignment | None:

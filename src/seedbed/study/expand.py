@@ -18,10 +18,9 @@ from seedbed.settings import (
     setting_fields,
     traits_of,
 )
-from seedbed.study.definition import MAX_RUNS, Assignment, Assignments, Factor, Problems, Study
-from seedbed.study.overrides import Overrides
+from seedbed.study.definition import MAX_RUNS, Assignment, Assignments, Factor, Overrides, Problems, Study
 from seedbed.study.random_search import draw_configs, merge_random_searches
-from seedbed.study.toml_format import preview_toml, truncate_text
+from seedbed.study.toml_text import preview_toml, truncate_text
 
 _SETTING_NAME_PATTERN = re.compile(r"\b(?:task|model|train)\.\w+")
 

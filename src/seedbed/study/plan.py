@@ -2,13 +2,14 @@
 
     plan = plan_study(read_study(find_study("quickstart")), ["model.layers=1,2", "seeds=5"])
 
-pack.py groups the runs for a machine; the store knows which are done.
+The plan's text is the study as TOML with every setting written out, which plans to the same runs. pack.py groups the
+runs for a machine; the store knows which are done.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 
 from seedbed.data.embeddings import embeddings_digest, load_embeddings
@@ -16,13 +17,12 @@ from seedbed.errors import Problem, StudyError, UsageError
 from seedbed.models.model_size import count_parameters
 from seedbed.records import Plan, Run
 from seedbed.settings import Settings, Value
-from seedbed.study.declarations import Declarations
+from seedbed.study.declarations import Declarations, format_declarations
 from seedbed.study.definition import Problems, Study
 from seedbed.study.expand import expand_study, extract_config, find_axes
-from seedbed.study.overrides import parse_overrides
-from seedbed.study.read import read_study
+from seedbed.study.read import parse_overrides, read_study
 from seedbed.study.study_files import find_study
-from seedbed.study.write import format_study
+from seedbed.study.toml_text import SETTING_GROUPS, format_toml_value
 
 RUN_ID_BYTES = 8  # 16 hex digits; the chance of a collision among a million runs is 3 in 10⁸
 
@@ -86,3 +86,49 @@ def _hash_identity(identity: Mapping[str, Value]) -> str:
 def _normalize_zeros(values: Mapping[str, Value]) -> dict[str, Value]:
     """-0.0 becomes 0.0 (by adding 0.0); pydantic has already made 1 and 1.0 equal."""
     return {name: value + 0.0 if isinstance(value, float) else value for name, value in values.items()}
+
+
+# ---- the resolved study ----
+
+
+def format_study(
+    name: str,
+    question: str,
+    seeds: Sequence[int],
+    configs: Sequence[Settings],
+    axes: Iterable[str],
+    declared: Declarations,
+) -> str:
+    """The study with every setting written out: in [base] where all configs agree, else per config."""
+    values = [_effective_settings(settings) for settings in configs]
+    common = {name: value for name, value in values[0].items() if all(one.get(name) == value for one in values)}
+    head = {"name": name} | ({"question": question} if question else {}) | {"seeds": list(seeds)}
+    lines = _format_pairs(head)
+    if len(configs) > 1:
+        lines += [
+            "configs = [",
+            *(f"  {_format_inline_table(_config_settings(one, common, axes))}," for one in values),
+            "]",
+        ]
+    for part in SETTING_GROUPS:
+        inside = {name.removeprefix(f"{part}."): value for name, value in common.items() if name.startswith(f"{part}.")}
+        lines += ["", f"[base.{part}]", *_format_pairs(inside)]
+    return "\n".join(lines + format_declarations(declared)) + "\n"
+
+
+def _effective_settings(settings: Settings) -> dict[str, Value]:
+    """The settings that have an effect and are set; TOML has no null, so unset ones are omitted."""
+    return {name: value for name, value in settings.flat().items() if value is not None and settings.is_active(name)}
+
+
+def _config_settings(values: Mapping[str, Value], common: Mapping[str, Value], axes: Iterable[str]) -> dict[str, Value]:
+    """The settings of a config that are not in [base], axes first."""
+    return {name: values[name] for name in (*axes, *values) if name in values and name not in common}
+
+
+def _format_inline_table(values: Mapping[str, Value]) -> str:
+    return "{ " + ", ".join(_format_pairs(values)) + " }"
+
+
+def _format_pairs(values: Mapping[str, Value]) -> list[str]:
+    return [f"{name} = {format_toml_value(value)}" for name, value in values.items()]

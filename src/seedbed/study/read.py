@@ -3,26 +3,37 @@
     study = read_study(find_study("arithmetic/sanity"))
 
 Size limits are checked before parsing, and nothing in a file is ever executed.
+
+Also the `key=value` arguments of `run` and `plan`, which override settings of a study. Commas outside brackets separate
+the values of a sweep; a value is TOML or else plain text: `model.layers=3`, `train.lr=1e-3,3e-4`, `task.orders=[2,3]`,
+`model.kind=lstm`, `seeds=5`, `seeds=0,1,2`, `seeds=[42]`. A value may be a range (ranges.py):
+`"train.lr=log 1e-4..1e-1 x12"`, `model.layers=1..4`, `seeds=0..15`. `scale=tiny` applies the study's `[scales.tiny]` to
+every config; `random.n_configs=80` and `"random.train.lr=log 1e-4..1e-1"` stand for entries of the study's `[random]`.
+
+>>> parse_overrides(["train.lr=1e-3,3e-4", "seeds=2"]).seeds
+(0, 1)
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from seedbed.settings import Value, all_settings
-from seedbed.study.declarations import read_declarations
+from seedbed.study.conditions import ExcludeRule, InvalidRule, parse_exclude_rule
+from seedbed.study.declarations import DeclarationParser
 from seedbed.study.definition import (
     MAX_RUNS,
     NO_RANDOM_SEARCH,
-    SETTING_GROUPS,
     Assignment,
     Assignments,
+    DocumentParser,
     Factor,
+    Overrides,
     Problems,
     RandomSearch,
     Study,
@@ -31,20 +42,30 @@ from seedbed.study.definition import (
     format_assignment,
     parse_seeds,
 )
-from seedbed.study.exclude import ExcludeRule, InvalidRule, parse_exclude_rule
 from seedbed.study.expand import expand_study
 from seedbed.study.former_words import translate_stored
-from seedbed.study.overrides import collect_overrides
 from seedbed.study.random_search import parse_random_entry
 from seedbed.study.ranges import RANGE_EXAMPLES, is_range, number_type
-from seedbed.study.study_files import parse_toml, read_study_text, shipped_studies
-from seedbed.study.toml_format import format_toml_key, preview_toml, truncate_text
-from seedbed.study.toml_scanner import find_key_lines
+from seedbed.study.study_files import read_study_text, shipped_studies
+from seedbed.study.toml_text import (
+    SETTING_GROUPS,
+    LimitError,
+    find_key_lines,
+    flatten_table,
+    format_toml_key,
+    format_toml_value,
+    parse_toml,
+    parse_value,
+    preview_toml,
+    split_outside_quotes,
+    truncate_text,
+)
 
 DEFAULT_SEEDS: Final = (0, 42)
 CONFIG_KEYS: Final = ("base", "scales", "grid", "zip", "random", "configs", "exclude")
 STUDY_KEYS: Final = ("name", "question", "seeds", *CONFIG_KEYS, "figures", "questions")
 MAX_NAME_CHARACTERS: Final = 100
+RANDOM_PREFIX: Final = "random."  # of arguments that belong to the study's random search
 
 
 def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
@@ -74,13 +95,8 @@ def read_study_name(path: Path) -> str:
     return name if isinstance(name, str) else _default_study_name(path)
 
 
-@dataclass(frozen=True)
-class StudyParser:
-    """Turns a TOML document into a Study; problems carry the line of their key."""
-
-    path: str
-    lines: Mapping[str, int]
-    problems: Problems
+class StudyParser(DocumentParser):
+    """Turns a TOML document into a Study."""
 
     @cached_property
     def key_order(self) -> dict[str, int]:
@@ -93,7 +109,7 @@ class StudyParser:
                 what = f"{truncate_text(format_toml_key(key))} is not a key of a study file"
                 known = [*STUDY_KEYS, *(f"base.{part}" for part in SETTING_GROUPS)]
                 self.problems.add_unknown(self.location(key), key, what, known)
-        declared = read_declarations(document, self.location, self.problems)
+        declared = DeclarationParser(self.path, self.lines, self.problems).parse(document)
         factors, random = self.parse_factors(document), self.parse_random(document.get("random", {}))
         self.check_varied_once(factors, random)
         return Study(
@@ -109,15 +125,6 @@ class StudyParser:
             figures=declared.figures,
             questions=declared.questions,
         )
-
-    def location(self, key: str) -> str:
-        """`path:line` of a dotted key, or of the nearest enclosing table."""
-        while key and key not in self.lines:
-            key = key.rpartition(".")[0]
-        return f"{self.path}:{self.lines.get(key, 1)}"
-
-    def add_problem(self, key: str, what: str) -> None:
-        self.problems.add(self.location(key), what)
 
     def check_setting(self, name: str, value: Value, path: str) -> Assignment | None:
         return check_setting(name, value, self.location(path), self.problems)
@@ -239,22 +246,13 @@ class StudyParser:
                 else:
                     first_uses[name] = where
 
-    def iter_tables(self, document: Mapping[str, Value], key: str) -> Iterator[tuple[Value, str]]:
-        """The tables of an array of tables, with their dotted paths."""
-        value = document.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            self.add_problem(key, f"{key} = {preview_toml(value)}: expected tables that begin with [[{key}]]")
-            return
-        for index, table in enumerate(value):
-            yield table, f"{key}.{index}"
-
     def iter_settings(self, table: Value, key: str) -> Iterator[tuple[str, Value, str]]:
         """(name, value, path) of each setting in a table, whether its name is nested, dotted or quoted."""
         if not isinstance(table, dict):
             self.add_problem(key, f"{key} = {preview_toml(table)}: expected a table such as [{key}]")
             return
         seen = set()
-        leaves = [(name, value, f"{key}.{name}") for name, value in _flatten_table(table, "")]
+        leaves = [(name, value, f"{key}.{name}") for name, value in flatten_table(table)]
         for name, value, path in sorted(leaves, key=lambda leaf: self.key_order.get(leaf[2], 0)):
             if name in seen:
                 self.add_problem(path, f"{truncate_text(format_toml_key(name))} is set twice in one table")
@@ -268,15 +266,6 @@ def _first_uses(factor: Factor) -> dict[str, str]:
     return {use.name: use.where for level in reversed(factor) for use in level}
 
 
-def _flatten_table(table: Mapping[str, Value], path: str) -> Iterator[tuple[str, Value]]:
-    for key, value in table.items():
-        name = f"{path}.{key}" if path else key
-        if isinstance(value, dict) and (value or name in SETTING_GROUPS):
-            yield from _flatten_table(value, name)
-        else:
-            yield name, value
-
-
 def _default_study_name(path: Path) -> str:
     shipped = {file: name for name, file in shipped_studies().items()}
     return shipped.get(path, _sanitize_name(path.stem))
@@ -286,3 +275,66 @@ def _sanitize_name(text: str) -> str:
     """The text as a study name that is also safe as a relative folder path."""
     parts = [re.sub(r"[^\w .-]", "-", part).strip(" ").lstrip(".") for part in text.split("/")]
     return "/".join(part for part in parts if part)[:MAX_NAME_CHARACTERS] or "study"
+
+
+# ---- arguments that override settings ----
+
+
+def parse_overrides(arguments: Sequence[str]) -> Overrides:
+    """The overrides; StudyError lists all invalid arguments."""
+    problems = Problems()
+    overrides = collect_overrides(arguments, problems)
+    problems.raise_if_any()
+    return overrides
+
+
+def collect_overrides(arguments: Sequence[str], problems: Problems) -> Overrides:
+    """As `parse_overrides`, but invalid arguments are added to `problems` and left out."""
+    factors: dict[str, Factor] = {}
+    seeds: tuple[int, ...] | None = None
+    scale: str | None = None
+    random = NO_RANDOM_SEARCH
+    given: set[str] = set()
+    for argument in arguments:
+        where = f"argument '{truncate_text(format_toml_value(argument)[1:-1])}'"
+        name, sign, text = argument.partition("=")
+        name = name.strip()
+        if not sign or not name:
+            problems.add(where, "expected key=value, such as model.layers=3")
+        elif name in given:
+            problems.add(where, f"{name} is given twice; separate values to sweep by commas, as in {name}=A,B")
+        elif (values := _parse_values(text, where, problems)) is not None:
+            if name == "seeds":
+                seeds = parse_seeds(values[0] if len(values) == 1 else values, where, problems)
+            elif name == "scale":
+                scale = _parse_scale(values, where, problems)
+            elif name.startswith(RANDOM_PREFIX):
+                entry = name.removeprefix(RANDOM_PREFIX)
+                value = values[0] if entry in ("n_configs", "seed") and len(values) == 1 else values
+                random = parse_random_entry(random, entry, value, where, problems)
+            else:
+                checked = check_values(name, values, where, problems)
+                factors[name] = tuple((assignment,) for assignment in checked if assignment)
+        given.add(name)
+    return Overrides(tuple(factor for factor in factors.values() if factor), seeds, scale, random)
+
+
+def _parse_scale(values: list[Value], where: str, problems: Problems) -> str | None:
+    """The name of one scale; expand.py checks that the study has it."""
+    if len(values) == 1 and isinstance(values[0], str):
+        return values[0]
+    problems.add(where, "expected the name of one scale, such as scale=tiny")
+    return None
+
+
+def _parse_values(text: str, where: str, problems: Problems) -> list[Value] | None:
+    """The comma-separated values; None, after adding a problem, if one is missing or exceeds the TOML limits."""
+    pieces = [piece.strip() for piece in split_outside_quotes(text, ",")]
+    if not all(pieces):
+        problems.add(where, "expected a value after = and between commas")
+        return None
+    try:
+        return [parse_value(piece) for piece in pieces]
+    except LimitError as limit:
+        problems.add(where, str(limit))
+        return None

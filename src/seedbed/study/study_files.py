@@ -1,13 +1,11 @@
-"""Study files on disk and in the package: found by path or shipped name, size-checked, parsed as TOML.
+"""Study files on disk and in the package: found by path or shipped name, and read as text of a limited size.
 
-read.py interprets the keys. Every error here is one sentence that gives the place and the reason.
+read.py interprets the text. Every error here is one sentence that gives the place and the reason.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import tomllib
 from collections import Counter
 from fnmatch import fnmatchcase
 from functools import cache
@@ -15,10 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from seedbed.errors import Problem, StudyError
-from seedbed.settings import Value
-from seedbed.study.toml_format import did_you_mean, format_toml_value, truncate_text
-from seedbed.study.toml_scanner import LimitError, check_toml_limits
+from seedbed.study.toml_text import did_you_mean, format_toml_value, parse_toml, study_error, truncate_text
 
 MAX_STUDY_BYTES: Final = 1_000_000
 
@@ -69,10 +64,6 @@ def shipped_studies() -> dict[str, Path]:
     return {file.relative_to(library).with_suffix("").as_posix(): file for file in files}
 
 
-def study_error(where: str, what: str) -> StudyError:
-    return StudyError([Problem(where, what)])
-
-
 def read_study_text(path: Path) -> str:
     """The text of a study file; StudyError if it is too large or not UTF-8."""
     try:
@@ -95,39 +86,11 @@ def read_study_text(path: Path) -> str:
         raise study_error(f"{path}:{line}", f"byte {error.start} is not UTF-8; save the file as UTF-8") from None
 
 
-def _describe_repeated_key(text: str, line: int, what: str) -> str | None:
-    """`seeds is given twice (lines 2 and 3)`, if that is what the parser objects to."""
-    if not what.startswith(("Cannot overwrite a value", "Cannot declare")):
-        return None
-    lines = text.splitlines()
-    key = re.match(r"\s*(\[{1,2}[^]]+\]{1,2}|[^=]+?)\s*(?:=|$)", lines[line - 1])
-    if key is None:
-        return None
-    earlier = [n for n in range(1, line) if re.match(rf"\s*{re.escape(key[1])}\s*(?:=|#|$)", lines[n - 1])]
-    return f"{truncate_text(key[1])} is given twice (lines {earlier[-1]} and {line})" if earlier else None
-
-
-def parse_toml(text: str, path: str) -> dict[str, Value]:
-    """The TOML document; StudyError if it exceeds the limits or is not TOML."""
-    try:
-        check_toml_limits(text)
-        return tomllib.loads(text)
-    except LimitError as limit:
-        raise study_error(f"{path}:{limit.line}", str(limit)) from None
-    except tomllib.TOMLDecodeError as error:
-        what, _, position = str(error).rpartition(" (at ")
-        found = re.match(r"line (\d+), (column \d+)", position)
-        line = int(found[1]) if found else text.count("\n") + 1
-        if not re.search(r"(?m)^\s*(\[|[\w.\"'-]+\s*=)", text):
-            raise study_error(
-                path, "not a study file; expected TOML, such as seeds = 3, or [base] above settings"
-            ) from None
-        what = _describe_repeated_key(text, line, what) or f"{what} ({found[2] if found else 'end of file'})"
-        raise study_error(f"{path}:{line}", what) from None
-    except (ValueError, RecursionError) as error:  # an integer of thousands of digits, a date that does not exist
-        raise study_error(path, f"cannot be read as TOML ({error})") from None
-
-
 def study_question(text: str, name: str) -> str:
     """The question that the text of a study file states; problems of the text are reported at this name."""
     return str(parse_toml(text, name).get("question", ""))
+
+
+def load_example_study() -> str:
+    """A commented study file to start from."""
+    return (resources.files("seedbed.study") / "example.toml").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from seedbed.data.datasets import CorpusSource, TokenizerKind, VocabularySize, load_tokenizer
-from seedbed.data.tables import ColumnName, ColumnRole, Columns
+from seedbed.data.table_files import ColumnName, ColumnRole, Columns
 from seedbed.data.tokenizers import PAD_ID, Tokenizer
 from seedbed.settings import setting, when
 from seedbed.tasks.base import Bools, Ints, Task

@@ -26,7 +26,7 @@ from seedbed.data.datasets import (
     VocabularySize,
     data_digest,
 )
-from seedbed.data.tables import ColumnName, Columns, LabelledTexts, collect_label_names, encode_labels
+from seedbed.data.table_files import ColumnName, Columns, LabelledTexts, collect_label_names, encode_labels
 from seedbed.data.tokenizers import PAD_ID, Tokenizer
 from seedbed.data.windows import pad_sequences
 from seedbed.errors import UsageError

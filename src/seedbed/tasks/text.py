@@ -29,7 +29,7 @@ from seedbed.data.datasets import (
     open_token_ids,
     stored_ids_error,
 )
-from seedbed.data.tables import ColumnName
+from seedbed.data.table_files import ColumnName
 from seedbed.data.tokenizers import PAD_ID, Tokenizer
 from seedbed.data.windows import (
     Spans,

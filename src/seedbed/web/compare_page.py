@@ -27,7 +27,7 @@ from seedbed.stats.answers.defaults import list_metrics
 from seedbed.stats.run_statistics import STATISTICS
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
-from seedbed.study.run_filter import format_filter, parse_filters
+from seedbed.study.conditions import format_filter, parse_filters
 from seedbed.web.responses import StoreCacheDep, figure_as_json, json_response, render_page
 from seedbed.web.store_cache import StoreCache
 

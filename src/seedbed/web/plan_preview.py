@@ -31,11 +31,10 @@ from seedbed.settings import (
     setting_traits,
 )
 from seedbed.store import open_store
-from seedbed.study.definition import Problems, Study
+from seedbed.study.definition import Overrides, Problems, Study
 from seedbed.study.expand import expand_study
-from seedbed.study.overrides import Overrides, parse_overrides
 from seedbed.study.plan import plan_study
-from seedbed.study.read import parse_study
+from seedbed.study.read import parse_overrides, parse_study
 from seedbed.study.study_files import read_study_text, shipped_studies, study_question
 from seedbed.web.jobs import ENDED_STATUSES, JobSpec, StudySource
 

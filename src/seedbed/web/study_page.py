@@ -46,8 +46,8 @@ from seedbed.stats.metric_registry import QUANTITIES, MetricName, metric_sort_ke
 from seedbed.stats.metric_registry import metric_label as metric_symbol
 from seedbed.stats.summary import ConfigSummary, RunCurves, summarise
 from seedbed.store import Store
+from seedbed.study.conditions import format_filter_value
 from seedbed.study.declarations import Declarations, parse_declarations
-from seedbed.study.run_filter import format_filter_value
 from seedbed.study.study_files import study_question
 from seedbed.web.responses import StoreCacheDep, figure_as_json, json_response, render_page
 from seedbed.web.store_cache import StoreCache

@@ -1,30 +1,44 @@
-"""`--only 'train.steps=1201 model.kind=gpt'`: filters that select runs, the same for all commands, the page and Python.
+"""Conditions on settings: the filters that select runs, and the exclude expressions of study files.
 
-An entry holds terms separated by spaces, all of which must hold; several entries must all hold as well. A term compares
-a setting (the last part of its name alone where that is unambiguous) with a value: `=`, `!=`, `<`, `<=`, `>`, `>=`.
-Values separated by commas are alternatives, and `unset` is a setting without a value. Besides settings, a filter knows
-`seed`, `status`, `id` and `dataset` (both by their beginning) and `tag`.
+`--only 'train.steps=1201 model.kind=gpt'`, the same for all commands, the page and Python: an entry holds terms
+separated by spaces, all of which must hold; several entries must all hold as well. A term compares a setting (the last
+part of its name alone where that is unambiguous) with a value: `=`, `!=`, `<`, `<=`, `>`, `>=`. Values separated by
+commas are alternatives, and `unset` is a setting without a value. Besides settings, a filter knows `seed`, `status`,
+`id` and `dataset` (both by their beginning) and `tag`.
 
 >>> terms = parse_filters(["steps>=1000 seed=0,1"])
 >>> [str(term) for term in terms]
 ['train.steps>=1000', 'seed=0,1']
+
+`exclude = "model.layers == 3 and model.dim > 128"`: comparisons, `and`, `or`, `not`, `in`, constants and setting names;
+interpreted, never executed as code. A comparison with a setting that a config's model does not have is false.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import operator
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeVar, get_args
+from functools import cache
+from typing import Any, Final, Protocol, TypeVar, get_args
 
-from seedbed.errors import MissingData, UsageError
+from seedbed.errors import MissingData, Problem, StudyError, UsageError
 from seedbed.records import Plan, RunStatus
 from seedbed.settings import DatasetInfo, Settings, Value, all_settings, check_value, matches_value, whole_number
-from seedbed.study.exclude import InvalidRule, resolve_setting_name
-from seedbed.study.overrides import parse_value, split_outside_quotes
-from seedbed.study.toml_format import did_you_mean, format_toml_value, preview_toml, truncate_text
-from seedbed.study.toml_scanner import LimitError
+from seedbed.study.former_words import replacement_of
+from seedbed.study.toml_text import (
+    LimitError,
+    did_you_mean,
+    format_toml_value,
+    parse_value,
+    preview_toml,
+    split_outside_quotes,
+    truncate_text,
+)
 
 RUN_FIELDS: Final = ("seed", "status", "id", "dataset", "tag")  # what a filter knows besides settings
 MAX_LISTED_VALUES: Final = 8
@@ -32,6 +46,32 @@ _TERM_START: Final = re.compile(r"([\w.-]+)\s*(!=|<=|>=|==|=|<|>)\s*")
 _ORDER_COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+MAX_RULE_CHARACTERS: Final = 500
+RULE_SYNTAX: Final = "comparisons of settings, joined by and, or, not"
+TOML_BOOLEANS: Final = {"true": True, "false": False}  # TOML's spelling
+
+
+class InvalidRule(ValueError):
+    """An unusable expression; the message is the reason."""
+
+
+@cache
+def resolve_setting_name(text: str) -> str:
+    """The full name of the setting or constant that a text names, perhaps by its last part alone."""
+    known = all_settings()
+    if text in known or text in TOML_BOOLEANS:
+        return text
+    found = [name for name in known if name.endswith(f".{text}")]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise InvalidRule(f"{text} could be {' or '.join(found)}")
+    if replacement := replacement_of(text):
+        raise InvalidRule(f"{text} is now called {replacement}")
+    raise InvalidRule(f"{truncate_text(text)} is not a setting{did_you_mean(text, known)}")
+
+
+# ---- filters of runs ----
 
 
 class FilterableRun(Protocol):
@@ -253,3 +293,136 @@ def _describe_values(runs: Sequence[FilterableRun], name: str, facts: RunFacts) 
     more = [f"{len(values) - len(texts)} more"] if len(values) > len(texts) else []
     *most, last = [*texts, *more]
     return f"{name} has {', '.join(most)} and {last} here" if most else f"{name} has only {last} here"
+
+
+# ---- exclude expressions ----
+
+
+def _equal(left: Value, right: Value) -> bool:
+    """Whether a setting equals a constant, whichever of the two comes first."""
+    return matches_value(right, left) if isinstance(right, tuple) else matches_value(left, right)
+
+
+_COMPARISON_OPERATORS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
+    ast.Eq: lambda left, right: _equal(left, right),
+    ast.NotEq: lambda left, right: not _equal(left, right),
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda left, right: any(matches_value(left, item) for item in right),
+    ast.NotIn: lambda left, right: not any(matches_value(left, item) for item in right),
+}
+
+
+@dataclass(frozen=True)
+class ExcludeRule:
+    """One expression; configs for which it is true are excluded."""
+
+    text: str
+    where: str
+    tree: ast.expr
+
+    def excludes(self, settings: Mapping[str, Value]) -> bool:
+        try:
+            return bool(_evaluate(self.tree, settings))
+        except TypeError as error:
+            what = f"exclude = {preview_toml(self.text)} compares incompatible types ({error})"
+            raise StudyError([Problem(self.where, what)]) from None
+
+
+def parse_exclude_rule(text: str, where: str) -> ExcludeRule:
+    """The parsed rule; InvalidRule if the text is not one."""
+    if len(text) > MAX_RULE_CHARACTERS:
+        raise InvalidRule(f"{len(text):,} characters; at most {MAX_RULE_CHARACTERS} are accepted")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python warns about odd spellings such as `1is 1`
+            tree = ast.parse(text.strip(), mode="eval").body
+        for node in _walk_expressions(tree):
+            _check_node(node)
+    except (SyntaxError, RecursionError, MemoryError, UnicodeError) as error:
+        raise InvalidRule(f"expected {RULE_SYNTAX} ({getattr(error, 'msg', 'nested too deeply')})") from None
+    return ExcludeRule(text, where, tree)
+
+
+def _walk_expressions(tree: ast.expr) -> Iterator[ast.expr]:
+    """All subexpressions; a dotted name counts as one, whole."""
+    yield tree
+    if not isinstance(tree, ast.Attribute):
+        for child in ast.iter_child_nodes(tree):
+            if isinstance(child, ast.expr):
+                yield from _walk_expressions(child)
+
+
+def _check_node(node: ast.expr) -> None:
+    match node:
+        case ast.BoolOp() | ast.UnaryOp(op=ast.Not()) | ast.List() | ast.Tuple():
+            pass
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+            pass
+        case ast.Constant(value=bool() | int() | float() | str()):
+            pass
+        case ast.Name() | ast.Attribute():
+            resolve_setting_name(_dotted_name(node))
+        case ast.Compare() if all(type(sign) in _COMPARISON_OPERATORS for sign in node.ops):
+            _check_compared_values(node)
+        case _:
+            raise InvalidRule(f"expected {RULE_SYNTAX}; found {truncate_text(ast.unparse(node))}")
+
+
+def _check_compared_values(node: ast.Compare) -> None:
+    """Reject a comparison with a value that the setting can never have: it is a typo."""
+    name = resolve_setting_name(_dotted_name(node.left)) if isinstance(node.left, ast.Name | ast.Attribute) else None
+    for sign, right in zip(node.ops, node.comparators, strict=True):
+        if isinstance(sign, ast.In | ast.NotIn) and not isinstance(right, ast.List | ast.Tuple):
+            raise InvalidRule(f"expected a list after in; found {truncate_text(ast.unparse(right))}")
+        if name in all_settings() and not isinstance(sign, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+            for value in _literal_values(right, isinstance(sign, ast.In | ast.NotIn)):
+                if accepted := check_value(str(name), value):
+                    raise InvalidRule(f"{name} = {preview_toml(value)}: expected {accepted}")
+
+
+def _literal_values(node: ast.expr, is_list: bool) -> Iterator[Value]:
+    """The literal value, or the literal items of a list."""
+    items = node.elts if is_list and isinstance(node, ast.List | ast.Tuple) else [node]
+    for item in items:
+        with contextlib.suppress(ValueError):
+            yield ast.literal_eval(item)
+
+
+def _evaluate(node: ast.expr, settings: Mapping[str, Value]) -> Value:
+    match node:
+        case ast.BoolOp(op=ast.And()):
+            return all(_evaluate(part, settings) for part in node.values)
+        case ast.BoolOp():
+            return any(_evaluate(part, settings) for part in node.values)
+        case ast.UnaryOp(op=ast.Not()):
+            return not _evaluate(node.operand, settings)
+        case ast.UnaryOp():
+            return -_evaluate(node.operand, settings)
+        case ast.Constant():
+            return node.value
+        case ast.List() | ast.Tuple():
+            return tuple(_evaluate(part, settings) for part in node.elts)
+        case ast.Compare():
+            return _evaluate_comparison(node, settings)
+    name = resolve_setting_name(_dotted_name(node))
+    return TOML_BOOLEANS[name] if name in TOML_BOOLEANS else settings.get(name)
+
+
+def _evaluate_comparison(node: ast.Compare, settings: Mapping[str, Value]) -> bool:
+    values = [_evaluate(part, settings) for part in (node.left, *node.comparators)]
+    if any(value is None for value in values):
+        return False
+    pairs = zip(node.ops, values, values[1:], strict=False)
+    return all(_COMPARISON_OPERATORS[type(sign)](left, right) for sign, left, right in pairs)
+
+
+def _dotted_name(node: ast.expr) -> str:
+    match node:
+        case ast.Name():
+            return node.id
+        case ast.Attribute():
+            return f"{_dotted_name(node.value)}.{node.attr}"
+    raise InvalidRule(f"expected {RULE_SYNTAX}; found {truncate_text(ast.unparse(node))}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seedbed.data.documents import corpus_from_path
-from seedbed.data.tables import collect_label_names, encode_labels, read_labelled_texts
+from seedbed.data.table_files import collect_label_names, encode_labels, read_labelled_texts
 from seedbed.errors import StudyError, UsageError
 
 

@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import pytest
 
-from seedbed.study.toml_scanner import LimitError, check_toml_limits, find_key_lines
+from seedbed.study.toml_text import LimitError, check_toml_limits, find_key_lines
 
 TEXT = dedent(
     '''\
