@@ -20,7 +20,7 @@ from seedbed.tasks.base import stored_dataset_info
 
 
 def matching_runs(store: Store, study: str, only: Sequence[str] = (), skip_unreadable: bool = False) -> list[StoredRun]:
-    """The stored runs of a study that match the filters (`model.kind=lstm seed=0,1`, see `study.run_filter`)."""
+    """The stored runs of a study that match the filters (`model.kind=lstm seed=0,1`, see `study.conditions`)."""
     runs = store.runs(study, skip_unreadable)
     if not runs and not skip_unreadable:
         raise MissingData(f"study {study} has no runs; `seedbed run` trains them")

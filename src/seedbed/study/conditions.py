@@ -304,7 +304,7 @@ def _equal(left: Value, right: Value) -> bool:
 
 
 _COMPARISON_OPERATORS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
-    ast.Eq: lambda left, right: _equal(left, right),
+    ast.Eq: _equal,
     ast.NotEq: lambda left, right: not _equal(left, right),
     ast.Lt: operator.lt,
     ast.LtE: operator.le,

@@ -18,7 +18,13 @@ import numpy as np
 
 from seedbed.settings import Conflict, DatasetInfo, PositiveInt, register_settings, setting
 from seedbed.tasks.base import Ints
-from seedbed.tasks.equations import SPECIAL_TOKENS, EquationTable, EquationTask, EquationTokenizer
+from seedbed.tasks.equations import (
+    SPECIAL_TOKENS,
+    EquationTable,
+    EquationTask,
+    EquationTokenizer,
+    train_fraction_setting,
+)
 
 DRAW_SEED = 0  # of the equations of `task.equations`, the same for every run
 PLUS, EQUALS, BOS, EOS, PAD = range(10, 15)  # token ids after the ten digits
@@ -34,14 +40,7 @@ class AdditionSettings(EquationTask):
         None, "equations drawn from all, the same for every seed; unset: all", unit="equations"
     )
     reverse_result: bool = setting(False, "the result is written from its last digit to its first", per_run=True)
-    train_fraction: float = setting(
-        0.5,
-        "share of the equations used for training (r_train)",
-        label="share of equations in training, r_train",
-        per_run=True,
-        gt=0.0,
-        le=1.0,
-    )
+    train_fraction: float = train_fraction_setting()
 
     def count_train_samples(self) -> int:
         return sum(self._n_train_by_length())
@@ -66,10 +65,7 @@ class AdditionSettings(EquationTask):
             why = f"task.equations = {self.equations:,}: there are {n_all:,} equations of up to {self.digits} digits"
             yield "task.equations", why
         n_train = self.count_train_samples()
-        if n_train == 0 or (n_train == n and self.train_fraction < 1):
-            empty = "training" if n_train == 0 else "validation"
-            why = f"task.train_fraction = {self.train_fraction} of {n} equations leaves no {empty} sample"
-            yield "task.train_fraction", why
+        yield from self.split_conflicts(n, n_train)
 
     def vocabulary(self) -> list[str]:
         return [*map(str, range(10)), "+", *SPECIAL_TOKENS]

@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, Field
 
 from seedbed.settings import Conflict, DatasetInfo, as_tuple, register_settings, setting
 from seedbed.tasks.base import Ints, OperandPairs
-from seedbed.tasks.equations import SPECIAL_TOKENS, EquationTable, EquationTask
+from seedbed.tasks.equations import SPECIAL_TOKENS, EquationTable, EquationTask, train_fraction_setting
 
 OperandCounts = Annotated[tuple[Literal[2, 3], ...], BeforeValidator(as_tuple), Field(min_length=1, max_length=2)]
 N_SCORED_TOKENS = 2  # r and EOS
@@ -37,14 +37,7 @@ class ArithmeticSettings(EquationTask):
     p: int = setting(31, "modulus; numbers 0 … p−1 are one token each", label="modulus p", ge=2, le=10_000)
     operator: Literal["+", "-", "*", "/"] = setting("+", "operation between the numbers", per_run=True)
     orders: OperandCounts = setting((2,), "numbers of operands: [2], [3] or [2, 3]", label="operands per equation")
-    train_fraction: float = setting(
-        0.5,
-        "share of the equations used for training (r_train)",
-        label="share of equations in training, r_train",
-        per_run=True,
-        gt=0.0,
-        le=1.0,
-    )
+    train_fraction: float = train_fraction_setting()
 
     def n_equations(self, order: int) -> int:
         """All ordered tuples of operands; a divisor is never 0."""
@@ -71,10 +64,7 @@ class ArithmeticSettings(EquationTask):
             n, n_train = self.n_equations(order), self.n_train(order)
             if n > 50_000_000:
                 yield "task.p", f"task.p = {self.p} makes {n:,} equations of order {order}; at most 50,000,000"
-            if n_train == 0 or (n_train == n and self.train_fraction < 1):
-                empty = "training" if n_train == 0 else "validation"
-                why = f"task.train_fraction = {self.train_fraction} of {n} equations leaves no {empty} sample"
-                yield "task.train_fraction", why
+            yield from self.split_conflicts(n, n_train)
 
     def n_tokens(self, order: int) -> int:
         """Tokens of an equation that the model reads: BOS, operands, operators, = and the result, but not EOS."""

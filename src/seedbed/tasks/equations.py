@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from seedbed.data.tokenizers import PieceTokenizer, StreamDecoder, TokenIds, WordStreamDecoder, check_ids
 from seedbed.errors import UsageError
-from seedbed.settings import DatasetInfo, Settings, TrainSettings, Value
+from seedbed.settings import Conflict, DatasetInfo, Settings, TrainSettings, Value, setting
 from seedbed.tasks.base import AnalysisInputs, BatchLimits, Bools, Ints, Task, evenly_spaced_indices
 
 if TYPE_CHECKING:
@@ -38,13 +38,25 @@ class EquationTable:
     is_scored: Bools | None = None  # (N, K), False where an equation has fewer scored tokens; None: all have K
     groups: Mapping[str, Bools] = field(
         default_factory=dict
-    )  # metric suffix → (N,) equations with metrics of their own
+    )  # metric suffix → (N,) equations with their own
 
     @property
     def n_scored(self) -> Ints:
         """Scored tokens of each equation."""
         n, k = self.scored_positions.shape
         return np.full(n, k) if self.is_scored is None else self.is_scored.sum(1)
+
+
+def train_fraction_setting() -> Any:
+    """The setting `train_fraction`."""
+    return setting(
+        0.5,
+        "share of the equations used for training (r_train)",
+        label="share of equations in training, r_train",
+        per_run=True,
+        gt=0.0,
+        le=1.0,
+    )
 
 
 class EquationTask(Task):
@@ -75,6 +87,13 @@ class EquationTask(Task):
     @abstractmethod
     def max_tokens(self) -> int:
         """Tokens of the longest equation that the model reads: all but its EOS."""
+
+    def split_conflicts(self, n: int, n_train: int) -> Iterator[Conflict]:
+        """A conflict if n equations, of which n_train train, leave nothing to train on or to validate with."""
+        if n_train == 0 or (n_train == n and self.train_fraction < 1):
+            empty = "training" if n_train == 0 else "validation"
+            why = f"task.train_fraction = {self.train_fraction} of {n} equations leaves no {empty} sample"
+            yield "task.train_fraction", why
 
     def table_key(self) -> Value:
         """Tasks with equal keys have equal tables; the split is left out."""
