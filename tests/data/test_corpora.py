@@ -172,16 +172,14 @@ def test_python_docs_are_always_available(empty_cache, monkeypatch):
     assert corpus_digest(corpus) == corpus_digest(open_corpus("python-docs"))
 
 
-def test_a_user_path_is_resolved_in_the_study_folder_and_then_in_the_cwd(empty_cache, tmp_path, monkeypatch):
-    study, here = tmp_path / "study", tmp_path / "here"
-    for folder in (study, here):
-        folder.mkdir()
-    (study / "a.txt").write_text("beside")
-    (here / "a.txt").write_text("here")
-    (here / "b.txt").write_text("only here")
-    monkeypatch.chdir(here)
-    assert open_corpus("a.txt", folder=study).documents[0].path == study / "a.txt"
-    assert "".join(iter_text(open_corpus("b.txt", folder=study).documents[0])) == "only here"
+def test_a_path_of_ones_own_is_relative_to_the_current_folder(empty_cache, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("only here")
+    monkeypatch.chdir(tmp_path)
+    assert "".join(iter_text(open_corpus("a.txt").documents[0])) == "only here"
+    with pytest.raises(
+        MissingData, match=r"b\.txt: not a file, a folder or a named corpus; expected a path relative to"
+    ):
+        open_corpus("b.txt")
 
 
 def test_an_unknown_name_is_reported_with_a_suggestion(empty_cache):

@@ -18,7 +18,6 @@ from seedbed.data.windows import (
     sliding_windows,
     split_contiguous,
     split_documents,
-    take_first_documents,
     take_first_tokens,
     uniform_document_sampler,
     uniform_position_sampler,
@@ -78,8 +77,6 @@ def test_a_fraction_that_leaves_nothing_is_rejected_by_name():
 def test_a_data_fraction_takes_the_first_tokens_or_documents():
     spans = make_spans([5, 3, 12, 1])
     assert covered_positions(take_first_tokens(spans, 1 / 3)) == list(range(7))
-    assert covered_positions(take_first_documents(spans, 0.5)) == list(range(8))
-    assert covered_positions(take_first_documents(spans, 0.01)) == list(range(5))
     with pytest.raises(UsageError, match="above 0"):
         take_first_tokens(spans, 0.0)
 

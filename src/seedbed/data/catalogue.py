@@ -240,10 +240,6 @@ def data_folder() -> Path | None:
     return Path(value) if value else None
 
 
-def is_offline() -> bool:
-    return os.environ.get("SEEDBED_OFFLINE", "") not in ("", "0")
-
-
 def find_local_file(file: StoredFile) -> Path | None:
     """Returns the path of this file in SEEDBED_DATA or the cache; None if it is in neither."""
     roots = [root for root in (data_folder(), cache_folder()) if root is not None]
@@ -274,7 +270,7 @@ def _require_downloadable(entry: CorpusEntry, file: StoredFile) -> None:
     if file.origin_path is None:
         derived = f"is derived from {entry.repository} and " if entry.repository else ""
         raise MissingData(f"{entry.name} {derived}cannot be downloaded as a file; put it at {folder}/{file.path}")
-    if is_offline():
+    if os.environ.get("SEEDBED_OFFLINE", "") not in ("", "0"):
         raise MissingData(
             f"{entry.name} is not on this machine and SEEDBED_OFFLINE forbids the network; "
             f"put it at {folder}/{file.path}, or unset SEEDBED_OFFLINE, or use python-docs, which is always available"

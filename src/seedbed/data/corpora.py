@@ -1,7 +1,7 @@
 """Opens corpora: named ones, and a user's own files.
 
     open_corpus("shakespeare")                       # the training text; `catalogue.py` has the names
-    open_corpus("my/poems", folder=study.parent)     # a user's own file or folder
+    open_corpus("my/poems")                          # a user's own file or folder
     open_labelled_texts("speeches", "classifier/train")
 
 A user's own folder with files called train, validation and test (`train.csv`, `test-00000-of-00002.parquet`), or saved
@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from seedbed.data.bpe import GPT1Tokenizer
-from seedbed.data.catalogue import CATALOGUE, ProgressCallback, ensure_local_file, get_corpus_part
+from seedbed.data.catalogue import CATALOGUE, ensure_local_file, get_corpus_part
 from seedbed.data.documents import Corpus, Document, concatenate_corpora, corpus_from_path, iter_text
 from seedbed.data.table_files import (
     NO_COLUMNS,
@@ -42,57 +42,43 @@ _PART_FILE = re.compile(rf"({'|'.join(PART_ALIASES)})(?:-\d+-of-\d+)?", re.IGNOR
 _PLAIN_TABLE_SUFFIXES = (".csv", ".tsv")  # read as plain text by a language model, unless its column is named
 
 
-def open_corpus(
-    name: str,
-    part: str = "train",
-    folder: Path = Path(),
-    progress: ProgressCallback | None = None,
-    columns: Columns = NO_COLUMNS,
-) -> Corpus:
-    """Opens a part of a named corpus, or a file or folder, whose path is relative to `folder`, then to the cwd."""
+def open_corpus(name: str, part: str = "train", columns: Columns = NO_COLUMNS) -> Corpus:
+    """Opens a part of a named corpus, or of a user's own file or folder."""
     if name not in CATALOGUE:
-        return read_own_corpus(resolve_user_path(name, folder), part, columns)
+        return read_own_corpus(find_user_path(name), part, columns)
     corpus_part = get_corpus_part(name, part)
     if name == "python-docs":
         return _load_python_docs()
     if corpus_part.kind not in ("text", "labelled"):
         names = ", ".join(entry.name for entry in CATALOGUE.values() if any(one.kind == "text" for one in entry.parts))
         raise UsageError(f"{name} {part} is {corpus_part.kind}, not text; texts are {names}")
-    paths = [ensure_local_file(CATALOGUE[name], file, progress) for file in corpus_part.files]
+    paths = [ensure_local_file(CATALOGUE[name], file) for file in corpus_part.files]
     return concatenate_corpora(f"{name}/{part}", map(corpus_from_path, paths))
 
 
-def open_labelled_texts(
-    name: str,
-    part: str,
-    folder: Path = Path(),
-    progress: ProgressCallback | None = None,
-    columns: Columns = NO_COLUMNS,
-) -> LabelledTexts:
+def open_labelled_texts(name: str, part: str, columns: Columns = NO_COLUMNS) -> LabelledTexts:
     """Opens the labelled samples of a named corpus, or of a user's own file or folder."""
     if name not in CATALOGUE:
-        return read_own_labelled_texts(resolve_user_path(name, folder), part, columns)
+        return read_own_labelled_texts(find_user_path(name), part, columns)
     if get_corpus_part(name, part).kind != "labelled":
         raise UsageError(f"{name} {part} has no labels; name a TSV or CSV file, or speeches classifier/train")
-    return read_labelled_texts(open_corpus(name, part, folder, progress), columns)
+    return read_labelled_texts(open_corpus(name, part), columns)
 
 
-def load_gpt1_tokenizer(progress: ProgressCallback | None = None) -> GPT1Tokenizer:
+def load_gpt1_tokenizer() -> GPT1Tokenizer:
     """Returns GPT-1's tokenizer from its published files."""
     entry, files = CATALOGUE["gpt1-bpe"], get_corpus_part("gpt1-bpe", "vocabulary").files
-    encoder_path, merges_path = (ensure_local_file(entry, file, progress) for file in files)
+    encoder_path, merges_path = (ensure_local_file(entry, file) for file in files)
     return GPT1Tokenizer.from_files(encoder_path, merges_path)
 
 
-def resolve_user_path(name: str, folder: Path) -> Path:
-    """Returns the path in `folder` if it exists there, else in the working directory."""
-    for base in (folder, Path()):
-        path = base / name
-        if os.path.lexists(path):
-            return path
+def find_user_path(name: str) -> Path:
+    """Returns the path of a user's file or folder; MissingData, with a guess of what is meant, if there is none."""
+    if os.path.lexists(name):
+        return Path(name)
     near = get_close_matches(name, CATALOGUE, 1)
     guess = f"did you mean {near[0]}?" if near else f"or a named corpus: {', '.join(CATALOGUE)}"
-    raise MissingData(f"{name}: not a file, a folder or a named corpus; expected a path relative to {folder}, {guess}")
+    raise MissingData(f"{name}: not a file, a folder or a named corpus; expected a path relative to ., {guess}")
 
 
 def _load_python_docs() -> Corpus:
@@ -172,9 +158,9 @@ def read_own_labelled_texts(path: Path, part: str, columns: Columns) -> Labelled
     return labelled_texts_from_tables(str(path), _tables(chosen, columns), columns)
 
 
-def own_parts(name: str, folder: Path = Path()) -> tuple[str, ...]:
+def own_parts(name: str) -> tuple[str, ...]:
     """The parts of a user's own corpus: train, and validation and test where it has them."""
-    return tuple(find_parts(resolve_user_path(name, folder)))
+    return tuple(find_parts(find_user_path(name)))
 
 
 def has_labels(path: Path, columns: Columns) -> bool:

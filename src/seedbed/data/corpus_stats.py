@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -120,7 +120,9 @@ def compute_corpus_stats(corpus: Corpus) -> CorpusStats:
         tokens=tokens | (_count_tokens(corpus, n_bytes) if 0 < n_bytes <= MAX_TOKENIZED_BYTES else {}),
         duplicates=count_duplicates(comparable_texts(corpus)),
         commonest=tuple((chr(codepoint), int(counts[codepoint])) for codepoint in commonest if counts[codepoint]),
-        first_lines=_preview_lines(corpus),
+        first_lines=tuple(
+            line.rstrip("\n")[:MAX_PREVIEW_LINE_CHARACTERS] for line in islice(_iter_lines(corpus), N_PREVIEW_LINES)
+        ),
         digest=corpus_digest(corpus),
         notes=normalization_notes(corpus) + _degenerate_text_warnings(corpus, n_distinct) + empty,
     )
@@ -130,8 +132,11 @@ def comparable_texts(corpus: Corpus) -> list[str]:
     """The texts whose repetition means something: documents, or the longer lines of a single document."""
     if len(corpus.documents) > 1:
         return [text for document in corpus.documents if (text := "".join(iter_text(document))).strip()]
-    lines = (line.strip() for one in corpus.documents for chunk in iter_line_chunks(one) for line in chunk)
-    return [line for line in lines if len(line) >= MIN_COMPARED_LINE_CHARACTERS]
+    return [line for line in map(str.strip, _iter_lines(corpus)) if len(line) >= MIN_COMPARED_LINE_CHARACTERS]
+
+
+def _iter_lines(corpus: Corpus) -> Iterator[str]:
+    return (line for document in corpus.documents for chunk in iter_line_chunks(document) for line in chunk)
 
 
 def _count_tokens(corpus: Corpus, n_bytes: int) -> dict[str, TokenCount]:
@@ -180,11 +185,6 @@ def _describe_lengths(lengths: Sequence[int]) -> dict[str, float]:
         "95 %": float(np.percentile(lengths, 95, method="higher")),
         "longest": float(max(lengths)),
     }
-
-
-def _preview_lines(corpus: Corpus) -> tuple[str, ...]:
-    lines = (line for document in corpus.documents for chunk in iter_line_chunks(document) for line in chunk)
-    return tuple(line.rstrip("\n")[:MAX_PREVIEW_LINE_CHARACTERS] for line in islice(lines, N_PREVIEW_LINES))
 
 
 def _degenerate_text_warnings(corpus: Corpus, n_distinct: int) -> tuple[str, ...]:

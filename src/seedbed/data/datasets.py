@@ -28,7 +28,7 @@ from seedbed.data.bpe import (
     GPT1Tokenizer,
     suitable_vocab_size,
 )
-from seedbed.data.catalogue import CATALOGUE, ProgressCallback, ensure_local_file, get_corpus_part
+from seedbed.data.catalogue import CATALOGUE, ensure_local_file, get_corpus_part
 from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled_texts, own_parts
 from seedbed.data.documents import Corpus, Document, iter_bytes
 from seedbed.data.table_files import NO_COLUMNS, Columns
@@ -218,14 +218,14 @@ class _GrowableArray:
         return np.concatenate(self._chunks) if self._chunks else np.zeros(0, self.dtype)
 
 
-def open_token_ids(name: str, part: str, progress: ProgressCallback | None = None) -> EncodedText:
+def open_token_ids(name: str, part: str) -> EncodedText:
     """Opens the stored token ids of a named corpus (WikiText-2); each line is a document."""
     corpus_part = get_corpus_part(name, part)
     if corpus_part.kind != "ids":
         raise UsageError(
             f"{name} {part} is {corpus_part.kind}, not stored ids; wikitext2 has train, validation and test"
         )
-    return read_token_ids(ensure_local_file(CATALOGUE[name], corpus_part.files[0], progress), GPT1_VOCAB_SIZE)
+    return read_token_ids(ensure_local_file(CATALOGUE[name], corpus_part.files[0]), GPT1_VOCAB_SIZE)
 
 
 def read_token_ids(path: Path, vocab_size: int) -> EncodedText:

@@ -98,19 +98,10 @@ def _split_bounds(n: int, fractions: Mapping[str, float]) -> dict[str, tuple[int
 
 
 def take_first_tokens(spans: Spans, fraction: float) -> Spans:
-    """Returns the first fraction of the tokens; the boundary may cut a document."""
-    return spans.slice_tokens(0, _count_of_fraction(spans.n_tokens, fraction))
-
-
-def take_first_documents(spans: Spans, fraction: float) -> Spans:
-    """Returns the first fraction of the documents."""
-    return spans.select(np.arange(_count_of_fraction(len(spans.lengths), fraction)))
-
-
-def _count_of_fraction(n: int, fraction: float) -> int:
+    """Returns the first fraction of the tokens, at least one; the boundary may cut a document."""
     if not 0 < fraction <= 1:
         raise UsageError(f"a data fraction of {fraction:g} is not above 0 and at most 1")
-    return max(1, round(n * fraction))
+    return spans.slice_tokens(0, max(1, round(spans.n_tokens * fraction)))
 
 
 # ---- samplers ----

@@ -13,11 +13,11 @@ from typing import Any
 from seedbed.data.catalogue import CATALOGUE, CorpusPart, find_local_file, get_corpus_part
 from seedbed.data.corpora import (
     find_parts,
+    find_user_path,
     has_labels,
     load_gpt1_tokenizer,
     open_corpus,
     open_labelled_texts,
-    resolve_user_path,
 )
 from seedbed.data.corpus_stats import comparable_texts, compute_corpus_stats, compute_labelled_stats, count_leaks
 from seedbed.data.datasets import open_token_ids
@@ -64,7 +64,7 @@ def _describe_named_part(name: str, part: CorpusPart) -> tuple[dict[str, Any], S
 
 def describe_own_corpus(name: str, part: str | None, columns: Columns) -> dict[str, Any]:
     """The parts and leaks of a user's own file or folder: of labelled samples if it has labels, else of its text."""
-    path = resolve_user_path(name, Path())
+    path = find_user_path(name)
     labelled, note = _find_labels(path, columns)
     names = tuple(find_parts(path)) if part is None else (part,)
     described: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import TypeAlias
 
 from seedbed.errors import Problem, StudyError
@@ -126,15 +126,13 @@ class Problems:
         self.add(where, f"{what} (did you mean {guess}?)" if guess else what + hint)
 
     def raise_if_any(self) -> None:
+        def line_number(problem: Problem) -> float:
+            line = problem.where.rpartition(":")[2]
+            return int(line) if line.isdecimal() else inf  # problems of command-line arguments come last
+
         if self.entries:
             rest = [Problem(self.entries[0].where, f"and {self.n_omitted:,} more problems")] if self.n_omitted else []
-            raise StudyError(sorted(self.entries, key=lambda problem: _line_number(problem.where)) + rest)
-
-
-def _line_number(where: str) -> float:
-    """Sort key: problems of a file by line, those of command-line arguments last."""
-    line = where.rpartition(":")[2]
-    return int(line) if line.isdecimal() else float("inf")
+            raise StudyError(sorted(self.entries, key=line_number) + rest)
 
 
 @dataclass(frozen=True)
@@ -222,7 +220,10 @@ def parse_seeds(value: Value, where: str, problems: Problems) -> tuple[int, ...]
     if is_int64(value) and 1 <= value <= MAX_RUNS:
         return tuple(range(value))
     try:
-        seeds = [seed for item in (value if isinstance(value, list) else [value]) for seed in _expand_seed(item)]
+        seeds: list[Value] = []
+        for item in value if isinstance(value, list) else [value]:
+            is_text_range = isinstance(item, str) and ".." in item
+            seeds += parse_range(item, whole=True).values() if is_text_range else [item]
     except InvalidRange as reason:
         problems.add(where, f"seeds = {preview_toml(value)}: {reason}")
         return ()
@@ -236,10 +237,6 @@ def parse_seeds(value: Value, where: str, problems: Problems) -> tuple[int, ...]
     accepted += ', or a range such as "0..15"'
     problems.add(where, f"seeds = {preview_toml(value)}: expected {accepted}")
     return ()
-
-
-def _expand_seed(item: Value) -> list[Value]:
-    return parse_range(item, whole=True).values() if isinstance(item, str) and ".." in item else [item]
 
 
 def is_int64(value: Value) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -34,25 +34,6 @@ class Expansion:
     assigned: tuple[str, ...] = ()  # the settings that vary in the study or are overridden, in order of first use
 
 
-@dataclass
-class InactiveSettings:
-    """Settings without effect: for each, the other settings and their values that make it inactive."""
-
-    causes: dict[str, dict[str, list[Value]]] = field(default_factory=dict)
-
-    def add(self, name: str, cause: str, value: Value) -> None:
-        values = self.causes.setdefault(name, {}).setdefault(cause, [])
-        if value not in values:
-            values.append(value)
-
-    def warnings(self) -> tuple[str, ...]:
-        return tuple(f"{name} has no effect for {_format_causes(causes)}" for name, causes in self.causes.items())
-
-
-def _format_causes(causes: Mapping[str, list[Value]]) -> str:
-    return " or ".join(f"{cause} = {', '.join(map(str, values))}" for cause, values in causes.items())
-
-
 def expand_study(study: Study, overrides: Overrides, problems: Problems) -> Expansion:
     """The configs; conflicts are added to `problems`, except those that an invalid setting may explain."""
     factors = study.factors + draw_configs(merge_random_searches(study.random, overrides.random), problems)
@@ -68,7 +49,7 @@ def expand_study(study: Study, overrides: Overrides, problems: Problems) -> Expa
             f"argument 'scale={truncate_text(overrides.scale)}'", f"the study has no scale of this name; {known}"
         )
         return Expansion()
-    inactive_settings = InactiveSettings()
+    causes: dict[str, dict[str, list[Value]]] = {}  # of settings without effect: other settings, and their values
     configs: dict[Settings, None] = {}
     for assignments in _iter_combinations(study, factors, overrides):
         inactive = dict(_find_inactive(assignments))
@@ -76,14 +57,23 @@ def expand_study(study: Study, overrides: Overrides, problems: Problems) -> Expa
         if settings is None or any(rule.excludes(settings.flat()) for rule in study.exclude):
             continue
         for name, (cause, value) in inactive.items():
-            inactive_settings.add(name, cause, value)
+            values = causes.setdefault(name, {}).setdefault(cause, [])
+            values += [value] if value not in values else []
         if settings not in configs:
             configs[settings] = None
             _report_conflicts(settings, assignments, problems, study.where)
     if not configs and not problems:
         problems.add(study.exclude[0].where, "exclude removes every config")
     levels = [level for factor in factors + overrides.factors for level in factor]
-    return Expansion(tuple(configs), inactive_settings.warnings(), ordered_setting_names(levels))
+    return Expansion(tuple(configs), _inactive_warnings(causes), ordered_setting_names(levels))
+
+
+def _inactive_warnings(causes: Mapping[str, Mapping[str, list[Value]]]) -> tuple[str, ...]:
+    return tuple(
+        f"{name} has no effect for "
+        + " or ".join(f"{cause} = {', '.join(map(str, values))}" for cause, values in by_cause.items())
+        for name, by_cause in causes.items()
+    )
 
 
 def _iter_combinations(

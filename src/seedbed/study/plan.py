@@ -72,7 +72,9 @@ def compute_run_id(settings: Settings, seed: int, dataset: str | None = None) ->
 
 
 def _run_identity(settings: Settings, dataset: str | None = None) -> dict[str, Value]:
-    values = _normalize_zeros(settings.identity())
+    # -0.0 becomes 0.0 by adding 0.0; pydantic has already made 1 and 1.0 equal.
+    identity = settings.identity().items()
+    values = {name: value + 0.0 if isinstance(value, float) else value for name, value in identity}
     if settings.model.embeddings is not None:  # the file's content counts, not its path
         values["model.embeddings"] = embeddings_digest(settings.model.embeddings)
     return {"data": dataset or settings.task.dataset_info().digest, "settings": values}
@@ -81,11 +83,6 @@ def _run_identity(settings: Settings, dataset: str | None = None) -> dict[str, V
 def _hash_identity(identity: Mapping[str, Value]) -> str:
     canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return blake2b(canonical.encode(), digest_size=RUN_ID_BYTES).hexdigest()
-
-
-def _normalize_zeros(values: Mapping[str, Value]) -> dict[str, Value]:
-    """-0.0 becomes 0.0 (by adding 0.0); pydantic has already made 1 and 1.0 equal."""
-    return {name: value + 0.0 if isinstance(value, float) else value for name, value in values.items()}
 
 
 # ---- the resolved study ----
@@ -100,34 +97,23 @@ def format_study(
     declared: Declarations,
 ) -> str:
     """The study with every setting written out: in [base] where all configs agree, else per config."""
-    values = [_effective_settings(settings) for settings in configs]
+    # Settings that have an effect and are set: TOML has no null.
+    values = [
+        {name: value for name, value in one.flat().items() if value is not None and one.is_active(name)}
+        for one in configs
+    ]
     common = {name: value for name, value in values[0].items() if all(one.get(name) == value for one in values)}
-    head = {"name": name} | ({"question": question} if question else {}) | {"seeds": list(seeds)}
-    lines = _format_pairs(head)
+    lines = _format_pairs({"name": name} | ({"question": question} if question else {}) | {"seeds": list(seeds)})
     if len(configs) > 1:
-        lines += [
-            "configs = [",
-            *(f"  {_format_inline_table(_config_settings(one, common, axes))}," for one in values),
-            "]",
-        ]
+        lines.append("configs = [")
+        for one in values:
+            own = {name: one[name] for name in (*axes, *one) if name in one and name not in common}
+            lines.append(f"  {{ {', '.join(_format_pairs(own))} }},")
+        lines.append("]")
     for part in SETTING_GROUPS:
         inside = {name.removeprefix(f"{part}."): value for name, value in common.items() if name.startswith(f"{part}.")}
         lines += ["", f"[base.{part}]", *_format_pairs(inside)]
     return "\n".join(lines + format_declarations(declared)) + "\n"
-
-
-def _effective_settings(settings: Settings) -> dict[str, Value]:
-    """The settings that have an effect and are set; TOML has no null, so unset ones are omitted."""
-    return {name: value for name, value in settings.flat().items() if value is not None and settings.is_active(name)}
-
-
-def _config_settings(values: Mapping[str, Value], common: Mapping[str, Value], axes: Iterable[str]) -> dict[str, Value]:
-    """The settings of a config that are not in [base], axes first."""
-    return {name: values[name] for name in (*axes, *values) if name in values and name not in common}
-
-
-def _format_inline_table(values: Mapping[str, Value]) -> str:
-    return "{ " + ", ".join(_format_pairs(values)) + " }"
 
 
 def _format_pairs(values: Mapping[str, Value]) -> list[str]:

@@ -155,8 +155,8 @@ class StudyParser(DocumentParser):
         configs = [self.parse_configs(document["configs"])] if "configs" in document else []
         zips = [self.parse_zip(table, key) for table, key in self.iter_tables(document, "zip")]
         grid = [
-            self.parse_grid_axis(name, values, key)
-            for name, values, key in self.iter_settings(document.get("grid", {}), "grid")
+            tuple((assignment,) for assignment in self.parse_values(*setting) if assignment)
+            for setting in self.iter_settings(document.get("grid", {}), "grid")
         ]
         return tuple(factor for factor in (*configs, *zips, *grid) if factor)
 
@@ -185,10 +185,6 @@ class StudyParser(DocumentParser):
             self.add_problem("configs", "configs = []: expected at least one config")
         tables = self.iter_tables({"configs": value}, "configs")
         return tuple(self.parse_assignments(table, key) for table, key in tables)
-
-    def parse_grid_axis(self, name: str, values: Value, key: str) -> Factor:
-        """The factor of one grid setting."""
-        return tuple((assignment,) for assignment in self.parse_values(name, values, key) if assignment)
 
     def parse_zip(self, table: Value, key: str) -> Factor:
         """One factor that steps through all lists of a [[zip]] together."""

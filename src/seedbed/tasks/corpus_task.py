@@ -103,12 +103,12 @@ def sentence_boundary_words(
         return {}
     kinds = text_token_kinds(texts, tokens, non_padding)
     pairs = {"first words": "sentence starts", "last words": "sentence ends"}
-    return {name: _expand_to_words(kinds[kind], words) & non_padding for name, kind in pairs.items() if kind in kinds}
-
-
-def _expand_to_words(marked: Bools, words: Ints) -> Bools:
-    """All tokens of the words that contain a marked token."""
-    return ((words[:, :, None] == words[:, None, :]) & marked[:, None, :]).any(-1)  # type: ignore[no-any-return]
+    in_same_word = words[:, :, None] == words[:, None, :]
+    return {
+        name: (in_same_word & kinds[kind][:, None, :]).any(-1) & non_padding
+        for name, kind in pairs.items()
+        if kind in kinds
+    }
 
 
 def _first_tokens_after(ends: Bools, spaces: Bools) -> Bools:

@@ -36,9 +36,7 @@ class EquationTable:
     tokens: Ints  # (N, T + 1)
     scored_positions: Ints  # (N, K) input positions whose next token is scored
     is_scored: Bools | None = None  # (N, K), False where an equation has fewer scored tokens; None: all have K
-    groups: Mapping[str, Bools] = field(
-        default_factory=dict
-    )  # metric suffix → (N,) equations with their own
+    groups: Mapping[str, Bools] = field(default_factory=dict)  # metric suffix → (N,) equations with their own
 
     @property
     def n_scored(self) -> Ints:

@@ -238,11 +238,8 @@ def _encode_part(task: TextSettings, part: str, tokenizer: Tokenizer) -> Encoded
 
 def _document_spans(task: TextSettings, encoded: EncodedText) -> Spans:
     """Returns one span per document if samples stay within documents, else a single span, as in the reports."""
-    return encoded.spans if _samples_within_documents(task) else Spans.single(len(encoded.ids))
-
-
-def _samples_within_documents(task: TextSettings) -> bool:
-    return task.split == "documents" or task.sampler in ("documents", "length")
+    within_documents = task.split == "documents" or task.sampler in ("documents", "length")
+    return encoded.spans if within_documents else Spans.single(len(encoded.ids))
 
 
 def _split_corpus(task: TextSettings, encoded: EncodedText, has_val: bool) -> dict[str, Spans]:
