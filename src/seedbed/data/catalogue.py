@@ -71,16 +71,26 @@ class CorpusEntry:
         return sum(file.n_bytes for part in self.parts for file in part.files)
 
 
+def _parts(
+    folder: str, origin_folder: str | None, *files: tuple[str, PartKind, str, int, str]
+) -> tuple[CorpusPart, ...]:
+    """Parts of one file each: name and kind of the part, name of the file, its bytes and SHA-256."""
+    return tuple(
+        CorpusPart(
+            part, kind, (StoredFile(f"{folder}/{name}", sha256, n_bytes, origin_folder and f"{origin_folder}/{name}"),)
+        )
+        for part, kind, name, n_bytes, sha256 in files
+    )
+
+
 # fmt: off
 _ENTRIES = (
     CorpusEntry(
         "shakespeare", "Tiny Shakespeare, 40,000 lines of plays (report A)",
-        "public domain; the repository is MIT", (
-            CorpusPart("train", "text", (
-                StoredFile("tinyshakespeare/input.txt",
-                       "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed", 1_115_394,
-                       "data/tinyshakespeare/input.txt"),
-            )),
+        "public domain; the repository is MIT",
+        _parts("tinyshakespeare", "data/tinyshakespeare",
+            ("train", "text", "input.txt", 1_115_394,
+             "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"),
         ),
         "karpathy/char-rnn", "6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e",
     ),
@@ -97,78 +107,51 @@ _ENTRIES = (
     ),
     CorpusEntry(
         "bialik", "268 poems by H. N. Bialik without diacritics; made from txt_stripped/p89",
-        "public domain; Project Ben-Yehuda volunteers (benyehuda.org)", (
-            CorpusPart("train", "text", (
-                StoredFile("hebrew_poems/bialik_poems.txt",
-                       "a8d5b6ac6b35a17be8cd7861da415329bf3dacc2869104ab9adf22b11714c670", 549_796),
-            )),
+        "public domain; Project Ben-Yehuda volunteers (benyehuda.org)",
+        _parts("hebrew_poems", None,
+            ("train", "text", "bialik_poems.txt", 549_796,
+             "a8d5b6ac6b35a17be8cd7861da415329bf3dacc2869104ab9adf22b11714c670"),
         ),
         "projectbenyehuda/public_domain_dump", "9e793b9968bf648a32982e18c12be70e27acbaa7",
     ),
     CorpusEntry(
         "rachel", "165 poems by Rachel without diacritics; made from txt_stripped/p141",
-        "public domain; Project Ben-Yehuda volunteers (benyehuda.org)", (
-            CorpusPart("train", "text", (
-                StoredFile("hebrew_poems/rachel_poems.txt",
-                       "20e27d9964466315bfe533a41bdc6084f0c6dfa0f5bf0cc823f7924fb21b8834", 81_184),
-            )),
+        "public domain; Project Ben-Yehuda volunteers (benyehuda.org)",
+        _parts("hebrew_poems", None,
+            ("train", "text", "rachel_poems.txt", 81_184,
+             "20e27d9964466315bfe533a41bdc6084f0c6dfa0f5bf0cc823f7924fb21b8834"),
         ),
         "projectbenyehuda/public_domain_dump", "9e793b9968bf648a32982e18c12be70e27acbaa7",
     ),
     CorpusEntry(
         "speeches", "sentences of B. Obama (0), G. W. Bush (1), G. H. W. Bush (2) (report B)",
-        "speeches in office are US-government works; the course states no licence, the repository is Apache-2.0", (
-            CorpusPart("classifier/train", "labelled", (
-                StoredFile("speeches/train_CLS.tsv",
-                       "7dbd7cadc6efe746d0c0a7e5fe81f0ac2431bd2a3b86b51f4cb23f373466c88e", 198_912,
-                       "speechesdataset/train_CLS.tsv"),
-            )),
-            CorpusPart("classifier/test", "labelled", (
-                StoredFile("speeches/test_CLS.tsv",
-                       "31277b7d67cff8ad717c9f43c05810c6b78feb67f04472bd7aa20e71eb2e0da8", 71_003,
-                       "speechesdataset/test_CLS.tsv"),
-            )),
-            CorpusPart("train", "text", (
-                StoredFile("speeches/train_LM.txt",
-                       "aff1d88fad90db8cedfe8918a9099ffdfe622641a2a8c6e25dac1f7eda199b1a", 159_648,
-                       "speechesdataset/train_LM.txt"),
-            )),
-            CorpusPart("obama", "text", (
-                StoredFile("speeches/test_LM_obama.txt",
-                       "6cb3bb657ae40cab1cb8f3f38f391dbdcc80a9b21b577d5fc1ea4ba86901bed2", 27_739,
-                       "speechesdataset/test_LM_obama.txt"),
-            )),
-            CorpusPart("hbush", "text", (
-                StoredFile("speeches/test_LM_hbush.txt",
-                       "a0592374b7cd47a6417a311892a4b8a59f35cbe054cbaf96c06e50e904c8451f", 23_627,
-                       "speechesdataset/test_LM_hbush.txt"),
-            )),
-            CorpusPart("wbush", "text", (
-                StoredFile("speeches/test_LM_wbush.txt",
-                       "1281773860075b12727f9f581940c028074d05f3efbf99bbfcc9c7c472d4dbd5", 24_657,
-                       "speechesdataset/test_LM_wbush.txt"),
-            )),
+        "speeches in office are US-government works; the course states no licence, the repository is Apache-2.0",
+        _parts("speeches", "speechesdataset",
+            ("classifier/train", "labelled", "train_CLS.tsv", 198_912,
+             "7dbd7cadc6efe746d0c0a7e5fe81f0ac2431bd2a3b86b51f4cb23f373466c88e"),
+            ("classifier/test", "labelled", "test_CLS.tsv", 71_003,
+             "31277b7d67cff8ad717c9f43c05810c6b78feb67f04472bd7aa20e71eb2e0da8"),
+            ("train", "text", "train_LM.txt", 159_648,
+             "aff1d88fad90db8cedfe8918a9099ffdfe622641a2a8c6e25dac1f7eda199b1a"),
+            ("obama", "text", "test_LM_obama.txt", 27_739,
+             "6cb3bb657ae40cab1cb8f3f38f391dbdcc80a9b21b577d5fc1ea4ba86901bed2"),
+            ("hbush", "text", "test_LM_hbush.txt", 23_627,
+             "a0592374b7cd47a6417a311892a4b8a59f35cbe054cbaf96c06e50e904c8451f"),
+            ("wbush", "text", "test_LM_wbush.txt", 24_657,
+             "1281773860075b12727f9f581940c028074d05f3efbf99bbfcc9c7c472d4dbd5"),
         ),
         "yasho191/ScratchLLM", "85b6308efcbf4f6ce0481c0120d3f4eedeb9a73f",
     ),
     CorpusEntry(
         "wikitext2", "WikiText-2 as ids of gpt1-bpe plus one, lower-cased (report C)",
-        "Wikipedia text, CC BY-SA 3.0", (
-            CorpusPart("train", "ids", (
-                StoredFile("wikitext2/wiki.train.npz",
-                       "64513a83b2f7bc952318aea06c63e9fabf349352ccdcc972cf7d40a0522f1131", 3_057_094,
-                       "data/wiki.train.npz"),
-            )),
-            CorpusPart("validation", "ids", (
-                StoredFile("wikitext2/wiki.validation.npz",
-                       "b1ac035ce1b48ef98bb64cc58e48eadcb12c9affaf38ba6a32f287a8c3501ab3", 316_555,
-                       "data/wiki.validation.npz"),
-            )),
-            CorpusPart("test", "ids", (
-                StoredFile("wikitext2/wiki.test.npz",
-                       "8222625565bfb25cb36f5135c2a9c9c9934ba305cf02d004edfc8a2e3df58152", 354_372,
-                       "data/wiki.test.npz"),
-            )),
+        "Wikipedia text, CC BY-SA 3.0",
+        _parts("wikitext2", "data",
+            ("train", "ids", "wiki.train.npz", 3_057_094,
+             "64513a83b2f7bc952318aea06c63e9fabf349352ccdcc972cf7d40a0522f1131"),
+            ("validation", "ids", "wiki.validation.npz", 316_555,
+             "b1ac035ce1b48ef98bb64cc58e48eadcb12c9affaf38ba6a32f287a8c3501ab3"),
+            ("test", "ids", "wiki.test.npz", 354_372,
+             "8222625565bfb25cb36f5135c2a9c9c9934ba305cf02d004edfc8a2e3df58152"),
         ),
         "SamuelA-L/IFT6135-HW2", "4471886f64eb47ddb08ab7cd9a0360681ecf5709",
     ),
