@@ -13,6 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 import seedbed.web
+from seedbed.report.sections import build_study_section
+from seedbed.report.tables import to_json
 from seedbed.store import open_store
 
 from ..report.factories import fill
@@ -143,6 +145,20 @@ def test_nan_and_infinity_are_sent_as_strings(tmp_path: Path) -> None:
             answer = client.get(f"/api/{part}/toy")
             assert answer.status_code == 200
             json.loads(answer.text, parse_constant=pytest.fail)
+
+
+# ---- tables ----
+
+
+@pytest.mark.parametrize("study", ["tiny/rule", "tiny/hebrew"])
+def test_the_tables_of_a_study_are_those_of_its_report(client: TestClient, trained_home: Path, study: str) -> None:
+    shown = client.get(f"/api/tables/{study}").json()
+    with open_store(trained_home, read_only=True) as store:
+        section = build_study_section(store, study, ())
+    assert shown["tables"] == json.loads(json.dumps([to_json(table) for table in section.tables]))
+    assert shown["tables"][-1]["title"] == section.tables[-1].title != section.tables[0].title
+    environment = [(one["title"], len(one["rows"])) for one in shown["provenance"]]
+    assert environment == [(table.title, len(table.rows)) for table in section.environment_tables]
 
 
 # ---- no outgoing connections ----

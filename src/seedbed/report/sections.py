@@ -66,16 +66,10 @@ def build_study_section(store: Store, name: str, only: Sequence[str]) -> ReportS
         warnings=tuple(study_warnings(runs)),
         answers=tuple(answer_questions(declared.questions, runs)),
         figures=tuple(render_figure(figure, runs, name, only) for figure in study_figures(declared, runs)),
-        tables=(
-            *config_tables(summarise(runs)),
-            *metrics_by_step_tables(runs),
-            *classification_tables(runs),
-            *attention_tables(declared, runs),
-            *cost_tables(store, name, runs)[:1],
-        ),
+        tables=study_tables(store, name, declared, runs),
         commands=reproduction_commands([name], only),
         study_text=study.text,
-        environment_tables=(*environment_tables(store, [name], runs), *cost_tables(store, name, runs)[1:]),
+        environment_tables=environment_tables(store, name, runs),
         annotations=tuple(describe_annotations(store.annotations(), name, [run.run.id for run in runs])),
     )
 
@@ -85,6 +79,17 @@ def study_figures(declared: Declarations, runs: Sequence[RunCurves]) -> tuple[Fi
     if declared.figures:
         return figures_with_stopping(declared)
     return figures_with_stopping(replace(declared, figures=default_figures(runs)))
+
+
+def study_tables(store: Store, name: str, declared: Declarations, runs: Sequence[RunCurves]) -> tuple[Table, ...]:
+    """The tables of a study: best values, metrics by step, predictions and attention where there are any, and cost."""
+    return (
+        *config_tables(summarise(runs)),
+        *metrics_by_step_tables(runs),
+        *classification_tables(runs),
+        *attention_tables(declared, runs),
+        *cost_tables(store, name, runs)[:1],
+    )
 
 
 # ---- status ----
@@ -129,16 +134,16 @@ def study_file_name(name: str) -> str:
     return f"studies/{name.replace('/', '-')}.toml"
 
 
-def environment_tables(store: Store, names: Sequence[str], runs: Sequence[RunCurves]) -> tuple[Table, ...]:
-    """What the results depend on: versions and hardware, data, every setting."""
-    return (_environment_table(store, names), _data_table(runs), _settings_table(runs))
+def environment_tables(store: Store, name: str, runs: Sequence[RunCurves]) -> tuple[Table, ...]:
+    """What the results depend on: versions and hardware, data, every setting, packs."""
+    tables = (_environment_table(store, name), _data_table(runs), _settings_table(runs))
+    return (*tables, *cost_tables(store, name, runs)[1:])
 
 
-def _environment_table(store: Store, names: Sequence[str]) -> Table:
+def _environment_table(store: Store, name: str) -> Table:
     """The environment of the runs, one column per distinct machine and set of versions."""
-    packs = {pack.id: pack for name in names for pack in store.study_packs(name)}
     n_runs: dict[tuple[tuple[str, str], ...], int] = {}
-    for pack in packs.values():
+    for pack in store.study_packs(name):
         for environment in pack.environment:
             items = tuple(sorted((name, str(value)) for name, value in environment.items() if name != "step"))
             n_runs[items] = n_runs.get(items, 0) + len(pack.runs)

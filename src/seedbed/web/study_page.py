@@ -25,17 +25,16 @@ from seedbed.charts.run_selection import distinct_values, group_by_config, is_nu
 from seedbed.errors import MissingData, UsageError
 from seedbed.records import StoredStudy
 from seedbed.report.figures import RenderedFigure, default_scale, render_figure
-from seedbed.report.metrics_by_step import metrics_by_step_tables
 from seedbed.report.overview import describe_annotations
 from seedbed.report.sections import (
     environment_tables,
     reproduction_commands,
     status_summary,
     study_figures,
+    study_tables,
     study_warnings,
 )
 from seedbed.report.study_runs import check_t_max, load_run_curves
-from seedbed.report.summary_tables import config_tables
 from seedbed.report.tables import Table, format_accuracy, format_mean_std, to_json
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
@@ -141,11 +140,9 @@ class StudyView:
 
     def tables(self) -> tuple[Table, ...]:
         """The report's tables of the selected runs."""
-        runs = self.runs()
-        return self.cache.get_or_derive(
+        return self.cache.get_or_compute(
             ("tables", *self._selection),
-            runs,
-            lambda: (*config_tables(summarise(runs)), *metrics_by_step_tables(runs)),
+            lambda store: study_tables(store, self.study, self.declared(), self.runs()),
         )
 
 
@@ -260,7 +257,7 @@ def send_tables(view: StudyViewDep) -> Response:
     """The report's tables, and the data, versions and hardware behind them."""
 
     def load_provenance(store: Store) -> dict[str, Any]:
-        tables = environment_tables(store, [view.study], view.runs())
+        tables = environment_tables(store, view.study, view.runs())
         return {"provenance": list(map(to_json, tables)), "text": store.study(view.study).text}
 
     provenance = view.cache.get_or_compute(("provenance", view.study, view.params), load_provenance)
