@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import seedbed.models.families as _families  # noqa: F401  registers its kinds
 import seedbed.tasks as _tasks  # noqa: F401
+from seedbed.api.archives import import_archive
 from seedbed.api.homes import home
 from seedbed.api.loading import load, load_all
 from seedbed.api.study import Study
@@ -23,7 +24,17 @@ from seedbed.plugins import load_plugins as _load_plugins
 from seedbed.plugins import register
 
 __version__ = "0.2.0"
-__all__ = ["SeedbedError", "Study", "__version__", "home", "load", "load_all", "load_plugin", "register"]
+__all__ = [
+    "SeedbedError",
+    "Study",
+    "__version__",
+    "home",
+    "import_archive",
+    "load",
+    "load_all",
+    "load_plugin",
+    "register",
+]
 
 
 def __dir__() -> list[str]:

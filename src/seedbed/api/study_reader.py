@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from seedbed.api.answer_views import Answers, BestConfig, Comparison
+    from seedbed.api.archives import ArchiveReport
     from seedbed.api.study_text import Filters
     from seedbed.api.table_views import Tables
     from seedbed.api.tidy_results import Results
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from seedbed.report.ensemble_analysis import EnsembleResult
     from seedbed.sampling.loaded_run import LoadedRun
     from seedbed.store import Store
+    from seedbed.store.dump import WeightsChoice
 
 
 class StudyReader(ABC):
@@ -127,6 +129,25 @@ class StudyReader(ABC):
         with self._open(only) as (_, filters):
             self._analyze(filters)
             return write_report(self.home, [self.name], filters, None if out is None else Path(out))
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        only: Filters = (),
+        *,
+        weights: WeightsChoice = "none",
+        unfinished: bool = False,
+    ) -> ArchiveReport:
+        """Writes its runs to an archive, which `sb.import_archive` merges into another home (docs/export.md).
+
+        `weights` adds the "last" weights of each run or "all", `unfinished` what it takes to go on with runs.
+        """
+        from seedbed.api.archives import export_archive
+
+        with self._open(only) as (_, filters):
+            return export_archive(
+                [self.name], path, home=self.home, only=filters, weights=weights, unfinished=unfinished
+            )
 
     def load(self, only: Filters = (), step: int | Literal["last", "best"] = "last") -> list[LoadedRun]:
         """The trained models of its runs that have weights, to sample, to score text and to look inside."""

@@ -1,4 +1,4 @@
-"""Commands on what is stored: ls, show, rm, note, tag, upgrade, and serve, the page that shows it."""
+"""Commands on what is stored: ls, show, rm, export, import, note, tag, upgrade, and serve, the page that shows it."""
 
 from __future__ import annotations
 
@@ -204,6 +204,35 @@ def _select_for_removal(store: Store, names: Sequence[str], only: Sequence[str])
                 if run in runs:
                     selected.setdefault(study, []).append(run)
     return selected
+
+
+@app.command("export", epilog="Example: seedbed export arithmetic/sanity --out lab.zip --weights last")
+def export_runs(
+    names: Annotated[list[str], typer.Argument(help="one or more stored studies, by name or file")],
+    out: Annotated[Path, typer.Option(help="the archive to write")],
+    only: OnlyOption = [], home: HomeOption = DEFAULT_HOME,  # noqa: B006
+    weights: Annotated[str, typer.Option(help="of each run: last, all or none")] = "none",
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="also what it takes to go on with unfinished runs")
+    ] = False,
+) -> None:  # fmt: skip
+    """Write runs with their evaluations, samples, costs and analyses to one file, for `import` on another machine."""
+    from seedbed.api.archives import export_archive
+
+    reject_settings("export", names)
+    studies = stored_study_names(names)
+    typer.echo(export_archive(studies, out, home=home, only=only, weights=weights, unfinished=unfinished))  # type: ignore[arg-type]
+
+
+@app.command("import", epilog="Example: seedbed import lab.zip --home laptop")
+def import_runs(
+    archive: Annotated[Path, typer.Argument(help="an archive that `seedbed export` wrote")],
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Merge an archive into a home; of a run that both have, the one that was trained further is kept."""
+    from seedbed.api.archives import import_archive
+
+    typer.echo(import_archive(archive, home, lambda size: typer.echo(f"seedbed: {size}", err=True)))
 
 
 @app.command(epilog='Example: seedbed note quickstart "seed 3 groks late"')

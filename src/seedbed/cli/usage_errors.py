@@ -22,7 +22,7 @@ OTHER_VERBS: Final = {
     "list": "ls", "runs": "ls STUDY", "studies": "ls", "delete": "rm STUDY", "remove": "rm STUDY", "clean": "rm STUDY",
     "draw": "plot STUDY", "chart": "plot STUDY", "figure": "plot STUDY", "web": "serve", "ui": "serve", "open": "serve",
     "new": "init FILE.toml", "create": "init FILE.toml", "estimate": "plan STUDY", "dry-run": "plan STUDY",
-    "export": "results STUDY", "ask": "answer STUDY", "diff": "compare STUDY STUDY", "attention": "attend RUN TEXT",
+    "ask": "answer STUDY", "diff": "compare STUDY STUDY", "attention": "attend RUN TEXT",
     "config": "plan STUDY --print-config", "options": "settings", "help": "--help", "version": "--version",
     "surprisal": "read RUN FILE",
 }  # fmt: skip

@@ -35,6 +35,7 @@ from seedbed.records import (
     StoredStudy,
     Vocabulary,
 )
+from seedbed.store.dump import FileReader, FileRow, MergeOutcome, StoreDump, WeightsChoice
 
 ChangeStamp: TypeAlias = Hashable  # compare for equality only
 
@@ -269,3 +270,26 @@ class Store(ABC):
     @abstractmethod
     def load_analyses(self, run_id: str) -> list[Any]:
         """The analyses of a run by step; an unreadable one counts as missing, since it can be recomputed."""
+
+    # ---- parts of a store, to be merged into another one ----
+
+    @abstractmethod
+    def dump(
+        self, selection: Mapping[str, Collection[str]], weights: WeightsChoice = "none", unfinished: bool = False
+    ) -> StoreDump:
+        """The given runs of each study with all that belongs to them; their files are read with `read_file`.
+
+        `weights`: of no checkpoint, the last one or all. `unfinished`: also the saved states of packs in which such
+        runs are unended, and the other runs of these packs; `Busy` if one is being trained.
+        """
+
+    @abstractmethod
+    def read_file(self, file: FileRow) -> bytes:
+        """A file of a dump; DamagedCheckpoint if it is missing or is not what the dump says."""
+
+    @abstractmethod
+    def merge(self, dump: StoreDump, read_file: FileReader) -> MergeOutcome:
+        """Add what is new in a checked dump, whose files `read_file` returns; all of it or, if interrupted, nothing.
+
+        Of a run that both have, the one that was trained further is kept; `Busy` if it is being trained here.
+        """

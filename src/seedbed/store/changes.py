@@ -65,22 +65,23 @@ def upsert_study(connection: Connection, plan: Plan, now: str) -> None:
     known = connection.execute(select(studies.c.axes, studies.c.created).where(studies.c.name == plan.study)).first()
     axes = list(dict.fromkeys([*(known.axes if known else ()), *plan.axes]))
     if known:  # runs of an earlier plan may differ in what neither plan varied: a default that has changed since
-        axes = list(dict.fromkeys([*axes, *find_axes(_stored_configs(connection, plan))]))
+        ids = set(select_run_rows(connection, [run.id for run in plan.runs]))  # they have stored settings
+        planned = list({id(run.settings): run.settings for run in plan.runs if run.id not in ids}.values())
+        axes = list(dict.fromkeys([*axes, *find_axes([*planned, *stored_configs(connection, plan.study)])]))
     row = {"name": plan.study, "text": plan.text, "axes": axes, "created": known.created if known else now}
     upsert(connection, studies, [row])
 
 
-def _stored_configs(connection: Connection, plan: Plan) -> list[Settings]:
-    """The configs of a plan, and up to MAX_COMPARED_CONFIGS that its study has stored."""
+def stored_configs(connection: Connection, study: str) -> list[Settings]:
+    """Up to MAX_COMPARED_CONFIGS configs that a study has stored, without those that cannot be read."""
     stored = (
         select(runs.c.settings)
         .join_from(study_runs, runs, study_runs.c.run == runs.c.id)
-        .where(study_runs.c.study == plan.study)
+        .where(study_runs.c.study == study)
         .distinct()
         .limit(MAX_COMPARED_CONFIGS)
     )
-    ids = set(select_run_rows(connection, [run.id for run in plan.runs]))  # their settings are those that are stored
-    configs = list({id(run.settings): run.settings for run in plan.runs if run.id not in ids}.values())
+    configs = []
     for settings in connection.execute(stored).scalars():
         with suppress(UnreadableSettings):
             configs.append(Settings.from_stored(settings))
@@ -94,10 +95,16 @@ def insert_runs(connection: Connection, plan: Plan) -> None:
     for row, run in zip(rows, plan.runs, strict=True):
         row["fingerprint"] = run_fingerprint(run.seed, row.pop("identity"))
     connection.execute(insert(runs).on_conflict_do_nothing(), rows)
-    start = select(func.coalesce(func.max(study_runs.c.position) + 1, 0)).where(study_runs.c.study == plan.study)
+    link_runs(connection, plan.study, [run.id for run in plan.runs])
+
+
+def link_runs(connection: Connection, study: str, run_ids: Sequence[str]) -> None:
+    """Append runs to a study, unless they are in it."""
+    start = select(func.coalesce(func.max(study_runs.c.position) + 1, 0)).where(study_runs.c.study == study)
     first = connection.execute(start).scalar_one()
-    links = [{"study": plan.study, "run": run.id, "position": first + i} for i, run in enumerate(plan.runs)]
-    connection.execute(insert(study_runs).on_conflict_do_nothing(), links)
+    links = [{"study": study, "run": run, "position": first + i} for i, run in enumerate(run_ids)]
+    if links:
+        connection.execute(insert(study_runs).on_conflict_do_nothing(), links)
 
 
 def _settings_columns(run: Run) -> dict[str, Any]:
@@ -170,14 +177,15 @@ def upsert_evaluations(connection: Connection, pack_id: str, rows: EvaluationRow
     for run, step, stored_names, numbers in connection.execute(stored):
         if (run, step) in rows:
             rows[run, step] = MetricValues(tuple(json.loads(stored_names)), numbers).merged_with(rows[run, step])
-    ids = _intern_metric_names(connection, {numbers.names for numbers in rows.values()})
+    ids = intern_metric_names(connection, {numbers.names for numbers in rows.values()})
     new = [
         {"run": run, "step": step, "names": ids[new.names], "numbers": new.data} for (run, step), new in rows.items()
     ]
     upsert(connection, evaluations, new)
 
 
-def _intern_metric_names(connection: Connection, wanted: Iterable[MetricNames]) -> dict[MetricNames, int]:
+def intern_metric_names(connection: Connection, wanted: Iterable[MetricNames]) -> dict[MetricNames, int]:
+    """The ids of these lists of metric names; unknown ones are added."""
     texts = {json.dumps(each): each for each in sorted(wanted)}
     connection.execute(insert(metric_names).on_conflict_do_nothing(), [{"names": text} for text in texts])
     rows = connection.execute(select(metric_names).where(metric_names.c.names.in_(texts)))

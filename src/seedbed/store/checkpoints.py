@@ -90,6 +90,11 @@ def read_checkpoint(path: Path, identity: CheckpointIdentity, digest: str) -> Ar
         data = path.read_bytes()
     except OSError as error:
         raise DamagedCheckpoint(f"{identity} cannot be read from {path}: {error.strerror}") from error
+    return parse_checkpoint(data, path, identity, digest)
+
+
+def parse_checkpoint(data: bytes, path: Path | str, identity: CheckpointIdentity, digest: str) -> Arrays:
+    """The arrays in the bytes of a checkpoint; `path` is quoted in the error if they are not what is expected."""
     if digest_bytes(data) != digest:
         raise DamagedCheckpoint(
             f"{identity} in {path} is damaged: its {len(data):,} bytes differ from their stored digest"

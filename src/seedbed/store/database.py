@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from sqlalchemy import (
     Connection,
@@ -38,6 +39,7 @@ from seedbed.store.durable_files import (
 from seedbed.store.schema import ADDED_TABLES, APPLICATION_ID, SCHEMA_VERSION, AnyRow, meta, metadata
 from seedbed.store.upgrade import keep_copy, upgrade_tables
 
+T = TypeVar("T")
 BUSY_TIMEOUT_SECONDS = 30
 _WRITER_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "mmap_size = 0")
 _PRESERVED_ON_FAILURE = "everything committed before"
@@ -152,18 +154,22 @@ class Database:
 
     def fetch(self, statement: Executable) -> Sequence[AnyRow]:
         """All rows of one query, from one consistent snapshot."""
+        return self.read(lambda connection: connection.execute(statement).all())
+
+    def read(self, query: Callable[[Connection], T]) -> T:
+        """What a function reads, all of it from one consistent snapshot; it is called again if a writer appears."""
         self._check_process()
         while True:
             before = self._file_stamp()
             try:
                 with _translate_database_errors(self.path), self._engine.connect() as connection:
-                    rows = connection.execute(statement).all()
+                    found = query(connection)
             except StoreError:
                 if before == self._file_stamp():
                     raise
             else:
                 if before is None or before == self._file_stamp():
-                    return rows
+                    return found
 
     def change_stamp(self) -> tuple[int, ...]:
         """Inode, size and time of the database and its WAL: a commit changes one of them, or a WAL checkpoint both."""

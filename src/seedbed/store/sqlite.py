@@ -5,6 +5,7 @@
     HOME/checkpoints/RUN/STEP.safetensors         weights
     HOME/checkpoints/RUN/STEP.analysis.json       analyses
     HOME/checkpoints/packs/PACK/STEP.safetensors  the state to resume a pack from
+    HOME/imports/ID                               files on their way to checkpoints/, while a dump is merged
 
 Files are named by ids, never by user-given names.
 """
@@ -12,18 +13,29 @@ Files are named by ids, never by user-given names.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
+from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
-from seedbed.errors import DamagedCheckpoint, MissingData, StoreError, UnreadableRun, UsageError
+from seedbed.errors import (
+    Busy,
+    DamagedCheckpoint,
+    MissingData,
+    SeedbedError,
+    StoreError,
+    UnreadableRun,
+    UsageError,
+)
 from seedbed.records import (
     Annotation,
     Annotations,
@@ -51,6 +63,7 @@ from seedbed.store.checkpoints import (
     CheckpointFile,
     CheckpointIdentity,
     FileDigest,
+    digest_bytes,
     digest_json,
     read_checkpoint,
     select_slots,
@@ -58,7 +71,23 @@ from seedbed.store.checkpoints import (
     write_checkpoints,
 )
 from seedbed.store.database import Database, database_path, read_schema
-from seedbed.store.durable_files import file_lock, is_locked, write_atomic
+from seedbed.store.dump import (
+    FileReader,
+    FileRow,
+    MergeOutcome,
+    StoreDump,
+    WeightsChoice,
+    without_paths,
+)
+from seedbed.store.dump_rows import MergePlan, merge_dump, plan_merge, select_dump
+from seedbed.store.durable_files import (
+    file_lock,
+    fsync_folder,
+    is_locked,
+    make_folder,
+    make_folders,
+    write_atomic,
+)
 from seedbed.store.event_rows import ENDED_STATUSES, build_curves, fold_events, sample_from_row
 from seedbed.store.schema import (
     AnyRow,
@@ -92,7 +121,10 @@ class SQLiteStore(Store):
     @classmethod
     def open(cls, location: str | Path, read_only: bool = False) -> Self:
         home = Path(location)
-        return cls(home, Database.open_read_only(home) if read_only else Database.create_or_open(home))
+        store = cls(home, Database.open_read_only(home) if read_only else Database.create_or_open(home))
+        with suppress(SeedbedError, OSError):  # a home that cannot be written, or in which a merge is going on
+            store._complete_merge()
+        return store
 
     @classmethod
     def exists(cls, location: str | Path) -> bool:
@@ -507,9 +539,7 @@ class SQLiteStore(Store):
     # Files rather than rows, so that the readers that compute them need no write access to the database.
 
     def save_analysis(self, run_id: str, step: int, document: Mapping[str, Any]) -> None:
-        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        path = self._checkpoints_folder / run_id / f"{step:09d}{ANALYSIS_SUFFIX}"
-        write_atomic(path, text.encode(), "all weights and metrics")
+        write_atomic(self._analysis_path(run_id, step), _analysis_bytes(document), "all weights and metrics")
 
     def load_analyses(self, run_id: str) -> list[Any]:
         analyses = []
@@ -520,7 +550,116 @@ class SQLiteStore(Store):
                 continue
         return analyses
 
+    # ---- parts of a store ----
+
+    def dump(
+        self, selection: Mapping[str, Collection[str]], weights: WeightsChoice = "none", unfinished: bool = False
+    ) -> StoreDump:
+        fields = self._database.read(lambda it: select_dump(it, selection, weights, unfinished, self.address))
+        for pack in fields["packs"]:
+            if pack["open"]:
+                if is_locked(self._lock_path(pack["id"])):
+                    raise Busy(f"pack {pack['id']} is being trained; stop it to export its state, or do not ask for it")
+                path = self._state_path(pack["id"], pack["step"])
+                if not path.exists():
+                    raise DamagedCheckpoint(f"{path} is missing; export without saved states, or train with --restart")
+                key = {"kind": "state", "owner": pack["id"], "step": pack["step"]}
+                fields["files"].append(key | {"bytes": path.stat().st_size, "digest": pack["digest"]})
+        for run in fields["runs"]:
+            for step in self._analysed_steps(run["id"]):
+                if (data := self._read_analysis(run["id"], step)) is not None:
+                    key = {"kind": "analysis", "owner": run["id"], "step": step}
+                    fields["files"].append(key | {"bytes": len(data), "digest": digest_bytes(data)})
+        return StoreDump.model_validate(fields)
+
+    def _analysed_steps(self, run_id: str) -> list[int]:
+        files = (self._checkpoints_folder / run_id).glob(f"*{ANALYSIS_SUFFIX}")
+        return sorted(int(step) for path in files if (step := path.name.partition(".")[0]).isdecimal())
+
+    def _read_analysis(self, run_id: str, step: int) -> bytes | None:
+        """An analysis without the paths of this machine; None if it is unreadable."""
+        with suppress(OSError, ValueError):
+            document = json.loads(self._analysis_path(run_id, step).read_bytes())
+            document["inputs_error"] = without_paths(document.get("inputs_error", ""))
+            return _analysis_bytes(document)
+        return None
+
+    def read_file(self, file: FileRow) -> bytes:
+        if file.kind == "analysis":
+            data = self._read_analysis(file.owner, file.step) or b""
+        else:
+            path = self._file_path(file)
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                raise DamagedCheckpoint(f"{path} cannot be read: {error.strerror}") from error
+        if digest_bytes(data) != file.digest:
+            raise DamagedCheckpoint(f"{self._file_path(file)} is damaged: it differs from its stored digest")
+        return data
+
+    def merge(self, dump: StoreDump, read_file: FileReader) -> MergeOutcome:
+        with file_lock(self.home / "locks" / "import.lock", "the import"):
+            self._finish_merge()
+            plan = self._database.read(partial(self._plan_merge, dump))
+            with self._lock_packs_of(plan.outcome.updated):
+                staging = self._imports_folder / uuid4().hex
+                try:
+                    self._stage_files(staging, plan.outcome, read_file)
+                    with self._database.transaction() as connection:
+                        if self._plan_merge(dump, connection) != plan:
+                            raise Busy(f"{self.address} has changed meanwhile; run the same command again")
+                        merge_dump(connection, dump, plan)
+                        changes.upsert(connection, schema.meta, [{"key": "import", "value": staging.name}])
+                finally:
+                    self._finish_merge()  # moves the files if they were committed, or else deletes them
+        self._delete_stale_states()
+        return plan.outcome
+
+    def _plan_merge(self, dump: StoreDump, connection: Connection) -> MergePlan:
+        analyses = {(run.id, step) for run in dump.runs for step in self._analysed_steps(run.id)}
+        return plan_merge(connection, dump, analyses)
+
+    def _stage_files(self, staging: Path, outcome: MergeOutcome, read_file: FileReader) -> None:
+        """Write files below `replaced`, where a folder takes the place of the run's one, or below `added`."""
+        folders = [staging / "added", staging / "replaced", *(staging / "replaced" / run for run in outcome.taken)]
+        make_folders(folders)
+        for file in outcome.files:
+            is_replaced = file.kind != "state" and file.owner in outcome.taken
+            folder = staging / ("replaced" if is_replaced else "added")
+            path = folder / self._file_path(file).relative_to(self._checkpoints_folder)
+            write_atomic(path, read_file(file), "everything that was here")
+
+    def _complete_merge(self) -> None:
+        """Finish or undo a merge that was interrupted; `Busy` while one is going on."""
+        if self._imports_folder.exists():
+            with file_lock(self.home / "locks" / "import.lock", "the import"):
+                self._finish_merge()
+
+    def _finish_merge(self) -> None:
+        """Move files whose rows are committed to their places, and delete the others; may be repeated at any point."""
+        if not self._imports_folder.exists():
+            return
+        committed = self._database.fetch(select(schema.meta.c.value).where(schema.meta.c.key == "import"))
+        for staging in self._imports_folder.iterdir():
+            if staging.name in {row.value for row in committed}:
+                for folder in (staging / "replaced").iterdir():
+                    target = self._checkpoints_folder / folder.name
+                    shutil.rmtree(target, ignore_errors=True)
+                    os.replace(folder, target)
+                for path in [path for path in (staging / "added").rglob("*") if path.is_file()]:
+                    target = self._checkpoints_folder / path.relative_to(staging / "added")
+                    make_folder(target.parent)
+                    os.replace(path, target)
+                    fsync_folder(target.parent)
+                fsync_folder(self._checkpoints_folder)
+            shutil.rmtree(staging)
+        self._imports_folder.rmdir()
+
     # ---- paths and rows ----
+
+    @property
+    def _imports_folder(self) -> Path:
+        return self.home / "imports"
 
     @property
     def _checkpoints_folder(self) -> Path:
@@ -538,6 +677,13 @@ class SQLiteStore(Store):
 
     def _weights_path(self, run_id: str, step: int) -> Path:
         return self._checkpoints_folder / run_id / f"{step:09d}.safetensors"
+
+    def _analysis_path(self, run_id: str, step: int) -> Path:
+        return self._checkpoints_folder / run_id / f"{step:09d}{ANALYSIS_SUFFIX}"
+
+    def _file_path(self, file: FileRow) -> Path:
+        paths = {"weights": self._weights_path, "analysis": self._analysis_path, "state": self._state_path}
+        return paths[file.kind](file.owner, file.step)
 
     def _pack_row(self, pack_id: str) -> AnyRow:
         rows = self._database.fetch(select(packs).where(packs.c.id == pack_id))
@@ -576,6 +722,10 @@ class _PendingFiles:
         state_digest, *digests = self.digests
         weights = dict(zip(self.weights, digests, strict=True))
         self.store.commit_save(self.pack_id, self.step, state_digest.digest, weights)
+
+
+def _analysis_bytes(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _now() -> str:

@@ -140,7 +140,7 @@ class StudyParser(DocumentParser):
         if "name" not in document:
             return _default_study_name(Path(self.path))
         name = self.parse_text(document, "name")
-        if isinstance(document["name"], str) and name != _sanitize_name(name):
+        if isinstance(document["name"], str) and name != sanitize_name(name):
             accepted = f"1 to {MAX_NAME_CHARACTERS} letters, digits, spaces and . _ - /, no part beginning with a dot"
             self.add_problem("name", f"name = {preview_toml(name)}: expected {accepted}")
         return name
@@ -264,10 +264,10 @@ def _first_uses(factor: Factor) -> dict[str, str]:
 
 def _default_study_name(path: Path) -> str:
     shipped = {file: name for name, file in shipped_studies().items()}
-    return shipped.get(path, _sanitize_name(path.stem))
+    return shipped.get(path, sanitize_name(path.stem))
 
 
-def _sanitize_name(text: str) -> str:
+def sanitize_name(text: str) -> str:
     """The text as a study name that is also safe as a relative folder path."""
     parts = [re.sub(r"[^\w .-]", "-", part).strip(" ").lstrip(".") for part in text.split("/")]
     return "/".join(part for part in parts if part)[:MAX_NAME_CHARACTERS] or "study"

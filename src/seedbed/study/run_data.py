@@ -136,7 +136,7 @@ def match_moved_corpora(plan: Plan, stored: Sequence[StoredRun]) -> tuple[Plan, 
     for run in plan.runs:
         is_new = _has_own_corpus(run) and run.id not in stored_ids
         same = candidates.get(_identity_without_path(run)) if is_new else None
-        if same is not None and compute_run_id(_with_corpus(run, same), run.seed, _digest(run)) == same.id:
+        if same is not None and _is_same_run(run, same):
             del candidates[_identity_without_path(run)]
             moved[run.settings.task.corpus, same.settings.task.corpus] += 1
             run = replace(run, id=same.id)
@@ -146,6 +146,16 @@ def match_moved_corpora(plan: Plan, stored: Sequence[StoredRun]) -> tuple[Plan, 
         for (path, earlier), n in moved.items()
     ]
     return replace(plan, runs=tuple(runs)), sentences
+
+
+def _is_same_run(run: Run, stored: StoredRun) -> bool:
+    """Whether a run is a stored one, whose settings and data it has except for the path of its corpus."""
+    settings = _with_corpus(run, stored)
+    if compute_run_id(settings, run.seed, _digest(run)) == stored.id:
+        return True
+    # An archive keeps only the last part of an absolute path, so the id of an imported run cannot be made again from
+    # its settings. Where no plugin is involved, whose version is in the id too, equal settings and data are enough.
+    return Path(settings.task.corpus).name == settings.task.corpus and not settings.origins()
 
 
 def at_planned_paths(members: Sequence[StoredRun], planned: Mapping[str, Run]) -> list[StoredRun]:

@@ -1,0 +1,296 @@
+"""The statements that dump a part of a database, and merge a dump into one; each takes an open connection.
+
+A run that both have is kept as it was trained furthest: an ended run before an unended one, then the larger step, then
+the one that has a saved state to go on from. An ended run is never changed, and no saved state is lost to a run without
+one; where both are equally far, what is here stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Table, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from seedbed.records import Annotation
+from seedbed.store import changes
+from seedbed.store.annotation_rows import read_annotation, write_annotation
+from seedbed.store.dump import (
+    EvaluationRow,
+    MergeOutcome,
+    RunRow,
+    StoreDump,
+    StudyRow,
+    VocabularyRow,
+    WeightsChoice,
+    relative_setting,
+    relative_study_text,
+    without_paths,
+)
+from seedbed.store.event_rows import ENDED_STATUSES
+from seedbed.store.schema import (
+    AnyRow,
+    checkpoints,
+    costs,
+    evaluations,
+    metric_names,
+    notes,
+    packs,
+    runs,
+    samples,
+    studies,
+    study_runs,
+    vocabularies,
+)
+from seedbed.store.vocabulary_rows import vocabulary_from_row, vocabulary_to_row
+from seedbed.study.expand import find_axes
+
+COST_COLUMNS = ("predicted", "counts", "steady", "peak")
+
+# ---- dumping ----
+
+
+def select_dump(
+    connection: Connection,
+    selection: Mapping[str, Collection[str]],
+    weights: WeightsChoice,
+    unfinished: bool,
+    address: str,
+) -> dict[str, Any]:
+    """The selected runs of each study, as the fields of a StoreDump; analyses are files, which the caller adds.
+
+    `unfinished`: packs with a saved state travel with it and all their members. Otherwise unended runs lose their pack.
+    """
+    run_rows = changes.select_run_rows(connection, {run for ids in selection.values() for run in ids})
+    unsettled = {row.pack for row in run_rows.values() if row.pack and not row.settled} if unfinished else set()
+    carried = {row.id: row for row in _select(connection, packs, "id", unsettled) if row.open and row.step is not None}
+    run_rows |= changes.select_run_rows(connection, {run for row in carried.values() for run in row.members})
+    ids = sorted(run_rows)
+    dumped = [_dump_run(run_rows[run], carried) for run in ids]
+    datasets = {run["dataset"]["digest"] for run in dumped if run["dataset"] is not None}
+    files = _choose_checkpoints(_select(connection, checkpoints, "run", ids), weights)
+    return {
+        "studies": [_dump_study(connection, name, selection[name]) for name in sorted(selection)],
+        "runs": dumped,
+        "packs": _dump_packs(connection, {run["pack"] for run in dumped if run["pack"]}, carried),
+        "evaluations": _select_evaluations(connection, ids),
+        "samples": sorted(
+            (row._asdict() for row in _select(connection, samples, "run", ids)),
+            key=lambda row: (row["run"], row["step"], row["number"]),
+        ),
+        "vocabularies": [
+            VocabularyRow.from_vocabulary(row.dataset, row.created, vocabulary_from_row(row, address))
+            for row in sorted(_select(connection, vocabularies, "dataset", datasets), key=lambda row: str(row.dataset))
+        ],
+        "notes": [
+            {"study": row.study, "run": row.run, "note": without_paths(row.note), "tags": row.tags}
+            for column, names in (("study", sorted(selection)), ("run", ids))
+            for row in sorted(_select(connection, notes, column, names), key=lambda row: str(row.study or row.run))
+        ],
+        "files": files,
+    }
+
+
+def _select(connection: Connection, table: Table, column: str, values: Iterable[str]) -> list[AnyRow]:
+    """Rows by the value of a column; none if the store was created before the table was added."""
+    if not connection.dialect.has_table(connection, table.name):
+        return []
+    batches = changes.batch_ids(sorted(values))
+    return [row for batch in batches for row in connection.execute(select(table).where(table.c[column].in_(batch)))]
+
+
+def _dump_study(connection: Connection, name: str, chosen: Collection[str]) -> dict[str, Any]:
+    row = connection.execute(select(studies).where(studies.c.name == name)).one()
+    ordered = select(study_runs.c.run).where(study_runs.c.study == name).order_by(study_runs.c.position)
+    members = [run for run in connection.execute(ordered).scalars() if run in {*chosen}]
+    return row._asdict() | {"text": relative_study_text(row.text), "runs": members}
+
+
+def _dump_run(row: AnyRow, carried: Collection[str]) -> dict[str, Any]:
+    run: dict[str, Any] = row._asdict()
+    run["settings"] = {name: relative_setting(value) for name, value in row.settings.items()}
+    run["cause"] = None if row.cause is None else without_paths(row.cause)
+    run["status"] = "stopped" if row.status == "running" else row.status
+    if not row.settled and row.pack not in carried:  # without the state that a resume would go back to
+        run |= {"settled": True} if row.status in ENDED_STATUSES else {"pack": None}
+    return run
+
+
+def _dump_packs(connection: Connection, pack_ids: Collection[str], carried: Collection[str]) -> list[dict[str, Any]]:
+    spent = {row.pack: row for row in _select(connection, costs, "pack", pack_ids)}
+    dumped = []
+    for row in sorted(_select(connection, packs, "id", pack_ids), key=lambda row: str(row.id)):
+        pack: dict[str, Any] = row._asdict()
+        if row.id not in carried:
+            pack |= {"open": False, "step": None, "digest": None}
+        cost = spent.get(row.id)
+        dumped.append(
+            pack | ({"has_cost": False} if cost is None else {name: getattr(cost, name) for name in COST_COLUMNS})
+        )
+    return dumped
+
+
+def _choose_checkpoints(rows: Iterable[AnyRow], weights: WeightsChoice) -> list[dict[str, Any]]:
+    by_run: dict[str, list[AnyRow]] = {}
+    for row in sorted(rows, key=lambda row: (row.run, row.step)):
+        by_run.setdefault(row.run, []).append(row)
+    chosen = [row for saved in by_run.values() for row in {"none": [], "last": saved[-1:], "all": saved}[weights]]
+    return [
+        {"kind": "weights", "owner": row.run, "step": row.step, "bytes": row.bytes, "digest": row.digest}
+        for row in chosen
+    ]
+
+
+def _select_evaluations(connection: Connection, run_ids: Iterable[str]) -> list[EvaluationRow]:
+    name_sets = {row.id: json.loads(row.names) for row in connection.execute(select(metric_names))}
+    found: dict[tuple[str, tuple[str, ...]], list[tuple[int, bytes]]] = {}
+    for row in _select(connection, evaluations, "run", run_ids):
+        found.setdefault((row.run, tuple(name_sets[row.names])), []).append((row.step, row.numbers))
+    return [
+        EvaluationRow(
+            run=run,
+            names=list(names),
+            steps=[step for step, _ in sorted(found[run, names])],
+            numbers=b"".join(data for _, data in sorted(found[run, names])),
+        )
+        for run, names in sorted(found)
+    ]
+
+
+# ---- merging ----
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """What to do with the runs of a dump, and which of its packs are taken over with their state."""
+
+    outcome: MergeOutcome
+    packs_with_state: frozenset[str]
+    replaced_packs: tuple[str, ...]  # of the runs that are updated, here
+
+
+def plan_merge(connection: Connection, dump: StoreDump, analyses_here: Collection[tuple[str, int]]) -> MergePlan:
+    """Compare a dump with what is here; analyses that are here are named by run and step."""
+    here = changes.select_run_rows(connection, [run.id for run in dump.runs])
+    packs_here = _select(connection, packs, "id", {row.pack for row in here.values() if row.pack})
+    states_here = {row.id for row in packs_here if row.open and row.step is not None}
+    states_there = {pack.id for pack in dump.packs if pack.open}
+    evaluations_here = _by_run(_select_evaluations(connection, here))
+    evaluations_there = _by_run(dump.evaluations)
+    groups: dict[str, list[str]] = {}
+    for run in dump.runs:
+        kind = "new"
+        if run.id in here:
+            own = RunRow.model_construct(**here[run.id]._asdict())
+            kind = _compare(run, own, run.pack in states_there, own.pack in states_here)
+            if kind == "same" and evaluations_here.get(run.id) != evaluations_there.get(run.id):
+                kind = "different"
+        groups.setdefault(kind, []).append(run.id)
+    texts = {row.name: row.text for row in _select(connection, studies, "name", [one.name for one in dump.studies])}
+    others = [one.name for one in dump.studies if relative_study_text(texts.get(one.name, one.text)) != one.text]
+    by_kind: dict[str, Any] = {name: tuple(ids) for name, ids in groups.items()}
+    outcome = MergeOutcome(**by_kind, other_texts=tuple(others))
+    unsettled = {run.id for run in dump.runs if not run.settled}
+    whole = {pack.id for pack in dump.packs if pack.open and (unsettled & {*pack.members}) <= outcome.taken}
+    weights_here = {(row.run, row.step) for row in _select(connection, checkpoints, "run", outcome.same)}
+    present = {"weights": weights_here, "analysis": {*analyses_here}}
+    files = [
+        file for file in dump.files
+        if (file.owner in whole if file.kind == "state" else file.owner in outcome.taken
+            or (file.owner in outcome.same and (file.owner, file.step) not in present[file.kind]))
+    ]  # fmt: skip
+    replaced = {here[run].pack for run in outcome.updated if here[run].pack}
+    return MergePlan(replace(outcome, files=tuple(files)), frozenset(whole), tuple(sorted(replaced)))
+
+
+def _by_run(rows: Iterable[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
+    found: dict[str, list[EvaluationRow]] = {}
+    for row in rows:
+        found.setdefault(row.run, []).append(row)
+    return found
+
+
+def _compare(
+    there: RunRow, here: RunRow, has_state_there: bool, has_state_here: bool
+) -> Literal["updated", "same", "behind"]:
+    if here.has_ended:
+        return "same" if there.has_ended else "behind"
+    if there.has_ended:
+        return "updated"
+    if (there.step, has_state_there) == (here.step, has_state_here):
+        return "same"
+    is_further = (there.step, has_state_there) > (here.step, has_state_here)
+    return "updated" if is_further and (has_state_there or not has_state_here) else "behind"
+
+
+def merge_dump(connection: Connection, dump: StoreDump, plan: MergePlan) -> None:
+    """Insert what is new, and replace what is further there; files are left to the caller."""
+    changes.reset_runs(connection, plan.outcome.updated)
+    changes.close_packs(connection, plan.replaced_packs)
+    _insert_packs(connection, dump, plan)
+    _insert_runs(connection, dump, plan)
+    added = [asdict(file.as_checkpoint()) for file in plan.outcome.files if file.kind == "weights"]
+    changes.upsert(connection, checkpoints, added)
+    for study in dump.studies:
+        _merge_study(connection, study)
+    for row in dump.vocabularies:
+        values = vocabulary_to_row(row.dataset, row.as_vocabulary(), row.created)
+        connection.execute(insert(vocabularies).values(values).on_conflict_do_nothing())
+    for note in dump.notes:
+        kind, name = note.target
+        old = read_annotation(connection, kind, name)
+        merged = Annotation(old.note or note.note, tuple(sorted({*old.tags, *note.tags})))
+        if merged != old:
+            write_annotation(connection, kind, name, merged)
+
+
+def _insert_packs(connection: Connection, dump: StoreDump, plan: MergePlan) -> None:
+    needed = {run.pack for run in dump.runs if run.id in plan.outcome.taken and run.pack}
+    known = {row.id for row in _select(connection, packs, "id", needed)}
+    for pack in dump.packs:
+        carries_state = pack.id in plan.packs_with_state
+        if pack.id in needed and (carries_state or not (pack.open or pack.id in known)):
+            row = pack.model_dump(exclude={*COST_COLUMNS, "has_cost"})
+            changes.upsert(connection, packs, [row])
+            if pack.has_cost:
+                cost = {name: getattr(pack, name) for name in COST_COLUMNS}
+                changes.upsert(connection, costs, [{"pack": pack.id, **cost}])
+
+
+def _insert_runs(connection: Connection, dump: StoreDump, plan: MergePlan) -> None:
+    stateless = {pack.id for pack in dump.packs if pack.open} - plan.packs_with_state
+    known_packs = {row.id for row in _select(connection, packs, "id", {run.pack for run in dump.runs if run.pack})}
+    for run in dump.runs:
+        if run.id not in plan.outcome.taken:
+            continue
+        pack = run.pack if run.pack in known_packs - stateless else None
+        row = run.model_dump() | {"pack": pack, "settled": run.settled or (run.has_ended and pack is None)}
+        # The settings of a run that was here stay: they may name a text by its path.
+        changing = {name: row[name] for name in ("pack", "settled", "status", "step", "cause", "best", "fingerprint")}
+        if not connection.execute(update(runs).where(runs.c.id == run.id).values(changing)).rowcount:
+            connection.execute(insert(runs).values(row))
+    blocks = [block for block in dump.evaluations if block.run in plan.outcome.taken]
+    ids = changes.intern_metric_names(connection, {tuple(block.names) for block in blocks}) if blocks else {}
+    rows = [
+        {"run": block.run, "step": step, "names": ids[tuple(block.names)], "numbers": numbers}
+        for block in blocks
+        for step, numbers in block.by_step()
+    ]
+    changes.upsert(connection, evaluations, rows)
+    changes.upsert(connection, samples, [row.model_dump() for row in dump.samples if row.run in plan.outcome.taken])
+
+
+def _merge_study(connection: Connection, study: StudyRow) -> None:
+    """Add the runs to the study; its axes are those of both, and the settings in which its runs differ now."""
+    known = connection.execute(select(studies).where(studies.c.name == study.name)).first()
+    row = {"name": study.name, "text": study.text, "created": study.created} if known is None else known._asdict()
+    axes = [*(known.axes if known else ()), *study.axes]
+    changes.upsert(connection, studies, [row | {"axes": list(dict.fromkeys(axes))}])
+    changes.link_runs(connection, study.name, study.runs)
+    if known is not None:
+        axes += find_axes(changes.stored_configs(connection, study.name))
+        values = {"axes": list(dict.fromkeys(axes))}
+        connection.execute(update(studies).where(studies.c.name == study.name).values(values))
