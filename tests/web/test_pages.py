@@ -147,7 +147,14 @@ def test_nan_and_infinity_are_sent_as_strings(tmp_path: Path) -> None:
             json.loads(answer.text, parse_constant=pytest.fail)
 
 
-# ---- tables ----
+# ---- studies and tables ----
+
+
+def test_every_study_is_listed_with_its_question_and_states(client: TestClient) -> None:
+    found = {study["name"]: study for study in client.get("/api/studies").json()["studies"]}
+    assert found["tiny/rule"]["states"] == {"finished": 4}
+    assert found["tiny/rule"]["varies"] == ["train.weight_decay"]
+    assert found["tiny/hebrew"]["question"] == "מה לומד מודל קטן משיר אחד?"
 
 
 @pytest.mark.parametrize("study", ["tiny/rule", "tiny/hebrew"])

@@ -28,7 +28,13 @@ def ls(as_json: JsonOption = False) -> None:
         print_json([_corpus_as_json(corpus) for corpus in CATALOGUE.values()])
         return
     rows = tuple(
-        (one.name, _format_size(one.n_bytes), _describe_location(one), one.description, one.licence)
+        (
+            one.name,
+            f"{one.n_bytes / 1e6:.2f} MB" if one.n_bytes else "–",
+            _describe_location(one),
+            one.description,
+            one.licence,
+        )
         for one in CATALOGUE.values()
     )
     _print_table(("corpus", "size", "where", "description", "licence"), rows)
@@ -153,16 +159,12 @@ def _print_corpus(document: dict[str, Any]) -> None:
         typer.echo(f"\n{part}")
         for key, value in values.items():
             for line in format_statistic(key, value):
-                typer.echo(f"  {_replace_unprintable(line)}")
+                # Control characters must not reach the terminal.
+                typer.echo("  " + "".join(char if char.isprintable() else "\N{MIDDLE DOT}" for char in line))
     if document["leaks"]:
         typer.echo("\nleaks")
     for leak in document["leaks"]:
         typer.echo(f"  {format_leak(leak)}")
-
-
-def _replace_unprintable(line: str) -> str:
-    """Replaces control characters, which must not reach the terminal."""
-    return "".join(character if character.isprintable() else "\N{MIDDLE DOT}" for character in line)
 
 
 def _format_size(n_bytes: int) -> str:

@@ -86,7 +86,13 @@ class ReplyStream:
         return self
 
     def __next__(self) -> Any:
-        reply = self._next_message()
+        try:
+            reply = self._replies.get(timeout=self._timeout)
+        except Empty:
+            self._worker.kill()
+            raise OutOfResources(
+                f"the model did not reply for {self._timeout:.0f} s and was stopped; try a shorter text"
+            ) from None
         if "end" in reply:
             raise StopIteration
         if "error" in reply:
@@ -97,15 +103,6 @@ class ReplyStream:
         """Cancels the request and ends the iteration, also for a thread that waits for the next value."""
         self._worker.cancel(self._request_id)
         self._replies.put({"end": True})
-
-    def _next_message(self) -> Message:
-        try:
-            return self._replies.get(timeout=self._timeout)
-        except Empty:
-            self._worker.kill()
-            raise OutOfResources(
-                f"the model did not reply for {self._timeout:.0f} s and was stopped; try a shorter text"
-            ) from None
 
 
 class _WorkerProcess:
@@ -171,9 +168,6 @@ class _WorkerProcess:
                     del self._pending[reply["id"]]
             if queue is not None:
                 queue.put(reply)
-        self._fail_pending()
-
-    def _fail_pending(self) -> None:
         code = self._process.wait()
         message = f"the model worker exited (exit code {code}), possibly out of memory; try again to restart it"
         with self._lock:

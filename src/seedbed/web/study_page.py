@@ -36,7 +36,6 @@ from seedbed.report.sections import (
 )
 from seedbed.report.study_runs import check_t_max, load_run_curves
 from seedbed.report.tables import Table, format_accuracy, format_mean_std, to_json
-from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.answers import Answer, answer_questions, format_question
 from seedbed.stats.comparison import SeedSummary, summarise_seeds
@@ -228,16 +227,17 @@ def _study_as_json(view: StudyView) -> dict[str, Any]:
 
 
 def _filterable_settings(runs: Sequence[RunCurves]) -> list[dict[str, Any]]:
-    """Settings with several values over all runs of the study, and the seed: what one can filter and colour by."""
-    names = [*dict.fromkeys(setting for run in runs for setting in run.config), "seed"]
-    values = {setting: distinct_values(runs, setting) for setting in names}
-    return [_setting_as_json(setting, distinct) for setting, distinct in values.items() if len(distinct) > 1]
+    """Settings with several values over all runs of the study, and the seed: what one can filter and colour by.
 
-
-def _setting_as_json(name: str, values: Sequence[Value]) -> dict[str, Any]:
-    """A setting with its values as labels, and as written in a filter."""
-    choices = [{"text": value_label(value), "filter": format_filter_value(value)} for value in values]
-    return {"name": name, "key": name, "label": setting_label(name), "values": choices}
+    Their values come as labels, and as written in a filter.
+    """
+    settings = []
+    for name in (*dict.fromkeys(setting for run in runs for setting in run.config), "seed"):
+        values = distinct_values(runs, name)
+        choices = [{"text": value_label(value), "filter": format_filter_value(value)} for value in values]
+        if len(values) > 1:
+            settings.append({"name": name, "key": name, "label": setting_label(name), "values": choices})
+    return settings
 
 
 @router.get("/api/answers/{name:path}")

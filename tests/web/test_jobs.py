@@ -169,7 +169,7 @@ def test_a_process_that_reuses_the_pid_is_not_signalled(tmp_path: Path, sleeper:
     assert not terminate(former)
     time.sleep(0.05)
     assert sleeper.poll() is None
-    assert terminate(process)  # negative manager: the right identity does end it
+    assert terminate(process)  # negative control: the right identity does end it
     assert sleeper.wait(5) == -signal.SIGTERM
 
 
@@ -262,7 +262,7 @@ def test_a_damaged_record_does_not_hide_the_others(tmp_path: Path) -> None:
         JobManager(tmp_path).job("f" * 16)
 
 
-def test_a_log_tail_has_no_manager_characters(tmp_path: Path) -> None:
+def test_a_log_tail_has_no_control_characters(tmp_path: Path) -> None:
     id = write_record(tmp_path, None)
     JobStore(tmp_path).path(id, "log").write_bytes(b"x" * 100_000 + b"\n\x1b[2Jthe end \xff\n")
     tail = JobManager(tmp_path).read_log(id)
