@@ -10,7 +10,12 @@ import torch
 from seedbed.models.build import build_model
 from seedbed.models.families import GPTSettings, LSTMSettings
 from seedbed.models.families.base import Family, count_elements
-from seedbed.models.model_size import count_matrix_weights, count_parameters, estimate_training_bytes
+from seedbed.models.model_size import (
+    count_matrix_weights,
+    count_parameters,
+    estimate_peak_bytes,
+    estimate_training_bytes,
+)
 from seedbed.models.parameters import FlatParameters
 from seedbed.records import ParameterCounts
 from seedbed.settings import OPTIMIZERS, DatasetInfo, Settings
@@ -217,3 +222,19 @@ def test_estimated_memory_grows_with_the_vocabulary_and_with_ema() -> None:
     averaged = Settings.from_flat(DECODER | {"train.ema": 0.99})
     extra = estimate_training_bytes(averaged, small) - estimate_training_bytes(settings, small)
     assert extra == 4 * count_parameters(settings, small).total
+
+
+def test_scores_count_only_where_attention_keeps_them() -> None:
+    """With dropout on a CPU; torch's and our fused attention keep none."""
+    plain, dropped = (Settings.from_flat(A | {"model.attention_dropout": rate}) for rate in (0.0, 0.1))
+    info = DatasetInfo(66, 128, 8_000)
+    scores = 12 * 2 * 6 * 128 * 4 * plain.train.batch_size * 128
+    assert estimate_training_bytes(dropped, info) - estimate_training_bytes(plain, info) == scores
+    assert estimate_training_bytes(dropped, info, "cuda") == estimate_training_bytes(plain, info, "cuda")
+
+
+def test_a_checkpoint_on_a_cpu_copies_weights_moments_and_the_kept_weights() -> None:
+    settings = Settings.from_flat({"train.optimizer": "adamw"})
+    extra = estimate_peak_bytes(settings) - estimate_training_bytes(settings)
+    assert extra == 4 * (3 + 1) * 404_516
+    assert estimate_peak_bytes(settings, device="cuda") == estimate_training_bytes(settings, device="cuda")

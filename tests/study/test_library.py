@@ -22,6 +22,7 @@ from tests.corpora import require_corpora
 
 from .conftest import WriteStudy
 
+FORMER_IDS_OF_SANITY = ["23952e83f3ea9106", "7a058d1f21ed717d", "3bf82c08fe48c230", "27987feb9ed56b59"]
 REPORT = ("sanity", "data-size", "mixed-orders", "model-size", "compute", "weight-decay")
 
 
@@ -172,3 +173,13 @@ def test_every_metric_of_a_figure_or_question_is_recorded(name: str) -> None:
             for wanted in names:
                 having = [wanted in found for found in selected]
                 assert any(having) if "[" in wanted else all(having), (wanted, item)
+
+
+def test_precisions_are_those_of_the_decision() -> None:
+    """fp32 unless shown not to matter (docs/decisions/0010); with fp32 the runs are those of earlier versions."""
+    tf32 = {"arithmetic/sanity", "arithmetic/data-size", "arithmetic/model-size"}
+    for name in shipped_studies():
+        expected = "tf32" if name in tf32 else "fp32"
+        assert {run.settings.train.precision for run in plan_shipped(name).runs} == {expected}, name
+    ids = [run.id for run in plan_named("arithmetic/sanity", ["train.precision=fp32"]).runs]
+    assert ids == FORMER_IDS_OF_SANITY

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seedbed.models.model_size import effective_batch_size, estimate_training_bytes
+from seedbed.models.model_size import effective_batch_size, estimate_peak_bytes
 from seedbed.records import ParameterCounts, Run
 from seedbed.settings import Settings, all_settings, setting_traits
 from seedbed.study.pack import MIN_BATCH_USE, Capacity, pack_runs, shape_key
@@ -67,7 +67,7 @@ def test_large_groups_are_split_evenly_in_order() -> None:
 
 
 def test_memory_limits_a_pack_and_an_oversized_run_gets_its_own() -> None:
-    each = estimate_training_bytes(Settings())
+    each = estimate_peak_bytes(Settings())
     packs = pack_runs(make_runs({}, seeds=5), Capacity(3 * each, 100, 1))
     assert [(len(pack.runs), pack.bytes) for pack in packs] == [(3, 3 * each), (2, 2 * each)]
     assert sizes(make_runs({}, seeds=3), Capacity(1, 100, 1)) == [1, 1, 1]

@@ -43,10 +43,28 @@ def effective_batch_size(settings: Settings, dataset_info: DatasetInfo | None = 
 def estimate_training_bytes(settings: Settings, dataset_info: DatasetInfo | None = None, device: str = "cpu") -> int:
     """Estimated memory of one run while training; monotonic in every size, but not a measurement.
 
-    Weights, gradients, optimizer moments, and the activations of one batch; the workspace of kernels is left out. On a
-    GPU attention keeps no scores, and with bf16 activations take half; logits are in float32 everywhere.
+    Weights, gradients, optimizer moments, and the activations of one batch; the workspace of kernels is left out.
+    Attention keeps no scores, except on a CPU with dropout on them; on a GPU with bf16 activations take half, but
+    logits are in float32 everywhere.
     """
     dataset_info = dataset_info or settings.task.dataset_info()
+    tokens = effective_batch_size(settings, dataset_info) * dataset_info.context_length
+    activations = int(tokens * _activation_bytes_per_token(settings, dataset_info, device))
+    return _state_bytes(settings, dataset_info) + activations
+
+
+def estimate_peak_bytes(settings: Settings, dataset_info: DatasetInfo | None = None, device: str = "cpu") -> int:
+    """Estimated memory of one run at its peak: training and, on a CPU, the copies that a checkpoint is written from.
+
+    Those are of weights and moments, and of the weights once more, so as large as the state with its gradients.
+    """
+    dataset_info = dataset_info or settings.task.dataset_info()
+    copies = _state_bytes(settings, dataset_info) if device == "cpu" else 0
+    return estimate_training_bytes(settings, dataset_info, device) + copies
+
+
+def _state_bytes(settings: Settings, dataset_info: DatasetInfo) -> int:
+    """Bytes of weights, gradients and optimizer moments."""
     counts = count_parameters(settings, dataset_info)
     optimizer = OPTIMIZERS[settings.train.optimizer]
     copies = 2 + optimizer.n_moments + (settings.train.ema > 0)
@@ -54,14 +72,14 @@ def estimate_training_bytes(settings: Settings, dataset_info: DatasetInfo | None
     if optimizer.n_matrix_moments is not None:
         n_saved = optimizer.n_moments - optimizer.n_matrix_moments
         state -= n_saved * count_matrix_weights(settings, dataset_info)
-    tokens = effective_batch_size(settings, dataset_info) * dataset_info.context_length
-    return BYTES_PER_FLOAT32 * state + int(tokens * _activation_bytes_per_token(settings, dataset_info, device))
+    return BYTES_PER_FLOAT32 * state
 
 
 def _activation_bytes_per_token(settings: Settings, dataset_info: DatasetInfo, device: str) -> float:
     activations = settings.model.activations_per_token(dataset_info)
-    if device == "cpu":
-        return float(BYTES_PER_FLOAT32 * activations)
+    if device != "cpu" or not settings.get("model.attention_dropout"):
+        activations -= settings.model.attention_scores_per_token(dataset_info)
     n_logits = 0 if dataset_info.n_classes else 2 * dataset_info.vocab_size  # and their softmax
-    hidden = max(0, activations - n_logits - settings.model.attention_scores_per_token(dataset_info))
-    return BYTES_PER_FLOAT32 * n_logits + hidden * (2.0 if settings.train.precision == "bf16" else 4.0)
+    hidden = max(0, activations - n_logits)
+    is_16_bit = device != "cpu" and settings.train.precision == "bf16"
+    return BYTES_PER_FLOAT32 * n_logits + hidden * (2.0 if is_16_bit else 4.0)

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from math import ceil
 from typing import Final, TypeAlias
 
-from seedbed.models.model_size import effective_batch_size, estimate_training_bytes
+from seedbed.models.model_size import effective_batch_size, estimate_peak_bytes
 from seedbed.records import Pack, Run
 from seedbed.settings import Settings, Value, setting_traits
 
@@ -113,8 +113,8 @@ def _split_evenly(runs: RunGroup, n_parts: int) -> list[RunGroup]:
 
 
 def _bytes_per_run(runs: RunGroup, device: str) -> int:
-    """Training memory per run of a group: that of its largest run, since all are padded to the largest batch."""
-    return max(estimate_training_bytes(run.settings, run.dataset_info, device) for run in runs)
+    """Peak memory per run of a group: that of its largest run, since all are padded to the largest batch."""
+    return max(estimate_peak_bytes(run.settings, run.dataset_info, device) for run in runs)
 
 
 def _make_pack(runs: RunGroup, device: str) -> Pack:
