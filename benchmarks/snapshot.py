@@ -384,7 +384,9 @@ def chosen_runs(study: str) -> list[str]:
 
 def text_for(study: str) -> str:
     """A text that the study's models can read."""
-    prose = study.startswith(("characters", "speeches", "wikitext", "own", "recurrent"))
+    if study.startswith(("own", "recurrent")):
+        return "a clear sky"
+    prose = study.startswith(("characters", "speeches", "wikitext"))
     return "שלום חיים" if study.endswith("hebrew") else "the end of the day" if prose else "3 + 4 ="
 
 
