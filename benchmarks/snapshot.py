@@ -251,7 +251,7 @@ def model_files(study: str) -> Files:
     for run in chosen_runs(study):
         yield f"{run}/show.txt", call("show", run)
         yield f"{run}/hooks.txt", call("hooks", run)
-        yield f"{run}/heads.txt", call("heads", run, "--ablation", "--step", "best", *few)
+        yield f"{run}/heads.txt", call("heads", run, "--ablation", *few)
         yield f"{run}/attend.txt", call("attend", run, text)
         yield f"{run}/attend.json", written("attend", run, text, "--by", "word")
         yield f"{run}/read.json", call("read", run, "own/news.txt", "--json")
@@ -387,7 +387,7 @@ def text_for(study: str) -> str:
     if study.startswith(("own", "recurrent")):
         return "a clear sky"
     prose = study.startswith(("characters", "speeches", "wikitext"))
-    return "שלום חיים" if study.endswith("hebrew") else "the end of the day" if prose else "3 + 4 ="
+    return "שלום חיים" if study.endswith("hebrew") else "the end of day" if prose else "3 + 4 ="
 
 
 def normalise(text: str, home: Path) -> str:
