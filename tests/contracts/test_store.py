@@ -92,6 +92,23 @@ class StoreContract:
         with pytest.raises(UsageError, match=r"toy is a study; name one of its runs, such as .*0000"):
             store.run("toy")
 
+    # ---- parts of a store ----
+
+    def test_a_dump_holds_what_was_asked_for_and_changes_nothing_where_it_came_from(self, store: Store) -> None:
+        store.register(make_plan(3))
+        train(store, claim(store, make_plan(3).runs)[0])
+        ids = [run.id for run in store.runs("toy")]
+        assert store.runs_with_weights() == {*ids}
+        dump = store.dump({"toy": ids[:2]}, "last")
+        assert [run.id for run in dump.runs] == ids[:2]
+        assert [(file.kind, file.owner) for file in dump.files] == [("weights", run) for run in ids[:2]]
+        assert [store.find_checkpoint(run).digest for run in ids[:2]] == [file.digest for file in dump.files]
+        before = store.runs("toy")
+        assert store.merge(dump, store.read_file).same == tuple(ids[:2])
+        assert store.runs("toy") == before
+        store.remove("toy", ids)
+        assert store.runs_with_weights() == set()
+
     # ---- packs ----
 
     def test_unended_runs_are_claimed_in_the_pack_they_started_in(self, store: Store) -> None:

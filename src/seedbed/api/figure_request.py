@@ -57,7 +57,7 @@ def draw_figure(spec: FigureSpec, runs: Sequence[RunCurves], theme: str = "light
     """The figure as an Altair chart, which a notebook shows and whose `save` writes SVG, PNG, PDF, JSON and HTML."""
     check_theme(theme)
     kind = CHART_KINDS[spec.kind]
-    data = kind.gather(spec, runs)
+    data = kind.gather_figure(spec, runs)
     if data.is_empty:
         raise MissingData("; ".join([kind.empty_reason(spec), *data.notes]))
     chart = kind.draw(data)

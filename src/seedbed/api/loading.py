@@ -36,23 +36,23 @@ def load_all(
     only: Sequence[str] = (),
 ) -> list[LoadedRun]:
     """Several trained runs by their ids; the name of a study loads its runs that have weights and match the filters."""
-    from seedbed.errors import MissingData, UsageError
+    from seedbed.errors import UsageError
     from seedbed.report.study_runs import matching_runs
-    from seedbed.store import open_store
+    from seedbed.store import no_weights, open_store
 
     requested = [names] if isinstance(names, str) else list(names)
     ids: list[str] = []
     home = current_home() if home is None else home
     with open_store(home, read_only=True) as store:
-        studies = {study.name for study in store.studies()}
+        studies, with_weights = {study.name for study in store.studies()}, store.runs_with_weights()
         for name in requested:
             if only and name not in studies:
                 raise UsageError(f"{name} is not a stored study, and a filter selects among the runs of one")
             is_study = name in studies
             run_ids = [run.id for run in matching_runs(store, name, only)] if is_study else [name]
-            run_ids = [run for run in run_ids if not is_study or store.checkpoints(run)]
+            run_ids = [run for run in run_ids if not is_study or run in with_weights]
             if not run_ids:
-                raise MissingData(f"no run of {name} has weights yet; `seedbed run {name}` trains them")
+                raise no_weights(name)
             ids += run_ids
     return [load(run_id, home, step) for run_id in ids]
 

@@ -152,12 +152,13 @@ class StudyReader(ABC):
     def load(self, only: Filters = (), step: int | Literal["last", "best"] = "last") -> list[LoadedRun]:
         """The trained models of its runs that have weights, to sample, to score text and to look inside."""
         from seedbed.api.loading import load
-        from seedbed.errors import MissingData
+        from seedbed.store import no_weights
 
         with self._open(only) as (store, _):
-            ids = [run.id for run in self.runs(only) if store.checkpoints(run.id)]
+            with_weights = store.runs_with_weights()
+        ids = [run.id for run in self.runs(only) if run.id in with_weights]
         if not ids:
-            raise MissingData(f"no run of {self.name} has weights yet; run() trains them")
+            raise no_weights(self.name)
         return [load(run_id, self.home, step) for run_id in ids]
 
     def ensemble(

@@ -1,6 +1,6 @@
 """One chart kind per file: `gather_…` gives plain numbers, `draw_…` an Altair chart of them; no store, no torch.
 
-    chart = CHART_KINDS[figure.kind].gather(figure, runs)
+    chart = CHART_KINDS[figure.kind].gather_figure(figure, runs)
     spec = to_vega_lite(CHART_KINDS[figure.kind].draw(chart), LIGHT_THEME)
 
 chart_kinds.py     every kind of figure with its two functions

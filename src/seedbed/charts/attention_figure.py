@@ -67,5 +67,5 @@ def _missing_notes(figure: FigureSpec, runs: Sequence[RunCurves]) -> Iterator[st
         if figure.text in analysis.attention_errors
     }
     yield from (f"Not shown: {reason}." for reason in sorted(reasons))
-    if not any(run.analyses for run in runs):
+    if not any(run.analyses or run.weights_error for run in runs):
         yield "No run has been analysed yet; `seedbed report` does that."

@@ -10,7 +10,7 @@ What other parts must know about a kind (does it need stored analyses, can it ma
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
 from seedbed.charts.attention_figure import attend_command, gather_attention_figure
@@ -21,8 +21,10 @@ from seedbed.charts.fourier_plane import draw_fourier_planes, gather_fourier_pla
 from seedbed.charts.learning_curves import draw_learning_curves, gather_learning_curves, stoppable_metrics
 from seedbed.charts.parallel_coordinates import draw_parallel_coordinates, gather_parallel_coordinates
 from seedbed.charts.sweep import draw_sweep, gather_sweep
+from seedbed.interp.analysis import is_analysis_metric
 from seedbed.specs import FigureSpec, register_figure_kind
-from seedbed.stats.summary import RunCurves
+from seedbed.stats.groups import filter_runs
+from seedbed.stats.summary import RunCurves, describe_missing_weights
 from seedbed.study.former_words import FORMER_FIGURE_KINDS
 
 
@@ -55,6 +57,13 @@ class ChartKind:
     needs_analysis: Literal["attention", "fourier"] | None = None
     stoppable_metrics: Callable[[FigureSpec], tuple[str, ...]] = _no_metrics  # whose stopping advice it can mark
     command: Callable[[FigureSpec, Sequence[RunCurves]], str] | None = None  # reproduces it; None: `seedbed plot`
+
+    def gather_figure(self, figure: FigureSpec, runs: Sequence[RunCurves]) -> Any:
+        """The data of a figure; its notes also say which runs could not be analysed for want of their weights."""
+        data: Any = self.gather(figure, runs)
+        is_analysed = self.needs_analysis or any(map(is_analysis_metric, figure.metrics))
+        missing = describe_missing_weights(filter_runs(runs, figure.only)) if is_analysed else ()
+        return replace(data, notes=(*data.notes, *missing)) if missing else data
 
     def empty_reason(self, figure: FigureSpec) -> str:
         """Why a figure of this kind is empty, without a full stop."""

@@ -80,6 +80,8 @@ def gather_fourier_planes(figure: FigureSpec, runs: Sequence[RunCurves]) -> Four
 
 
 def _reason_for_no_planes(runs: Sequence[RunCurves]) -> str:
+    if runs and all(run.weights_error for run in runs):
+        return "The circles are drawn from the weights."
     if any(run.run.settings.task.cyclic_order() for run in runs):
         return "`seedbed report` analyses the runs."
     return (

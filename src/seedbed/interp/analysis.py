@@ -63,6 +63,7 @@ class Analysis:
     attention_errors: Mapping[str, str] = field(default_factory=dict)  # text → why its attention is missing
     predictions: tuple[SplitPredictions, ...] = ()  # of a classifier, on its validation and test texts
     inputs_error: str = ""  # why there were no held-out inputs, though statistics on them were requested
+    weights_error: str = ""  # why the weights cannot be read; what is here is from before, or nothing
 
     def find_attention(self, text: str, granularity: str) -> TextAttention | None:
         """Attention of this text, or None if it was not requested or could not be computed."""
@@ -76,6 +77,7 @@ class Analysis:
             "attention": [one.as_json() for one in self.attention],
             "planes": [one.as_json() for one in self.planes],
             "attention_errors": dict(self.attention_errors), "inputs_error": self.inputs_error,
+            "weights_error": self.weights_error,
             "predictions": [one.as_json() for one in self.predictions],
         }  # fmt: skip
 
@@ -85,6 +87,7 @@ class Analysis:
         return cls(
             **{name: document[name] for name in plain},
             inputs_error=document.get("inputs_error", ""),
+            weights_error=document.get("weights_error", ""),
             predictions=tuple(SplitPredictions.from_json(one) for one in document.get("predictions", ())),
             metrics={name: AnalysisValue(*pair) for name, pair in document["metrics"].items()},
             attention=tuple(TextAttention.from_json(one) for one in document["attention"]),

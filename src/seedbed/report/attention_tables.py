@@ -32,7 +32,9 @@ def attention_tables(declared: Declarations, runs: Sequence[RunCurves]) -> list[
         name.startswith(ATTENTION_METRIC_PREFIX) for name in declared_analysis_metrics(declared)
     ):
         return []
-    configs = [[run for run in seed_runs if run.analyses] for seed_runs in group_by_config(runs)]
+    configs = [
+        [run for run in seed_runs if run.analyses and run.analyses[-1].metrics] for seed_runs in group_by_config(runs)
+    ]
     tables = [table for seed_runs in configs if seed_runs for table in _config_tables(seed_runs, len(configs) > 1)]
     return [*tables, *(table for figure in figures for table in _received_tables(figure, runs))]
 

@@ -55,7 +55,7 @@ def render_figure(
     kind = CHART_KINDS[figure.kind]
     command = kind.command(figure, runs) if kind.command else plot_command(figure, study, only)
     try:
-        chart = kind.gather(figure, runs)
+        chart = kind.gather_figure(figure, runs)
     except UsageError as error:  # such as an unknown setting: shown in place of the figure, the report goes on
         return RenderedFigure(
             figure.title or f"A figure of kind {figure.kind}", figure.report, (str(error),), command, None
@@ -197,7 +197,7 @@ def write_figure(figure: FigureSpec, runs: Sequence[RunCurves], out: Path, theme
     if out.suffix not in (".svg", ".png", ".pdf", ".json"):
         raise UsageError(f"--out {out}: expected a file that ends in .svg, .png, .pdf or .json")
     kind = CHART_KINDS[figure.kind]
-    chart = kind.gather(figure, runs)
+    chart = kind.gather_figure(figure, runs)
     if chart.is_empty:
         raise MissingData("; ".join([kind.empty_reason(figure), *chart.notes]))
     spec = without_interaction(to_vega_lite(kind.draw(chart), THEMES[theme]))
@@ -214,4 +214,4 @@ def preview_figure(figure: FigureSpec, runs: Sequence[RunCurves]) -> str:
     from seedbed.charts.terminal_preview import preview_chart
 
     kind = CHART_KINDS[figure.kind]
-    return preview_chart(kind.gather(figure, runs), kind.preview)
+    return preview_chart(kind.gather_figure(figure, runs), kind.preview)

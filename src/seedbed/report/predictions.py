@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.errors import MissingData
 from seedbed.records import StoredRun
 from seedbed.report.run_analysis import load_checkpoint
 from seedbed.report.study_runs import matching_runs
 from seedbed.report.tables import Table
 from seedbed.stats.format import pluralise
-from seedbed.store import open_store
+from seedbed.store import no_weights, open_store
 
 if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun
@@ -77,10 +76,11 @@ def load_classifiers(
             if name not in studies:
                 runs |= {(run := store.run(name)).id: run}
                 continue
-            saved = [run for run in matching_runs(store, name, only) if store.checkpoints(run.id)]
+            with_weights = store.runs_with_weights()
+            saved = [run for run in matching_runs(store, name, only) if run.id in with_weights]
             finished = [run for run in saved if run.status == "finished"]
             if not saved:
-                raise MissingData(f"no run of {name} has weights yet; `seedbed run {name}` trains them")
+                raise no_weights(name)
             chosen = finished or saved
             runs |= {run.id: run for run in chosen}
             if len(chosen) < len(saved):

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.errors import MissingData
 from seedbed.records import Arrays, StoredRun
 from seedbed.report.attention_export import parse_step
 from seedbed.report.fourier_analysis import FourierProgress, analyze_fourier, find_key_frequencies
@@ -29,7 +28,7 @@ from seedbed.stats.attention_stats import (
     layer_distances,
     uniform_attention,
 )
-from seedbed.store import Store, open_store, stored_vocabulary
+from seedbed.store import Store, no_weights, open_store, stored_vocabulary
 from seedbed.study.run_data import distinguish_datasets
 
 if TYPE_CHECKING:
@@ -68,11 +67,12 @@ def analyze_configs(
     """The analyses of a study's runs that have checkpoints, grouped by config; or of one run by its id."""
     with open_store(home, read_only=True) as store:
         if study in {stored.name for stored in store.studies()}:
-            runs = [run for run in matching_runs(store, study, overrides) if store.checkpoints(run.id)]
+            with_weights = store.runs_with_weights()
+            runs = [run for run in matching_runs(store, study, overrides) if run.id in with_weights]
         else:
             runs = [store.run(study)]
         if not runs:
-            raise MissingData(f"no run of {study} has a checkpoint yet; `seedbed run {study}` trains them")
+            raise no_weights(study)
         configs: dict[tuple[Settings, str | None], list[StoredRun]] = {}
         for run, dataset in zip(runs, distinguish_datasets(runs), strict=True):
             configs.setdefault((run.settings, dataset), []).append(run)

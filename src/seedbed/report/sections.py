@@ -28,7 +28,7 @@ from seedbed.specs import FigureSpec
 from seedbed.stats.answers import Answer, answer_questions
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.groups import varying_settings
-from seedbed.stats.summary import ConfigSummary, RunCurves, summarise
+from seedbed.stats.summary import ConfigSummary, RunCurves, describe_missing_weights, summarise
 from seedbed.store import Store
 from seedbed.study.declarations import Declarations, parse_declarations
 from seedbed.study.study_files import study_question
@@ -113,6 +113,8 @@ def study_warnings(runs: Sequence[RunCurves]) -> Iterator[str]:
         yield "There is one seed per config: nothing below has a spread, and differences may be due to chance."
     yield from describe_missing_inputs(run.analyses for run in runs)
     yield from describe_missing_copying(runs)
+    if any(run.run.settings.task.predicts == "label" for run in runs):  # the tables of its predictions are left out
+        yield from describe_missing_weights(runs)
     for status in ("diverged", "failed"):
         causes = Counter(run.run.cause or "cause unknown" for run in runs if run.run.status == status)
         for cause, n in sorted(causes.items()):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seedbed.charts.chart_kinds import CHART_KINDS
-from seedbed.errors import MissingData, UsageError
+from seedbed.errors import DamagedCheckpoint, MissingData, UsageError
 from seedbed.interp.analysis import (
     ATTENTION_METRIC_PREFIX,
     CIRCLE_METRIC_PREFIX,
@@ -113,10 +113,23 @@ def update_analyses(home: Path, study: str, only: Sequence[str] = ()) -> int:
             if available != request:
                 missing = list(_missing_analyses_without_inputs(store, available, run))
             for _, checkpoint in missing:
-                analysis = _analyze_checkpoint(store, run, checkpoint, available)
-                store.save_analysis(run.id, checkpoint.step, analysis.as_json())
-            n_analyzed += len(missing)
+                try:
+                    analysis = _analyze_checkpoint(store, run, checkpoint, available)
+                except DamagedCheckpoint as error:
+                    _record_weights_error(store, run, checkpoint, str(error))
+                else:
+                    store.save_analysis(run.id, checkpoint.step, analysis.as_json())
+                    n_analyzed += 1
         return n_analyzed
+
+
+def _record_weights_error(store: Store, run: StoredRun, checkpoint: Checkpoint, error: str) -> None:
+    """Says in the stored analysis why it could not be computed, and keeps what it had; the next call tries again."""
+    stored = [Analysis.from_json(document) for document in store.load_analyses(run.id)]
+    blank = Analysis(run.id, checkpoint.step, "", "", 0, {})
+    kept = next((analysis for analysis in stored if analysis.step == checkpoint.step), blank)
+    if kept.weights_error != error:
+        store.save_analysis(run.id, checkpoint.step, replace(kept, fingerprint="", weights_error=error).as_json())
 
 
 def _is_classifier(run: StoredRun) -> bool:

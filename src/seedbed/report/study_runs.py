@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import floor
 
 from seedbed.errors import MissingData, UnreadableRun, UsageError
+from seedbed.interp.analysis import Analysis
 from seedbed.records import Cost, StoredRun
 from seedbed.report.analysis_curves import analysis_curves, declared_analysis_metrics, load_analyses
 from seedbed.report.memorization_curves import copying_curves
@@ -83,7 +84,7 @@ def load_run_curves(
         *(declared_analysis_metrics(parse_declarations(store.study(study).text)) if any(analyses.values()) else ()),
     ]
     curves = store.curves([run.id for run in runs])
-    costs = _costs_by_pack(store, study)
+    costs, with_weights = _costs_by_pack(store, study), store.runs_with_weights()
     loaded = []
     for run, config in zip(runs, run_configs(store, study, runs), strict=True):
         last, cost = t_max_step(run, t_max), costs.get(run.pack, Cost())
@@ -91,12 +92,22 @@ def load_run_curves(
             curves.get(run.id, {}) | copying_curves(store, run) | analysis_curves(analyses[run.id], analysis_metrics)
         )
         truncated = {name: truncate_curve(curve, last) for name, curve in all_curves.items()}
+        weights_error = _weights_error(run, analyses[run.id], run.id in with_weights)
         loaded.append(
             RunCurves(
-                run, config, truncated, cost.seconds, analyses[run.id], cost.steady_bytes, last, planned_steps(run)
+                run, config, truncated, cost.seconds, analyses[run.id], cost.steady_bytes, last, planned_steps(run),
+                weights_error,
             )
-        )
+        )  # fmt: skip
     return loaded
+
+
+def _weights_error(run: StoredRun, analyses: Sequence[Analysis], has_weights: bool) -> str:
+    """Why a run could not be analysed: its weights cannot be read or, without any analysis, are not there."""
+    if errors := [analysis.weights_error for analysis in analyses if analysis.weights_error]:
+        return errors[-1]
+    is_trained = run.status in ("finished", "diverged", "stopped") and run.step > 0
+    return f"the weights of run {run.id} are not in this home" if is_trained and not (analyses or has_weights) else ""
 
 
 def _costs_by_pack(store: Store, study: str) -> dict[str | None, Cost]:

@@ -52,6 +52,7 @@ class RunCurves:
     steady_bytes: int | None = None  # its share of its pack's memory between updates; None: not measured
     t_max: int | None = None  # the step that its curves are truncated at; None: they are whole
     planned_steps: int | None = None  # that it is to train for; None: unknown
+    weights_error: str = ""  # why it could not be analysed: its weights are missing or damaged
 
     @property
     def is_included(self) -> bool:
@@ -69,6 +70,12 @@ class RunCurves:
     def last_step(self) -> int:
         """The last step with an evaluation; 0 if there is none."""
         return max((int(curve.steps[-1]) for curve in self.curves.values() if curve.steps.size), default=0)
+
+
+def describe_missing_weights(runs: Sequence[RunCurves]) -> list[str]:
+    """A sentence that says how many runs could not be analysed for want of their weights; empty if none."""
+    errors = [run.weights_error for run in runs if run.weights_error]
+    return [f"{len(errors)} of {len(runs)} runs could not be analysed: {errors[0]}."] if errors else []
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 import re
 
-from seedbed.errors import UsageError
+from seedbed.errors import MissingData, UsageError
 from seedbed.records import StoredRun, Vocabulary
-from seedbed.store.base import ChangeStamp, Store
+from seedbed.store.base import WEIGHTS_ADVICE, ChangeStamp, Store
 from seedbed.store.sqlite import SQLiteStore
 
 __all__ = [
-    "STORES", "ChangeStamp", "Store", "open_store", "register_store", "store_exists", "stored_vocabulary",
+    "STORES", "ChangeStamp", "Store", "no_weights", "open_store", "register_store", "store_exists", "stored_vocabulary",
     "upgrade_store",
 ]  # fmt: skip
 
@@ -51,6 +51,13 @@ def upgrade_store(address: str | os.PathLike[str]) -> str:
     """Bring the store at an address to the current schema; returns a sentence that says what was done."""
     kind, location = _resolve_address(address)
     return kind.upgrade(location)
+
+
+def no_weights(study: str) -> MissingData:
+    """The error for a study of which no run has weights."""
+    return MissingData(
+        f"no run of {study} has weights here; `seedbed run {study}` trains unended runs; {WEIGHTS_ADVICE}"
+    )
 
 
 def stored_vocabulary(store: Store, run: StoredRun) -> Vocabulary | None:

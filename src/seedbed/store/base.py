@@ -38,6 +38,7 @@ from seedbed.records import (
 from seedbed.store.dump import FileReader, FileRow, MergeOutcome, StoreDump, WeightsChoice
 
 ChangeStamp: TypeAlias = Hashable  # compare for equality only
+WEIGHTS_ADVICE = "`seedbed export --weights last` brings weights from the machine that has them"
 
 
 class PendingSave(Protocol):
@@ -222,6 +223,10 @@ class Store(ABC):
     @abstractmethod
     def checkpoints(self, run_id: str) -> list[Checkpoint]:
         """The checkpoints of a run, by step."""
+
+    @abstractmethod
+    def runs_with_weights(self) -> set[str]:
+        """The ids of all runs that have a checkpoint."""
 
     @abstractmethod
     def load_weights(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Arrays:

@@ -334,7 +334,13 @@ def check_analysis(document: Any, file: FileRow) -> None:
     try:
         found = Analysis.from_json(document)
         numbers = [number for value in found.metrics.values() for number in (value.mean, value.std)]
-        texts = [found.fingerprint, found.split, found.inputs_error, *_scalars(document["attention_errors"])]
+        texts = [
+            found.fingerprint,
+            found.split,
+            found.inputs_error,
+            found.weights_error,
+            *_scalars(document["attention_errors"]),
+        ]
         again = json.dumps(found.as_json())
     except Exception as error:  # whatever a document that is not an analysis may raise
         raise ValueError("it is not an analysis") from error

@@ -58,7 +58,7 @@ from seedbed.records import (
 from seedbed.settings import former_setting_names
 from seedbed.store import changes, schema
 from seedbed.store.annotation_rows import annotations_from_rows, read_annotation, with_tags, write_annotation
-from seedbed.store.base import ChangeStamp, PendingSave, Store
+from seedbed.store.base import WEIGHTS_ADVICE, ChangeStamp, PendingSave, Store
 from seedbed.store.checkpoints import (
     CheckpointFile,
     CheckpointIdentity,
@@ -480,6 +480,9 @@ class SQLiteStore(Store):
         rows = self._database.fetch(select(checkpoints).where(checkpoints.c.run == run_id).order_by(checkpoints.c.step))
         return [Checkpoint(row.run, row.step, row.digest, row.bytes) for row in rows]
 
+    def runs_with_weights(self) -> set[str]:
+        return {row.run for row in self._database.fetch(select(checkpoints.c.run).distinct())}
+
     def load_weights(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Arrays:
         run, found = self._run_row(run_id), self.find_checkpoint(run_id, step)
         return read_checkpoint(self._weights_path(run.id, found.step), _weights_identity(run, found.step), found.digest)
@@ -490,7 +493,8 @@ class SQLiteStore(Store):
         wanted = max(by_step, default=None) if step == "last" else run.best if step == "best" else step
         if wanted not in by_step:
             known = ", ".join(f"{each:,}" for each in by_step) or "none"
-            raise MissingData(f"run {run.id} has no saved weights for step {step}; steps with weights: {known}")
+            advice = f"; {WEIGHTS_ADVICE}" if run.step and not by_step else ""
+            raise MissingData(f"run {run.id} has no saved weights for step {step}; steps with weights: {known}{advice}")
         return by_step[wanted]
 
     def load_vocabulary(self, dataset: str) -> Vocabulary | None:
@@ -578,10 +582,10 @@ class SQLiteStore(Store):
 
     def _read_analysis(self, run_id: str, step: int) -> bytes | None:
         """An analysis without the paths of this machine; None if it is unreadable."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, AttributeError, TypeError):
             document = json.loads(self._analysis_path(run_id, step).read_bytes())
-            document["inputs_error"] = without_paths(document.get("inputs_error", ""))
-            return _analysis_bytes(document)
+            errors = {name: without_paths(text) for name, text in document.items() if name.endswith("_error")}
+            return _analysis_bytes(document | errors)
         return None
 
     def read_file(self, file: FileRow) -> bytes:

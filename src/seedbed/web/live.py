@@ -253,7 +253,7 @@ def _format_rows_event(view: StudyView, number: int) -> str:
     try:
         specs = view.figure_specs()
         figure = specs[number - 1] if 1 <= number <= len(specs) else None
-        gathered = figure and CHART_KINDS[figure.kind].gather(figure, view.runs())
+        gathered = figure and CHART_KINDS[figure.kind].gather_figure(figure, view.runs())
     except SeedbedError:
         return ""
     if not isinstance(gathered, LineChart) or gathered.is_empty:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from seedbed.interp.analysis import is_analysis_metric
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.best_group import answer_which_is_better
 from seedbed.stats.answers.claims import answer_does_it_hold
@@ -28,7 +29,7 @@ from seedbed.stats.decision import Verdict
 from seedbed.stats.format import join_words
 from seedbed.stats.groups import describe_excluded_runs, filter_runs
 from seedbed.stats.run_statistics import find_statistic
-from seedbed.stats.summary import RunCurves
+from seedbed.stats.summary import RunCurves, describe_missing_weights
 
 ANSWER_FUNCTIONS: Final[Mapping[str, Callable[[QuestionSpec, Sequence[RunCurves]], Finding]]] = {
     "which is better": answer_which_is_better,
@@ -68,7 +69,9 @@ def answer_question(question: QuestionSpec, runs: Sequence[RunCurves]) -> Answer
     selected = filter_runs(runs, question.only)
     reason = _reason_for_no_answer(question, selected)
     finding = Finding(reason) if reason else ANSWER_FUNCTIONS[question.ask](question, selected)
-    notes = dict.fromkeys([*describe_excluded_runs(selected), *finding.notes])
+    is_analysed = any(is_analysis_metric(metric) for metric in (question.metric, question.and_metric or ""))
+    missing = describe_missing_weights(selected) if is_analysed else []
+    notes = dict.fromkeys([*describe_excluded_runs(selected), *finding.notes, *missing])
     return Answer(question, finding.sentence, finding.numbers, finding.n, "; ".join(notes), finding.verdict)
 
 

@@ -60,7 +60,7 @@ export async function chooser(prefix, title, changed) {
   }
   async function choose(id, wanted = "") {
     about = await get(`/api/models/${encodeURIComponent(id)}`);
-    if (!about.steps.length) throw new Error(`run ${about.id} (${about.status}) has no checkpoint yet; choose another`);
+    if (!about.steps.length) throw new Error(`run ${about.id} (${about.status}) has no weights here; choose another`);
     if (![...run.options].some((option) => option.value === about.id)) {
       run.prepend(el("option", { value: about.id }, `seed ${about.seed}, ${about.id.slice(0, 8)}`));
     }
