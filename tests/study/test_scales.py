@@ -96,7 +96,7 @@ def test_an_overriding_budget_replaces_the_earlier_one(write: WriteStudy) -> Non
     assert plan(write, text).runs[0].settings.n_steps() == 3 * 5
     assert plan(write, text, "train.steps=7").runs[0].settings.n_steps() == 10  # whole epochs of arithmetic
     assert plan(write, text, "train.max_tokens=6001").runs[0].settings.n_steps() == 11
-    assert "steps" not in plan(write, text).text
+    assert "\nsteps = " not in plan(write, text).text
 
 
 def test_two_budgets_in_one_place_are_rejected(write: WriteStudy) -> None:
