@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from seedbed.pipeline import ActivePack
-from seedbed.progress import ProgressDisplay
+from seedbed.progress import ProgressDisplay, _PackProgress
 from seedbed.records import EvaluationEvent, FinishEvent, ParameterCounts, Placement, StepEvent, StoredPack, StoredRun
 from seedbed.settings import Settings, Value
 
@@ -88,3 +89,21 @@ def test_few_bars_are_left_of_many_packs() -> None:
     assert "19 of 20 packs done" in total
     assert "lr=0.02 seed=0" in bar
     assert "lr=0.019 seed=0 ━━━━━━━━━━ 50/50" not in out.getvalue()
+
+
+def test_the_time_left_starts_from_the_estimate_and_ends_with_the_speed() -> None:
+    """100 updates estimated at 50 s that take 2 s each; from a tenth on the estimate does not count."""
+    estimated = replace(pack("a", 1, train__steps=100), estimated_seconds=50.0)
+    progress = _PackProgress(estimated, "a", 0, 0, 1, start_time=1000.0)
+    assert progress.seconds_left(1000.0) == 50
+    assert progress.seconds_left(1010.0) == 40
+    progress.step = 5
+    assert progress.seconds_left(1010.0) == pytest.approx((190 + 47.5) / 2)
+    progress.step = 10
+    assert progress.seconds_left(1020.0) == 180
+    without = replace(progress, pack=replace(estimated, estimated_seconds=None), step=0)
+    assert without.seconds_left(1010.0) is None
+    resumed = replace(progress, start_step=50, step=50)
+    assert resumed.seconds_left(1000.0) == 50
+    budget = replace(pack("b", 1, train__seconds=30.0), estimated_seconds=35.0)
+    assert _PackProgress(budget, "b", 0, 7, 1, start_time=1000.0).seconds_left(1010.0) == 25

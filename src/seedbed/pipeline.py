@@ -88,6 +88,7 @@ class ActivePack:
     stored: StoredPack
     runs: Sequence[StoredRun]
     until: int | None = None
+    estimated_seconds: float | None = None  # of what is left to train when the command starts
 
     @property
     def n_steps(self) -> int:
@@ -217,8 +218,15 @@ class _StudyRunner:
             return None
         if self._has_other_runs(pack) and (parts := self._store.split(stored.id, self._planned)):
             return self._lock_and_enqueue(parts[0])
+        pack = replace(pack, estimated_seconds=self._estimate_seconds(pack))
         self._enqueue(pack, stored.placement.exclusive)
         return pack
+
+    def _estimate_seconds(self, pack: ActivePack) -> float:
+        """Estimated seconds of a pack up to the step at which its training ends in this command."""
+        whole, n_remaining = replace(pack, until=None).n_remaining_steps, pack.n_remaining_steps
+        share = n_remaining / whole if whole and n_remaining is not None else 1.0
+        return share * remaining_seconds(pack.stored, pack.runs, self._estimator)
 
     def _has_other_runs(self, pack: ActivePack) -> bool:
         """Whether a stored pack has unended runs that this command is not to train."""
@@ -235,8 +243,7 @@ class _StudyRunner:
             n_time_slices=pack.n_remaining_steps,
         )
         if self._machine.gpus:
-            seconds = remaining_seconds(pack.stored, pack.runs, self._estimator)
-            job = replace(job, seconds=seconds, device=last_device(pack.stored))
+            job = replace(job, seconds=pack.estimated_seconds or 0.0, device=last_device(pack.stored))
         self._jobs.append(job)
 
     def _prepare_job(self, pack: ActivePack, device: str | None) -> PackJob:

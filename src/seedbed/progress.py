@@ -26,6 +26,7 @@ from seedbed.stats.format import pluralise
 from seedbed.stats.metric_registry import training_metric
 
 PLAIN_LINE_INTERVAL_SECONDS = 10.0  # when stderr is not a terminal
+TRUSTED_FRACTION = 0.1  # of a pack's updates, after which its own speed says how long it takes, and not the estimate
 MAX_NAME_CHARACTERS = 25  # of a pack, in a terminal of 80 columns
 MAX_FINISHED_BARS = 6  # with more packs, bars disappear when they are full
 
@@ -47,6 +48,19 @@ class _PackProgress:
     def steps_per_second(self, now: float) -> float:
         """Updates per second of the whole pack in this session."""
         return (self.step - self.start_step) / (now - self.start_time) if now > self.start_time else 0.0
+
+    def seconds_left(self, now: float) -> float | None:
+        """Until its training ends in this command: the estimate at first, then what the speed so far says."""
+        elapsed, estimated = now - self.start_time if self.start_time else 0.0, self.pack.estimated_seconds
+        if self.pack.n_remaining_steps is None:  # a time budget
+            return None if estimated is None else max(0.0, estimated - elapsed)
+        n_session = self.pack.n_steps - self.start_step
+        done = (self.step - self.start_step) / n_session if n_session else 1.0
+        measured = elapsed * (1 - done) / done if done else None
+        if estimated is None or measured is None:
+            return measured if estimated is None else max(0.0, estimated - elapsed)
+        trust = min(1.0, done / TRUSTED_FRACTION)
+        return trust * measured + (1 - trust) * estimated * (1 - done)
 
 
 class _StepColumn(ProgressColumn):
@@ -72,12 +86,25 @@ class _LossColumn(ProgressColumn):
         return Text(task.fields["losses"], no_wrap=True, overflow="ellipsis")
 
 
+class _TimeLeftColumn(TimeRemainingColumn):
+    """The time left of a pack, from its estimate before it has a speed; of all packs, from their speed."""
+
+    def render(self, task: Task) -> Text:
+        seconds = task.fields.get("seconds_left")
+        if task.fields["is_total"] or seconds is None:
+            return super().render(task)
+        minutes, rest = divmod(round(seconds), 60)
+        hours, minutes = divmod(minutes, 60)
+        clock = f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
+        return Text(clock, style="progress.remaining")
+
+
 def _make_bars(console: Console) -> Progress:
     name = Column(no_wrap=True, overflow="ellipsis", max_width=MAX_NAME_CHARACTERS)
     return Progress(
         TextColumn("{task.description}", table_column=name), BarColumn(10, table_column=Column(width=10)),
         _StepColumn(Column(no_wrap=True, justify="right")), _SpeedColumn(Column(no_wrap=True, justify="right")),
-        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)), _LossColumn(),
+        _TimeLeftColumn(compact=True, table_column=Column(no_wrap=True)), _LossColumn(),
         console=console, refresh_per_second=4,
     )  # fmt: skip
 
@@ -184,7 +211,10 @@ class ProgressDisplay:
                 self._bars.start_task(progress.bar)
                 progress.bar_started = True
             is_shown = progress.step < progress.pack.n_steps or len(self._packs) <= MAX_FINISHED_BARS
-            self._bars.update(progress.bar, completed=progress.step, losses=progress.losses, visible=is_shown)
+            left = progress.seconds_left(time.monotonic())
+            self._bars.update(
+                progress.bar, completed=progress.step, losses=progress.losses, visible=is_shown, seconds_left=left
+            )
             self._refresh_total()
         elif not self._quiet and time.monotonic() - self._last_printed > PLAIN_LINE_INTERVAL_SECONDS:
             self._last_printed = time.monotonic()
@@ -222,7 +252,8 @@ def _distinguish_packs(packs: Sequence[ActivePack]) -> list[str]:
 
 def _format_progress(progress: _PackProgress, now: float) -> str:
     n_steps, speed = progress.pack.n_steps, progress.steps_per_second(now)
-    left = f", {(n_steps - progress.step) / speed:.0f} s left" if speed else ""
+    seconds = progress.seconds_left(now)
+    left = f", {seconds:.0f} s left" if seconds is not None else ""
     return f"{progress.name}: step {progress.step:,} of {n_steps:,}, {speed:,.0f} steps/s{left}, {progress.losses}"
 
 

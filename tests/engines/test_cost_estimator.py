@@ -96,10 +96,21 @@ def test_larger_settings_have_larger_workloads() -> None:
 
 
 def test_flops_equal_a_hand_count() -> None:
-    """p = 31, 480 samples of 6 tokens, two layers of width 128: 2 · 6 · 2 · 12 d² + attention + two scored tokens."""
+    """p = 31, 480 samples of 6 tokens, two layers of width 128: 2 · 6 · 2 · 12 d² + attention + two scored tokens.
+
+    The first three tokens are computed for 31 beginnings instead of every sample; not with dropout.
+    """
     forward = 2 * (2 * 6 * 12 * 128**2 + 4 * 6**2 * 128) + 2 * 2 * 128 * 36
-    assert update_workload(Settings()).flops == 3 * 480 * forward
-    assert evaluation_workload(Settings()).flops == 961 * forward
+    n_computed = {n: (31 * 3 + n * 3) / 6 for n in (480, 961)}
+    assert update_workload(Settings()).flops == pytest.approx(3 * n_computed[480] * forward, rel=1e-12)
+    assert evaluation_workload(Settings()).flops == pytest.approx(n_computed[961] * forward, rel=1e-12)
+    dropped = Settings.from_flat({"model.dropout": 0.1})
+    assert update_workload(dropped).flops == 3 * 480 * forward
+    text = Settings.from_flat({"task.kind": "text"})
+    assert text.task.computed_fraction(480) == 1
+    small = Settings.from_flat({"task.p": 31, "train.batch_size": 32})
+    assert small.task.computed_fraction(32) == (31 * 3 + 32 * 3) / (32 * 6)
+    assert small.task.computed_fraction(8) == 1
 
 
 def test_the_shape_digest_depends_on_what_changes_the_time_of_an_update_only() -> None:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from seedbed.models.flops import Workload, evaluation_workload, update_workload
-from seedbed.models.model_size import effective_batch_size, estimate_training_bytes
+from seedbed.models.model_size import effective_batch_size, estimate_state_bytes
 from seedbed.records import Placement, Run
 
 
@@ -18,22 +18,24 @@ class DeviceSpeed(NamedTuple):
     flops_per_second: float
     bytes_per_second: float
     update_overhead_seconds: float  # of every update, whatever its size
-    first_update_seconds: float  # of a session, with compiling and capturing
+    first_update_seconds: float  # what the first update of a session takes longer, with compiling and capturing
 
 
-CPU_THREAD_SPEED: Final = DeviceSpeed(40e9, 8e9, 2e-3, 0.1)
+# One core with AVX-512 at 2.8 GHz; a third of the matmul peak of 164 GFLOP/s is lost to everything else.
+CPU_THREAD_SPEED: Final = DeviceSpeed(100e9, 12e9, 4e-3, 0.05)
 # An H200 with TF32 matrix products; the bytes of a workload are an upper bound of what a GPU moves.
 GPU_SPEED_BY_MODE: Final = {
     "plain": DeviceSpeed(150e12, 4e12, 4e-3, 0.5), "graph": DeviceSpeed(150e12, 4e12, 6e-4, 5.0),
     "compiled": DeviceSpeed(200e12, 5e12, 4e-4, 45.0),
 }  # fmt: skip
-STARTUP_SECONDS: Final = {"cpu": 5.0, "cuda": 10.0}  # until the first update: processes, imports
+STARTUP_SECONDS: Final = {"cpu": 3.5, "cuda": 10.0}  # until the first update: processes, imports
 # Total updates per second of that many concurrent packs on one GPU, relative to one pack. Between what was measured for
 # the GPT (2.09 and 3.35 with 4 and 12 packs) and the LSTM (1.49, 2.36, 3.3, 3.7 with 2, 4, 8, 12) of report D on an
 # H200, 2 runs per pack.
 GPU_CONCURRENCY_SPEEDUP: Final = {1: 1.0, 2: 1.4, 4: 2.2, 8: 3.1, 12: 3.5}
 DEVICE_SECTIONS: Final = frozenset({"compute", "evaluate"})
-PREPARE_SECONDS, SAVE_SECONDS, SAVE_BYTES_PER_SECOND = 0.3, 0.05, 100e6
+PREPARE_SECONDS = 0.1
+SAVE_SECONDS, SAVE_SECONDS_PER_RUN, SAVE_BYTES_PER_SECOND = 0.01, 0.004, 500e6  # files are written beside training
 
 
 def predict_seconds(workload: Workload, placement: Placement) -> float:
@@ -73,12 +75,13 @@ def predict_section_seconds(runs: Sequence[Run], placement: Placement) -> dict[s
     run, n_runs, speed = largest_batch_run(runs), len(runs), _device_speed(placement)
     update = predict_seconds(update_workload(run.settings, run.dataset_info), placement)
     evaluation = predict_seconds(evaluation_workload(run.settings, run.dataset_info), placement)
-    training_bytes = n_runs * estimate_training_bytes(run.settings, run.dataset_info)
+    state_bytes = estimate_state_bytes(run.settings, run.dataset_info)
+    compute = speed.update_overhead_seconds + n_runs * update
     seconds = {
         "prepare": PREPARE_SECONDS,
-        "compile": speed.first_update_seconds,
-        "save": SAVE_SECONDS + n_runs * SAVE_SECONDS / 5 + training_bytes / SAVE_BYTES_PER_SECOND / 2,
-        "compute": speed.update_overhead_seconds + n_runs * update,
+        "compile": speed.first_update_seconds + compute,
+        "save": SAVE_SECONDS + n_runs * (SAVE_SECONDS_PER_RUN + state_bytes / SAVE_BYTES_PER_SECOND),
+        "compute": compute,
         "evaluate": speed.update_overhead_seconds + n_runs * evaluation,
     }
     return scale_device_seconds(seconds, concurrency_slowdown(placement.device, placement.workers))

@@ -26,7 +26,8 @@ def update_workload(settings: Settings, dataset_info: DatasetInfo | None = None)
     n_samples = settings.samples_per_update(dataset_info)
     # everything is written, read back and updated once
     bytes_ = 3 * estimate_training_bytes(settings, dataset_info) * settings.train.accumulate
-    return Workload(3 * n_samples * _forward_flops(settings, dataset_info), bytes_)
+    whole = Workload(3 * n_samples * _forward_flops(settings, dataset_info), bytes_)
+    return _computed_part(whole, settings, effective_batch_size(settings, dataset_info))
 
 
 def evaluation_workload(settings: Settings, dataset_info: DatasetInfo | None = None) -> Workload:
@@ -35,7 +36,16 @@ def evaluation_workload(settings: Settings, dataset_info: DatasetInfo | None = N
     n_samples = settings.task.n_eval_samples(settings.train, dataset_info)
     n_batches = n_samples / effective_batch_size(settings, dataset_info)
     bytes_ = n_batches * estimate_training_bytes(settings, dataset_info)
-    return Workload(n_samples * _forward_flops(settings, dataset_info), bytes_)
+    return _computed_part(Workload(n_samples * _forward_flops(settings, dataset_info), bytes_), settings, n_samples)
+
+
+def _computed_part(workload: Workload, settings: Settings, n_samples: int) -> Workload:
+    """The workload without what the samples of a batch share; dropout leaves nothing to share."""
+    has_dropout = any(value for name, value in settings.model if name.endswith("dropout"))
+    if not n_samples or not settings.model.caches_prefixes or has_dropout:
+        return workload
+    fraction = settings.task.computed_fraction(n_samples)
+    return Workload(workload.flops * fraction, workload.bytes * fraction)
 
 
 def _forward_flops(settings: Settings, dataset_info: DatasetInfo) -> float:

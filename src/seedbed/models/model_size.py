@@ -50,7 +50,7 @@ def estimate_training_bytes(settings: Settings, dataset_info: DatasetInfo | None
     dataset_info = dataset_info or settings.task.dataset_info()
     tokens = effective_batch_size(settings, dataset_info) * dataset_info.context_length
     activations = int(tokens * _activation_bytes_per_token(settings, dataset_info, device))
-    return _state_bytes(settings, dataset_info) + activations
+    return estimate_state_bytes(settings, dataset_info) + activations
 
 
 def estimate_peak_bytes(settings: Settings, dataset_info: DatasetInfo | None = None, device: str = "cpu") -> int:
@@ -59,12 +59,13 @@ def estimate_peak_bytes(settings: Settings, dataset_info: DatasetInfo | None = N
     Those are of weights and moments, and of the weights once more, so as large as the state with its gradients.
     """
     dataset_info = dataset_info or settings.task.dataset_info()
-    copies = _state_bytes(settings, dataset_info) if device == "cpu" else 0
+    copies = estimate_state_bytes(settings, dataset_info) if device == "cpu" else 0
     return estimate_training_bytes(settings, dataset_info, device) + copies
 
 
-def _state_bytes(settings: Settings, dataset_info: DatasetInfo) -> int:
-    """Bytes of weights, gradients and optimizer moments."""
+def estimate_state_bytes(settings: Settings, dataset_info: DatasetInfo | None = None) -> int:
+    """Bytes of weights, gradients and optimizer moments of one run."""
+    dataset_info = dataset_info or settings.task.dataset_info()
     counts = count_parameters(settings, dataset_info)
     optimizer = OPTIMIZERS[settings.train.optimizer]
     copies = 2 + optimizer.n_moments + (settings.train.ema > 0)

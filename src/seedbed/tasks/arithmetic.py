@@ -108,6 +108,11 @@ class ArithmeticSettings(EquationTask):
     def n_scored_positions(self, info: DatasetInfo) -> int:
         return N_SCORED_TOKENS
 
+    def computed_fraction(self, n_samples: int) -> float:
+        """`BOS a +` is computed once for each a."""
+        n_shared, length = N_PROMPT_TOKENS - 2, self.max_tokens()
+        return min(1.0, (self.p * n_shared + n_samples * (length - n_shared)) / (n_samples * length))
+
     def build_table(self) -> EquationTable:
         """Returns every equation of the task, by order as listed, the last operand varying fastest."""
         width = self.max_tokens() + 1

@@ -127,6 +127,10 @@ class Task(TaskSettings):
         """Positions of a sample at which logits are computed."""
         return info.context_length
 
+    def computed_fraction(self, n_samples: int) -> float:
+        """Fraction of the tokens of that many samples that is computed where equal beginnings are computed once."""
+        return 1.0
+
     # ---- analysis ----
 
     @abstractmethod
