@@ -188,3 +188,24 @@ def test_a_folder_of_texts_has_no_labels(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(UsageError, match="is a folder of texts without labels"):
         labelled(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "folder"])
+@pytest.mark.parametrize("kind", [TextSettings, LabelsSettings])
+def test_an_edited_text_is_read_again_by_the_same_process(tmp_path, monkeypatch, kind, name):
+    task = kind(corpus=name, length=4)
+    digests = []
+    for folder in ("one", "two", "one"):
+        path = tmp_path / folder / ("folder/train.csv" if name == "folder" else name)
+        if not path.exists():
+            path.parent.mkdir(parents=True)
+            write_csv(path, [("label", "text"), *SAMPLES, ("good", f"only in {folder}")])
+        monkeypatch.chdir(tmp_path / folder)
+        digests.append(task.dataset_info().digest)
+    assert digests[0] == digests[2] != digests[1]
+    before = task.load_tokenizer()
+    assert task.load_tokenizer() is before  # kept until the text is edited
+    with path.open("a") as file:
+        file.write('"good","one text more ~"\n')
+    assert "~" in "".join(task.load_tokenizer().texts)
+    assert task.dataset_info().digest not in digests

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from seedbed.records import CheckpointEvent, EvaluationEvent, FinishEvent, Placement, SampleEvent
-from seedbed.report import memorization_curves
 from seedbed.report.study_runs import load_run_curves
 from seedbed.stats.stopping_advice import advise_stopping_for_runs
 from seedbed.store import open_store
 from seedbed.study.pack import Capacity, pack_runs
 from seedbed.study.plan import plan_named
-from seedbed.tasks.text import load_text_dataset
 
 TRAIN = "the quick brown fox jumps over the lazy dog and runs away from the old grey wolf that sleeps. " * 12
 HELD_OUT = "some other sentences about sailing boats in winter storms, harbours, nets and cold hands again. "
@@ -63,8 +61,6 @@ def test_stopping_advice_says_when_samples_copy_more_than_real_text(home):
 
 def test_without_the_corpus_the_other_metrics_are_still_there(home):
     (home.parent / "corpus.txt").unlink()
-    load_text_dataset.cache_clear()
-    memorization_curves._train_index_and_held_out.cache_clear()
     with open_store(home, read_only=True) as store:
         (run,) = load_run_curves(store, "mine")
     assert "val/loss" in run.curves

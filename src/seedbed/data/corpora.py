@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache, wraps
 from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, cast
 
 from seedbed.data.bpe import GPT1Tokenizer
 from seedbed.data.catalogue import CATALOGUE, ensure_local_file, get_corpus_part
@@ -39,6 +41,8 @@ PART_ALIASES = {
     "dev": "validation", "test": "test",
 }  # fmt: skip
 _PART_FILE = re.compile(rf"({'|'.join(PART_ALIASES)})(?:-\d+-of-\d+)?", re.IGNORECASE)
+FileStamp: TypeAlias = tuple[str, int, int, int]  # path, inode, size, time of the last change in ns
+Function = TypeVar("Function", bound=Callable[..., Any])
 _PLAIN_TABLE_SUFFIXES = (".csv", ".tsv")  # read as plain text by a language model, unless its column is named
 
 
@@ -63,6 +67,34 @@ def open_labelled_texts(name: str, part: str, columns: Columns = NO_COLUMNS) -> 
     if get_corpus_part(name, part).kind != "labelled":
         raise UsageError(f"{name} {part} has no labels; name a TSV or CSV file, or speeches classifier/train")
     return read_labelled_texts(open_corpus(name, part), columns)
+
+
+def cache_until_edited(function: Function) -> Function:
+    """functools.cache for a function whose first argument has a field `corpus`.
+
+    A user's own text is loaded again once it has been edited, or where the current folder has changed: a notebook and
+    the page live longer than a version of a text.
+    """
+
+    @cache
+    def load(stamps: tuple[FileStamp, ...], *arguments: Any, **options: Any) -> Any:
+        return function(*arguments, **options)
+
+    @wraps(function)
+    def cached(source: Any, *arguments: Any, **options: Any) -> Any:
+        return load(_file_stamps(source.corpus), source, *arguments, **options)
+
+    return cast(Function, cached)
+
+
+def _file_stamps(name: str) -> tuple[FileStamp, ...]:
+    """A stamp for every file of a user's own corpus; none for a named one, which never changes."""
+    if name in CATALOGUE:
+        return ()
+    path = Path(name).absolute()
+    files = sorted([*path.glob("*"), *path.glob("*/*")]) if path.is_dir() else [path]
+    states = [(file, file.stat()) for file in files if file.is_file()]
+    return tuple((str(file), state.st_ino, state.st_size, state.st_mtime_ns) for file, state in states)
 
 
 def load_gpt1_tokenizer() -> GPT1Tokenizer:

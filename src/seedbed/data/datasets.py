@@ -12,7 +12,6 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,7 +28,7 @@ from seedbed.data.bpe import (
     suitable_vocab_size,
 )
 from seedbed.data.catalogue import CATALOGUE, ensure_local_file, get_corpus_part
-from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled_texts, own_parts
+from seedbed.data.corpora import cache_until_edited, load_gpt1_tokenizer, open_corpus, open_labelled_texts, own_parts
 from seedbed.data.documents import Corpus, Document, iter_bytes
 from seedbed.data.table_files import NO_COLUMNS, Columns
 from seedbed.data.tokenizers import PAD_ID, ByteTokenizer, CharTokenizer, TokenIds, Tokenizer, smallest_id_dtype
@@ -50,7 +49,7 @@ SPLIT_SEED = 0  # of the permutation of documents and labelled texts
 class CorpusSource:
     """Which texts a task reads: a named corpus or a path, and the columns of a table."""
 
-    name: str
+    corpus: str
     columns: Columns = NO_COLUMNS
     is_labelled: bool = False
 
@@ -98,7 +97,7 @@ class LabelledDataset:
 # ---- tokenizers ----
 
 
-@cache
+@cache_until_edited
 def load_tokenizer(source: CorpusSource, kind: TokenizerKind, vocabulary: VocabularySize = "auto") -> Tokenizer:
     """Returns a tokenizer built on the whole corpus except its named test sets, as in report B."""
     if kind == "bytes":
@@ -117,18 +116,18 @@ def load_tokenizer(source: CorpusSource, kind: TokenizerKind, vocabulary: Vocabu
 
 
 def _open_training_corpora(source: CorpusSource) -> Iterator[Corpus]:
-    if source.name not in CATALOGUE:
+    if source.corpus not in CATALOGUE:
         yield _open_own_part(source, "train")
-    for part in CATALOGUE[source.name].parts if source.name in CATALOGUE else ():
+    for part in CATALOGUE[source.corpus].parts if source.corpus in CATALOGUE else ():
         if part.kind == "ids":
-            raise stored_ids_error(source.name)
+            raise stored_ids_error(source.corpus)
         if part.is_training:
-            yield open_corpus(source.name, part.name)
+            yield open_corpus(source.corpus, part.name)
 
 
 def _open_held_out_corpora(source: CorpusSource) -> Iterator[Corpus]:
-    if source.name not in CATALOGUE:
-        for part in own_parts(source.name):
+    if source.corpus not in CATALOGUE:
+        for part in own_parts(source.corpus):
             if part != "train":
                 yield _open_own_part(source, part)
 
@@ -136,12 +135,12 @@ def _open_held_out_corpora(source: CorpusSource) -> Iterator[Corpus]:
 def _open_own_part(source: CorpusSource, part: str) -> Corpus:
     """The texts of a user's own corpus; a labelled file without a header is taken whole, its labels included."""
     if source.is_labelled:
-        samples = open_labelled_texts(source.name, part, columns=source.columns)
+        samples = open_labelled_texts(source.corpus, part, columns=source.columns)
         if samples.has_header:
             documents = zip(samples.line_numbers, samples.texts, strict=True)
             return Corpus(samples.name, tuple(Document(f"{samples.name}:{n}", None, t.encode()) for n, t in documents))
-        return open_corpus(source.name, part)
-    return open_corpus(source.name, part, columns=source.columns)
+        return open_corpus(source.corpus, part)
+    return open_corpus(source.corpus, part, columns=source.columns)
 
 
 def stored_ids_error(corpus: str) -> UsageError:

@@ -6,10 +6,10 @@ Each curve has a counterpart for held-out text under `[held-out]`, if the task h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 
 import numpy as np
 
+from seedbed.data.corpora import cache_until_edited
 from seedbed.data.datasets import EncodedText
 from seedbed.data.suffix_array import SuffixArray
 from seedbed.errors import MissingData
@@ -82,7 +82,7 @@ def _copying_curves_by_step(task: Task, samples_by_step: Mapping[int, Sequence[S
     }
 
 
-@cache
+@cache_until_edited
 def _train_index_and_held_out(task: Task) -> tuple[SuffixArray, str]:
     """The suffix array of the training text, and the held-out text."""
     dataset = task.text_dataset()

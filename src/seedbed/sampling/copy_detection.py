@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
+from seedbed.data.corpora import cache_until_edited
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS, CopiedSpan, SuffixArray, find_copied_spans
 from seedbed.records import StoredRun
 from seedbed.study.run_data import require_training_data
@@ -23,7 +23,7 @@ from seedbed.tasks.base import Task
 LOOKUP_CHUNK_CHARACTERS = 16  # characters per suffix array lookup
 
 
-@cache
+@cache_until_edited
 def training_text_index(task: Task) -> SuffixArray:
     """Suffix array of the training text of a task, built once per process."""
     dataset = task.text_dataset()

@@ -10,13 +10,12 @@ Texts are tokenized, padded or cut to one length, and split the same way for eve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from seedbed.data.catalogue import CATALOGUE
-from seedbed.data.corpora import open_labelled_texts, own_parts
+from seedbed.data.corpora import cache_until_edited, open_labelled_texts, own_parts
 from seedbed.data.datasets import (
     SPLIT_SEED,
     CorpusSource,
@@ -119,7 +118,7 @@ class LabelsSettings(CorpusTask):
         return AnalysisInputs(name, rows, targets, np.ones_like(targets, dtype=bool), non_padding, kinds)
 
 
-@cache
+@cache_until_edited
 def load_labelled_dataset(task: LabelsSettings) -> LabelledDataset:
     """Returns the labelled texts of a task, tokenized, padded and split."""
     parts = _open_labelled_parts(task)
@@ -136,7 +135,7 @@ def load_labelled_dataset(task: LabelsSettings) -> LabelledDataset:
     return LabelledDataset(tokenizer, label_names, splits)
 
 
-@cache
+@cache_until_edited
 def _label_info(task: LabelsSettings) -> DatasetInfo:
     """Returns the info of tokenized, padded and split dataset texts."""
     dataset = load_labelled_dataset(task)

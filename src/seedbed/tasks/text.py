@@ -10,14 +10,13 @@ Splits are the same for every seed, so that all runs of a study are evaluated on
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field
 
 from seedbed.data.catalogue import CATALOGUE
-from seedbed.data.corpora import open_corpus, own_parts
+from seedbed.data.corpora import cache_until_edited, open_corpus, own_parts
 from seedbed.data.datasets import (
     SPLIT_SEED,
     EncodedText,
@@ -146,7 +145,7 @@ class TextSettings(CorpusTask):
         return AnalysisInputs(name, tokens, rows[:, 1:], scored, non_padding, kinds, words)
 
 
-@cache
+@cache_until_edited
 def load_text_dataset(task: TextSettings) -> TextDataset:
     """Returns the corpus of a task, tokenized and split."""
     tokenizer = task.load_tokenizer()
@@ -175,7 +174,7 @@ def eval_windows(
             yield f"[length={length}]", sliding_windows(spans, length, length // 2)
 
 
-@cache
+@cache_until_edited
 def _eval_window_sizes(task: TextSettings, sets: tuple[str, ...]) -> list[tuple[int, int]]:
     """Returns number and length of the windows of these sets, for all lengths, whatever context a model has."""
     splits = load_text_dataset(task).splits.items()
@@ -184,7 +183,7 @@ def _eval_window_sizes(task: TextSettings, sets: tuple[str, ...]) -> list[tuple[
     return [(one.n_windows, one.length) for one in windows]
 
 
-@cache
+@cache_until_edited
 def _text_info(task: TextSettings) -> DatasetInfo:
     """Returns the info of a tokenized and split corpus."""
     dataset = load_text_dataset(task)
