@@ -22,7 +22,10 @@ from numpy.typing import NDArray
 
 from seedbed.stats.comparison import clopper_pearson, compare_all_pairs, compare_by_seed
 from seedbed.stats.decision import decide_claim, is_significant
-from seedbed.stats.permutation_tests import flip_signs, page_trend_test
+from seedbed.stats.optimum import find_optimum
+from seedbed.stats.permutation_tests import page_trend_test
+from seedbed.stats.scaling_laws import fit_scaling_law
+from seedbed.stats.survival import EventTime, median_time
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
@@ -33,6 +36,13 @@ NOISE: Final[Mapping[str, Draw]] = {
     "heavy-tailed": lambda rng, n: rng.standard_t(2, size=n),
     "two-valued": lambda rng, n: (rng.random(n) < 0.2) / 0.4 - 0.5,
 }
+
+
+def lognormal_noise(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    """A skewness of 6, that of the exponential distribution is 2."""
+    return rng.lognormal(size=n) - np.exp(0.5)
+
+
 SEED_COUNTS: Final = (2, 4, 6, 8, 12, 16)
 
 
@@ -74,22 +84,62 @@ def _pair_rates(noise: Draw, n: int, first_seed: int, trials: int, rng: np.rando
     return Rates(counts["error"] / trials, coverage, counts["power"] / trials)
 
 
-def one_sample_coverage(noise: Draw, n: int, trials: int, rng: np.random.Generator) -> float:
-    """Coverage of the mean by differences that are themselves distributed like the noise, symmetric or not."""
-    covered = 0
+def asymmetric_rates(noise: Draw, n: int, trials: int, rng: np.random.Generator) -> Rates:
+    """Differences by seed that are themselves distributed like the noise, symmetric or not; their true mean is 0.
+
+    Coverage is that of the intervals that are shown: differences that are all equal have none.
+    """
+    errors, covered, shown, told = 0, 0, 0, 0
     for _ in range(trials):
-        low, high = flip_signs(noise(rng, n)).interval(0.05)
-        covered += low - 1e-9 <= 0 <= high + 1e-9
-    return covered / trials
+        differences, zeros = noise(rng, n), by_seed(np.zeros(n))
+        same = compare_by_seed(by_seed(differences), zeros)
+        errors += same.is_significant
+        shown += same.shows_interval
+        covered += same.shows_interval and same.low - 1e-9 <= 0 <= same.high + 1e-9
+        told += compare_by_seed(by_seed(differences + 1), zeros).is_significant
+    return Rates(errors / trials, covered / shown, told / trials)
 
 
-def unequal_spread_error(n: int, m: int, ratio: float, trials: int, rng: np.random.Generator) -> float:
-    """Error of the unpaired test where the first group's noise is `ratio` times as large."""
-    errors = 0
+def unequal_spread_rates(noise: Draw, n: int, m: int, ratio: float, trials: int, rng: np.random.Generator) -> Rates:
+    """Unpaired groups of n and m runs, where the first one's noise is `ratio` times as large."""
+    errors, covered, told = 0, 0, 0
     for _ in range(trials):
-        one, other = by_seed(ratio * rng.normal(size=n)), by_seed(rng.normal(size=m), 1000)
-        errors += compare_by_seed(one, other).is_significant
-    return errors / trials
+        one, other = ratio * noise(rng, n), by_seed(noise(rng, m), 1000)
+        same = compare_by_seed(by_seed(one), other)
+        errors += same.is_significant
+        covered += same.low - 1e-9 <= 0 <= same.high + 1e-9
+        told += compare_by_seed(by_seed(one + ratio), other).is_significant
+    return Rates(errors / trials, covered / trials, told / trials)
+
+
+def optimum_coverage(noise: Draw, spreads: Sequence[float], n: int, trials: int, rng: np.random.Generator) -> float:
+    """How often the confidence set of the best value holds a given one of several equally good ones."""
+    held = 0
+    for _ in range(trials):
+        table = rng.normal(size=(n, 1)) + noise(rng, n * len(spreads)).reshape(n, -1) * np.array(spreads)
+        held += 2 in find_optimum(table, "max").confidence_set
+    return held / trials
+
+
+def median_coverage(n: int, censored: float, trials: int, rng: np.random.Generator) -> float:
+    """Coverage of the Kaplan–Meier median of exponential times, of which this share is not reached at the end."""
+    end = -np.log(censored) if censored else np.inf
+    samples = [[EventTime(min(time, end), time <= end) for time in rng.exponential(size=n)] for _ in range(trials)]
+    medians = [median_time(times) for times in samples]
+    return float(np.mean([one.low <= np.log(2) <= one.high for one in medians]))
+
+
+def law_coverage(n_sizes: int, n: int, noise: float, trials: int, rng: np.random.Generator) -> tuple[float, float]:
+    """Coverage of a law's exponent, and of its prediction for the next size; noise of a point is relative."""
+    sizes = 2.0 ** np.arange(4, 4 + n_sizes)
+    next_size, exponents, predictions = 2 * float(sizes[-1]), 0, 0
+    for _ in range(trials):
+        losses = (1 + 3 * sizes**-0.5) * (1 + noise * rng.normal(size=(n, n_sizes)))
+        law = fit_scaling_law({"x": list(sizes)}, {seed: list(row) for seed, row in enumerate(losses)})
+        predicted = law.predict_interval({"x": next_size})
+        exponents += law.exponents["x"].low <= 0.5 <= law.exponents["x"].high
+        predictions += predicted.low <= 1 + 3 * next_size**-0.5 <= predicted.high
+    return exponents / trials, predictions / trials
 
 
 def family_rates(noise: Draw, n_groups: int, n: int, trials: int, rng: np.random.Generator) -> Rates:
@@ -140,24 +190,53 @@ def make_tables(trials: int) -> Iterator[str]:
             for name, noise in NOISE.items()
         }
 
-    yield _table("Paired seeds (sign flips)", SEED_COUNTS, pair(paired_rates))
-    yield _table("Unpaired, n in each group (permutations)", SEED_COUNTS, pair(unpaired_rates))
+    yield _table("Paired seeds", SEED_COUNTS, pair(paired_rates))
+    yield _table("Unpaired, n in each group", SEED_COUNTS, pair(unpaired_rates))
     sizes = (6, 8, 10, 12)
     groups = {name: [_format(family_rates(noise, 4, n, few, rng)) for n in sizes] for name, noise in NOISE.items()}
-    yield _table("Four groups, six pairs (sign flips, Holm)", sizes, groups)
+    yield _table("Four groups, six pairs (Holm)", sizes, groups)
     sizes = (2, 4, 6, 8)
     trends = {name: [_format(trend_rates(noise, 4, n, few // 2, rng)) for n in sizes] for name, noise in NOISE.items()}
     yield _table("Trend along 4 values (Page)", sizes, trends)
     sizes = (6, 8, 12, 16)
     yield _table("Bound (sign test), error", sizes, {"any": [f"{bound_error(n):.1%}" for n in sizes]})
     asymmetric = {
-        name: [f"{one_sample_coverage(NOISE[name], n, few, rng):.1%}" for n in sizes]
-        for name in ("skewed", "two-valued")
+        name: [_format(asymmetric_rates(noise, n, few if n > 8 else trials, rng)) for n in sizes]
+        for name, noise in (NOISE | {"very skewed": lognormal_noise}).items()
+        if name in ("skewed", "very skewed", "two-valued")
     }
-    yield _table("Differences that are not symmetric, coverage of their mean", sizes, asymmetric)
-    unequal = [f"{unequal_spread_error(n, m, 3.0, few, rng):.1%}" for n, m in ((4, 4), (8, 8), (4, 12), (12, 4))]
+    yield _table("Differences that are not symmetric", sizes, asymmetric)
+    groups_of = ((4, 4), (8, 8), (4, 12), (12, 4))
     columns = ("4 and 4", "8 and 8", "4 noisy and 12", "12 noisy and 4")
-    yield _table("Unpaired, one group 3 times as noisy, error", columns, {"normal": unequal})
+    unequal = {
+        name: [_format(unequal_spread_rates(NOISE[name], n, m, 3.0, few, rng)) for n, m in groups_of]
+        for name in ("normal", "skewed", "heavy-tailed")
+    }
+    yield _table("Unpaired, one group 3 times as noisy", columns, unequal)
+    sizes = (6, 8, 12)
+    for title, spreads in (("5 equally good values", (1, 1, 1, 1, 1)), ("of different spread", (0.1, 0.1, 1, 3, 0.1))):
+        sets = {
+            name: [f"{optimum_coverage(noise, spreads, n, few, rng):.1%}" for n in sizes]
+            for name, noise in NOISE.items()
+        }
+        yield _table(f"Confidence set of the best value, {title}", sizes, sets)
+    sizes = (6, 7, 8, 12, 16)
+    medians = {
+        ("none" if not censored else f"{100 * censored:.0f} %"): [
+            f"{median_coverage(n, censored, trials, rng):.1%}" for n in sizes
+        ]
+        for censored in (0, 0.45)
+    }
+    yield _table("Median time, runs that never get there", sizes, medians)
+    sizes = (2, 3, 5, 8)
+    laws = {
+        f"{n_sizes} sizes, noise {noise:.1%}": [
+            " / ".join(f"{share:.1%}" for share in law_coverage(n_sizes, n, noise, few // 5, rng)) for n in sizes
+        ]
+        for n_sizes in (4, 8)
+        for noise in (0.003, 0.03)
+    }
+    yield _table("Scaling law, coverage of exponent / of the next size", sizes, laws)
 
 
 def _format(rates: Rates) -> str:

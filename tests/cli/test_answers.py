@@ -59,7 +59,7 @@ def test_a_clear_difference_is_reported_with_effect_interval_test_and_n() -> Non
     found = answer_question(BETTER, two_kinds(gpt.tolist(), lstm.tolist()))
     assert found.sentence == (
         f"GPT beats LSTM on val/accuracy by {np.mean(gpt - lstm):.3g} [{min(gpt - lstm):.3g}, {max(gpt - lstm):.3g}] "
-        f"({gpt.mean():.3g} against {lstm.mean():.3g}; paired over 6 seeds, exact sign-flip test p = 0.031)."
+        f"({gpt.mean():.3g} against {lstm.mean():.3g}; paired over 6 seeds, sign-flip and t tests p = 0.031)."
     )
     assert (found.n, found.warning, found.verdict) == (12, "", "yes")
     pair = found.numbers["pairs"][0]
@@ -148,7 +148,9 @@ def test_three_groups_are_ranked_and_corrected_for_their_pairs() -> None:
 def test_seeds_that_do_not_match_are_compared_unpaired() -> None:
     runs = [run({"model.kind": "gpt"}, seed, 0.9) for seed in range(4)]
     runs += [run({"model.kind": "lstm"}, seed, 0.5 + 0.01 * seed) for seed in (7, 8, 9, 10)]
-    assert "8 runs, unpaired, exact permutation test p = 0.029)" in answer_question(BETTER, runs).sentence
+    found = answer_question(BETTER, runs)
+    assert "8 runs, unpaired, permutation and t tests p = 0.029)" in found.sentence
+    assert "the groups share too few seeds to be paired" in found.warning
     few = answer_question(BETTER, runs[1:7]).sentence
     assert "6 runs, unpaired, whose differences range from 0.31 to 0.33: a test needs 4 seeds per group)" in few
 
@@ -173,8 +175,8 @@ def test_two_metrics_of_the_same_runs_can_be_compared() -> None:
     found = answer_question(question, [run({}, seed, metrics) for seed in range(6)])
     assert found.sentence.startswith(
         "val/accuracy[order=3] is earlier than val/accuracy[order=2] on t_f of accuracy "
-        "(the first step at its best value) by 20 [20, 20] "
-        "(10 against 30; paired over 6 seeds, exact sign-flip test p = 0.031)."
+        "(the first step at its best value) by 20 "
+        "(10 against 30; paired over 6 seeds, all equal, sign-flip test p = 0.031)."
     )
 
 
@@ -351,7 +353,7 @@ def test_labels_are_counted_with_the_delay_and_the_definition() -> None:
     assert found.sentence.startswith(
         "Of 3 runs, 1 memorised and 2 grokked; fraction grokked 0.667, 95 % interval [0.0943, 0.992]; "
     )
-    assert "generalisation 20 steps [20, 20] (mean over 2 runs)" in found.sentence
+    assert "generalisation 20 steps (mean over 2 runs)" in found.sentence
     assert "grokked: validation accuracy is at most 0.5 when" in found.sentence
     assert found.numbers["all"]["labels"] == {"not learned": 0, "memorised": 1, "grokked": 2, "generalised": 0}
 

@@ -106,8 +106,7 @@ def test_the_values_of_a_setting_can_be_the_same_within_a_margin():
     close = [make(kind, seed, 1 + seed + (kind == "gpt") * 0.05) for kind in ("gpt", "lstm") for seed in range(6)]
     found = answer_question(question, close)
     assert found.sentence == (
-        "Yes: val/loss is GPT 3.55 and LSTM 3.5; the largest difference is 0.05 [0.05, 0.05] (GPT − LSTM), "
-        "the margin 0.1."
+        "Yes: val/loss is GPT 3.55 and LSTM 3.5; the largest difference is 0.05 (GPT − LSTM), the margin 0.1."
     )
     apart = [make(kind, seed, 1 + seed + (kind == "gpt")) for kind in ("gpt", "lstm") for seed in range(6)]
     assert answer_question(question, apart).verdict == "no"

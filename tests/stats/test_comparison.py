@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import statistics
 import warnings
+from dataclasses import replace
 from math import inf, isnan, nan
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
@@ -26,6 +27,7 @@ from seedbed.stats.permutation_tests import (
     permute_groups,
     sign_flip_test,
 )
+from seedbed.stats.t_tests import skewed_t_test, welch_test
 
 
 def test_std_of_two_seeds_is_half_their_difference() -> None:
@@ -106,19 +108,24 @@ def test_equal_seeds_are_paired_and_tested_by_sign_flips() -> None:
     comparison = compare_by_seed(by_seed(one), by_seed(other))
     assert (comparison.paired, comparison.n, comparison.seeds, comparison.left_out) == (True, 7, tuple(range(7)), 0)
     assert comparison.effect == pytest.approx(np.mean(one - other))
-    assert (comparison.low, comparison.high) == flip_signs(one - other).interval(0.05)
     assert (comparison.smallest, comparison.largest) == pytest.approx((min(one - other), max(one - other)))
-    assert comparison.p == sign_flip_test(one - other)
+    t_test = replace(skewed_t_test(one - other), bounds=(comparison.smallest, comparison.largest))
+    exact = sign_flip_test(one - other)
+    assert comparison.p == replace(exact, value=max(exact.value, t_test.p_value()))
+    intervals = flip_signs(one - other).interval(0.05), t_test.interval(0.05)
+    assert (comparison.low, comparison.high) == (min(low for low, _ in intervals), max(high for _, high in intervals))
 
 
 def test_different_seeds_are_compared_by_permutations() -> None:
     one, other = RNG.normal(1, 1, 4), RNG.normal(0, 3, 6)
     comparison = compare_by_seed(by_seed(one), by_seed(other, 100))
     assert (comparison.paired, comparison.n, comparison.seeds) == (False, 10, ())
-    assert (comparison.low, comparison.high) == permute_groups(one, other).interval(0.05)
+    intervals = permute_groups(one, other).interval(0.05), welch_test(one, other).interval(0.05)
+    assert (comparison.low, comparison.high) == (min(low for low, _ in intervals), max(high for _, high in intervals))
     assert comparison.smallest == pytest.approx(min(one) - max(other))
     assert comparison.largest == pytest.approx(max(one) - min(other))
-    assert comparison.p == permutation_test(one, other)
+    exact = permutation_test(one, other)
+    assert comparison.p == replace(exact, value=max(exact.value, stats.ttest_ind(one, other, equal_var=False).pvalue))
 
 
 def test_seeds_pair_if_those_of_the_smaller_group_match_or_six_do() -> None:
@@ -155,10 +162,12 @@ def test_equal_groups_have_an_effect_and_an_interval_of_exactly_zero() -> None:
     values = dict(enumerate([1.0, 0.7, 0.3, 0.9, 0.8, 0.2]))
     same = compare_by_seed(values, values)
     assert (same.effect, same.low, same.high, same.p.value) == (0.0, 0.0, 0.0, 1.0)
+    assert (same.has_interval, same.shows_interval) == (True, False)
     apart = compare_by_seed(dict.fromkeys(range(4), 1.0), dict.fromkeys(range(5, 9), 1.0))
     assert (apart.low, apart.high, apart.paired) == (0.0, 0.0, False)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(-3, 9), min_size=9, max_size=9), min_size=2, max_size=4),
     st.lists(st.integers(0, 1), min_size=4, max_size=4),

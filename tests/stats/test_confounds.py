@@ -87,7 +87,7 @@ def test_a_question_with_a_confound_gets_its_numbers_but_no_verdict_unless_it_al
     found = answer_question(BETTER, given)
     assert found.sentence == (
         "No verdict: the groups also differ in train.steps (60 against 1,201). Mean val/accuracy: GPT 0.025 and LSTM "
-        "0.125, a difference of 0.1 [0.1, 0.1] (paired over 6 seeds, exact sign-flip test p = 0.031)."
+        "0.125, a difference of 0.1 (paired over 6 seeds, all equal, sign-flip test p = 0.031)."
     )
     assert found.verdict == "no verdict"
     assert found.numbers["confounds"] == [

@@ -116,7 +116,11 @@ def _chart_notes(
     counts = sorted({len(bar.values) for bar in bars if bar.values})
     n = f"n = {counts[0] if len(set(counts)) == 1 else f'{counts[0]} to {counts[-1]}'} runs per bar." if counts else ""
     several = any(isfinite(bar.low) for bar in bars)
-    of_what = "the mean (Student's t)" if statistic.threshold is None else "the median (sign test)"
+    of_what = (
+        "the mean (Student's t, for values that are roughly normal)"
+        if statistic.threshold is None
+        else "the median (sign test)"
+    )
     intervals = (
         f"Lines are 95 % intervals of {of_what}, cut at the panel's edge; dots are runs."
         if several

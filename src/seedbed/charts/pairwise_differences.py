@@ -97,7 +97,7 @@ def _pair_difference(
 
 def _chart_notes(pairs: list[PairDifference]) -> Iterator[str]:
     if any(isfinite(pair.low) for pair in pairs):
-        yield "Lines are 95 % intervals: the differences that the exact test does not reject."
+        yield "Lines are 95 % intervals: the differences that the tests do not reject."
     if any(pair.values for pair in pairs):
         yield "Dots are differences by seed."
     if any(not isfinite(pair.low) for pair in pairs):

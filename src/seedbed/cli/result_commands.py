@@ -72,7 +72,7 @@ def compare(
     confounded: ConfoundedOption = False,
     only: OnlyOption = [], home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,  # noqa: B006
 ) -> None:  # fmt: skip
-    """Compare configs, runs or studies over seeds: effect, 95 % interval and an exact test."""
+    """Compare configs, runs or studies over seeds: effect, 95 % interval and test."""
     from seedbed.api.answer_views import compare_runs
     from seedbed.report.study_answers import comparison_as_json
     from seedbed.store import open_store

@@ -26,6 +26,7 @@ COST_NOTES = (
     "Memory in MiB, beyond that of the bare process: predicted from the settings; steady: between updates; peak: the "
     "maximum.",
 )
+INTERVAL_NOTE = "The 95 % interval is Student's t over runs."
 SHARE_NOTE = "A run's share of its pack: the cost of the pack divided by its number of runs."
 
 
@@ -97,7 +98,7 @@ def _configs_table(runs: Sequence[RunCurves], packs: Sequence[StoredPack]) -> Ta
     categories = _used_categories(packs)
     rows = tuple((name, *_config_cells(run_packs, categories)) for name, run_packs in packs_by_config.items())
     columns = ("config", "n", "ms per update", "95 % interval", *categories, "predicted", "steady", "peak")
-    return Table("Cost of a run", columns, rows, (SHARE_NOTE, *COST_NOTES))
+    return Table("Cost of a run", columns, rows, (SHARE_NOTE, INTERVAL_NOTE, *COST_NOTES))
 
 
 def _config_cells(packs: Sequence[StoredPack], categories: Sequence[str]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from seedbed.report.tables import Table, format_mean_std
 from seedbed.specs import FigureSpec
 from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.answers.finding import Finding
-from seedbed.stats.comparison import SeedSummary
+from seedbed.stats.comparison import SeedSummary, has_width
 from seedbed.stats.decision import Verdict, decide_difference
 from seedbed.stats.format import format_interval, format_number, format_p_value, format_value
 from seedbed.stats.metric_registry import training_metric
@@ -108,7 +108,7 @@ def _pairs_table(comparison: GroupComparison) -> Table:
     rows = tuple(_pair_row(pair, comparison.result.verdict) for pair in pairs)
     notes = ["Holm: corrected for the number of pairs, and the intervals with it."] if len(pairs) > 1 else []
     if any("effect" in pair for pair in pairs):
-        held = "its 95 % interval holds the differences that the exact test does not reject"
+        held = "its 95 % interval holds the differences that the tests do not reject"
         notes.insert(0, f"Difference: first − second; {held}.")
     if any(not isfinite(pair.get("low", 0.0)) for pair in pairs):
         notes.append("In parentheses: too few seeds for an interval, so the smallest and largest single difference.")
@@ -120,7 +120,9 @@ def _pair_row(pair: Mapping[str, Any], overall: Verdict | None) -> tuple[str, ..
     has_test = isfinite(pair.get("low", 0.0))
     verdict = "no verdict" if overall == "no verdict" else decide_difference(pair["corrected"])
     interval = "–"
-    if isfinite(pair.get("low", nan)):
+    if "smallest" in pair and pair["n"] > 1 and not has_width(pair["smallest"], pair["largest"]):
+        interval = "all equal"
+    elif isfinite(pair.get("low", nan)):
         interval = format_interval(pair["low"], pair["high"])
     elif "smallest" in pair and pair["n"] > 1:
         interval = f"({format_number(pair['smallest'])} to {format_number(pair['largest'])})"

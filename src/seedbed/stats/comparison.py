@@ -3,6 +3,10 @@
 The std of a `SeedSummary` is the population's (ddof 0), so two seeds give half their difference; Student's intervals
 use the sample std (ddof 1). Groups are compared by the rule of `decision`. `groups` decides which runs form a group.
 
+A difference counts if two tests reject: a permutation test, which is exact if the groups do not differ at all, and a t
+test, which allows for skewed differences and unequal spreads. Its p-value is the larger of the two, and its interval
+holds what either of them does not reject.
+
 >>> summarise_seeds({0: 9800.0, 42: 10001.0})
 SeedSummary(mean=9900.5, std=100.5, values={0: 9800.0, 42: 10001.0})
 >>> comparison = compare_by_seed({0: 0.9, 1: 0.8, 2: 0.7}, {0: 0.5, 1: 0.5, 2: 0.4})
@@ -15,14 +19,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import inf, isfinite, nan, sqrt
-from typing import TypeVar
+from math import isfinite, nan
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from seedbed.stats.decision import SIGNIFICANCE_LEVEL, Verdict, decide_difference, holm_levels, is_significant
 from seedbed.stats.permutation_tests import PValue, ShiftTest, flip_signs, holm_correction, permute_groups
+from seedbed.stats.t_tests import TTest, skewed_t_test, student_t_test, welch_test
 
+RELATIVE_WIDTH_TOLERANCE = 1e-9  # differences that differ only by rounding are equal
 MIN_MATCHING_SEEDS = 6  # with which a paired test can reach 5 %
 Key = TypeVar("Key", bound=Hashable)
 
@@ -68,15 +74,17 @@ class ConfidenceInterval:
 
 
 def mean_confidence_interval(values: Sequence[float]) -> ConfidenceInterval:
-    """Student's t confidence interval of the mean."""
+    """Student's t confidence interval of the mean, for values that are roughly normal."""
     numbers = np.asarray(values, dtype=float)
     if numbers.size == 0 or not np.isfinite(numbers).all():
         return ConfidenceInterval(nan, nan, nan, numbers.size)
-    mean = float(numbers.mean())
-    if numbers.size == 1:
-        return ConfidenceInterval(mean, -inf, inf, 1)
-    half = student_t_quantile(numbers.size - 1) * float(numbers.std(ddof=1)) / sqrt(numbers.size)
-    return ConfidenceInterval(mean, mean - half, mean + half, numbers.size)
+    interval = student_t_test(numbers).interval(SIGNIFICANCE_LEVEL)
+    return ConfidenceInterval(float(numbers.mean()), *interval, numbers.size)
+
+
+def has_width(low: float, high: float) -> bool:
+    """Is this more than a point, beyond rounding?"""
+    return high - low > RELATIVE_WIDTH_TOLERANCE * max(abs(low), abs(high))
 
 
 def clopper_pearson(n_successes: int, n: int) -> tuple[float, float]:
@@ -100,12 +108,12 @@ def student_t_quantile(degrees_of_freedom: float, level: float = SIGNIFICANCE_LE
 
 @dataclass(frozen=True)
 class Comparison:
-    """First minus second group: the mean difference, its exact test, and the interval that the test does not reject."""
+    """First minus second group: the mean difference, its test, and the interval that the test does not reject."""
 
     effect: float
-    low: float  # −inf and inf if there are too few seeds for an interval
+    low: float  # −inf and inf if there are too few seeds for an interval; both ends are equal if all differences are
     high: float
-    p: PValue
+    p: PValue  # the larger of the permutation test's and the t test's
     paired: bool
     n: int  # pairs, or values of both groups together
     seeds: tuple[int, ...]  # the paired seeds; empty if unpaired
@@ -130,6 +138,11 @@ class Comparison:
         return isfinite(self.low)
 
     @property
+    def shows_interval(self) -> bool:
+        """Is there an interval worth showing? If all differences are equal, it is a point and says nothing."""
+        return self.has_interval and has_width(self.low, self.high)
+
+    @property
     def can_be_significant(self) -> bool:
         """Can a sample of this size reach 5 % at all, if it is the only one compared?"""
         return is_significant(self.p.least)
@@ -151,7 +164,10 @@ def compare_all_pairs(groups: Mapping[Key, Mapping[int, float]]) -> dict[tuple[K
     return {pair: _correct(comparison, test, p, level) for (pair, (comparison, test)), p, level in corrected}
 
 
-def _test_pair(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Comparison, ShiftTest | None]:
+_Tests: TypeAlias = tuple[ShiftTest, TTest]
+
+
+def _test_pair(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Comparison, _Tests | None]:
     one, other = _drop_non_finite(first), _drop_non_finite(second)
     n_given, n, n_smaller = len(first) + len(second), len(one) + len(other), min(len(one), len(other))
     if not n_smaller:
@@ -160,19 +176,24 @@ def _test_pair(first: Mapping[int, float], second: Mapping[int, float]) -> tuple
     all_match = len(common) == n_smaller and (n_smaller > 1 or n == 2)
     if all_match or len(common) >= MIN_MATCHING_SEEDS:
         differences = np.array([one[seed] - other[seed] for seed in common])
-        test, effect, n, n_used = flip_signs(differences), float(differences.mean()), len(common), 2 * len(common)
+        flips = flip_signs(differences)
+        # A mean outside all differences is the business of the sign flips alone, where a skewness of so few is noise.
+        tests: _Tests = flips, replace(skewed_t_test(differences), bounds=flips.range())
+        effect, n, n_used = float(differences.mean()), len(common), 2 * len(common)
     else:
         values = [np.array(list(group.values())) for group in (one, other)]
-        test, effect, n_used, common = permute_groups(*values), float(values[0].mean() - values[1].mean()), n, ()
-    smallest, largest = test.range()
-    paired = bool(common)
-    return Comparison(
-        effect, nan, nan, test.p_value(), paired, n, common, n_given - n_used, nan, smallest, largest
-    ), test
+        tests = permute_groups(*values), welch_test(*values)
+        effect, n_used, common = float(values[0].mean() - values[1].mean()), n, ()
+    permutations, t_test = tests
+    smallest, largest = permutations.range()
+    exact = permutations.p_value()
+    p = replace(exact, value=max(exact.value, t_test.p_value()))
+    return Comparison(effect, nan, nan, p, bool(common), n, common, n_given - n_used, nan, smallest, largest), tests
 
 
-def _correct(comparison: Comparison, test: ShiftTest | None, p: float, level: float) -> Comparison:
-    low, high = test.interval(level) if test else (nan, nan)
+def _correct(comparison: Comparison, tests: _Tests | None, p: float, level: float) -> Comparison:
+    intervals = [test.interval(level) for test in tests or ()]
+    low, high = min((low for low, _ in intervals), default=nan), max((high for _, high in intervals), default=nan)
     return replace(comparison, low=low, high=high, corrected=p)
 
 

@@ -1,8 +1,8 @@
-"""The one rule by which every question is decided: seeds are the units, tests are exact, and an interval is its test.
+"""The one rule by which every question is decided: seeds are the units, and an interval is its test.
 
 1. The values of a question are differences over seeds. Where seeds match, signs of the differences are flipped;
-   where they do not, runs are permuted; a trend is tested by Page's test. All are two-sided at SIGNIFICANCE_LEVEL and
-   corrected by Holm's method for the number of tests of the question.
+   where they do not, runs are permuted; in either case a t test must agree (`comparison`). A trend is tested by Page's
+   test. All are two-sided at SIGNIFICANCE_LEVEL and corrected by Holm's method for the number of tests of the question.
 2. The interval shown contains the differences that the same test, at the same level, does not reject. So it excludes
    0 exactly when the test rejects 0.
 3. With fewer seeds than the test needs there is no interval and no verdict, and the number of seeds needed is given.

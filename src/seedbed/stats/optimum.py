@@ -5,8 +5,9 @@
 
 A value belongs to the set unless some other value is significantly better. That is one test per value, with the largest
 of the standardised differences to all others as its statistic: the signs of a seed's differences are flipped together,
-so that comparing many values needs no further correction (Westfall and Young 1993). The set contains the truly best
-value with at least 95 %, if differences between equally good values are symmetric.
+so that comparing many values needs no further correction (Westfall and Young 1993). That test is exact if differences
+between equally good values are symmetric. As in `comparison`, a t test that allows for skewed differences must reject
+as well, here with Bonferroni's correction for the number of other values.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from seedbed.stats.decision import is_significant
 from seedbed.stats.metric_registry import Direction
 from seedbed.stats.permutation_tests import MAX_EXACT_ARRANGEMENTS, N_RANDOM_ARRANGEMENTS
+from seedbed.stats.t_tests import skewed_t_test
 
 Floats = NDArray[np.float64]
 _RELATIVE_TOLERANCE = 1e-9  # statistics that differ only by rounding are ties
@@ -56,6 +58,11 @@ def find_optimum(table: Floats, direction: Direction) -> Optimum:
 
 def _p_value_of_best(advantages: Floats) -> float:
     """One-sided p-value that none of these columns of paired differences is above 0; rows are seeds."""
+    by_column = [skewed_t_test(column).p_value_above() for column in advantages.T]
+    return max(_sign_flip_p_value(advantages), min(1.0, len(by_column) * min(by_column)))
+
+
+def _sign_flip_p_value(advantages: Floats) -> float:
     scales = np.sqrt((advantages**2).sum(0))  # unchanged by flipping signs
     if not scales.any():
         return 1.0

@@ -25,6 +25,9 @@ from seedbed.stats.groups import BalancedTable, RunGroups, balance_groups, group
 from seedbed.stats.metric_registry import MetricName
 from seedbed.stats.summary import RunCurves
 
+UNPAIRED_NOTE: Final = (
+    "the groups share too few seeds to be paired: the test presumes that the group with the larger spread is not skewed"
+)
 MAX_PAIRED_VALUES: Final = 4  # of a numeric setting; more are described by their trend and optimum
 
 
@@ -105,6 +108,8 @@ def compare_in_pairs(
             f"There is no answer yet: {_describe_missing(empty, statistic, len(groups))}.", {}, balanced.n_runs, notes
         )
     pairs = compare_all_pairs(values)
+    if any(comparison.has_interval and not comparison.paired for comparison in pairs.values()):
+        notes = (*notes, UNPAIRED_NOTE)
     configs = {name: balanced.configs[name] for name in values}
     confounds = find_confounds(configs, asked)
     has_subject = len(find_confounds(configs)) > len(confounds)  # the groups do differ in a setting asked about

@@ -15,7 +15,14 @@ from seedbed.stats.answers.best_group import compare_in_pairs
 from seedbed.stats.answers.comparison_text import MetricStatistic, format_effect, oriented_interval
 from seedbed.stats.answers.finding import Finding, format_verdict
 from seedbed.stats.answers.thresholds import is_within
-from seedbed.stats.comparison import Comparison, SeedSummary, clopper_pearson, compare_by_seed, summarise_seeds
+from seedbed.stats.comparison import (
+    Comparison,
+    SeedSummary,
+    clopper_pearson,
+    compare_by_seed,
+    has_width,
+    summarise_seeds,
+)
 from seedbed.stats.decision import Verdict, combine_verdicts, decide_claim, seeds_needed
 from seedbed.stats.format import format_interval, format_number, format_setting, join_words, pluralise
 from seedbed.stats.groups import balance_groups, group_by_setting
@@ -101,8 +108,10 @@ def _compare_values(question: QuestionSpec, between: str, runs: Sequence[RunCurv
     verdict: Verdict = "no" if "no" in verdicts else combine_verdicts(verdicts)
     widest = max(pairs, key=lambda pair: max(abs(pair["low"]), abs(pair["high"])))
     means = join_words([f"{name} {format_number(one['mean'])}" for name, one in found.numbers["means"].items()])
-    interval = f" {format_interval(widest['low'], widest['high'])}" if isfinite(widest["low"]) else ""
-    needed = f"; a test needs {seeds_needed(len(pairs), widest['paired'])} seeds" if not interval else ""
+    has_interval = isfinite(widest["low"])
+    is_shown = has_interval and has_width(widest["low"], widest["high"])
+    interval = f" {format_interval(widest['low'], widest['high'])}" if is_shown else ""
+    needed = "" if has_interval else f"; a test needs {seeds_needed(len(pairs), widest['paired'])} seeds"
     sentence = (
         f"{format_verdict(verdict)}: {statistic} is {means}; the largest difference is "
         f"{format_number(widest['effect'])}{interval} ({widest['first']} − {widest['second']}), "

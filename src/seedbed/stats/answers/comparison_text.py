@@ -133,9 +133,9 @@ def _format_others(others: Mapping[str, Comparison]) -> str:
 
 
 def format_effect(comparison: Comparison) -> str:
-    """The absolute effect, with its interval if there is one."""
-    low, high = oriented_interval(comparison)
-    return format_number(abs(comparison.effect)) + (f" {format_interval(low, high)}" if comparison.has_interval else "")
+    """The absolute effect, with its interval if there is one; differences that are all equal have none to show."""
+    interval = f" {format_interval(*oriented_interval(comparison))}" if comparison.shows_interval else ""
+    return format_number(abs(comparison.effect)) + interval
 
 
 def oriented_interval(comparison: Comparison) -> tuple[float, float]:
@@ -153,7 +153,7 @@ def format_test(comparison: Comparison, n_tests: int) -> str:
         observed = f", whose differences range from {format_number(low)} to {format_number(high)}"
         return f"{size}{observed if comparison.n > 1 else ''}: {_format_needed(comparison, n_tests)}"
     kind = "sign-flip" if comparison.paired else "permutation"
-    how = f"exact {kind} test" if comparison.p.exact else f"{kind} test with {comparison.p.arrangements:,} samples"
+    how = f"{kind} and t tests" if comparison.shows_interval else f"all equal, {kind} test"
     p = format_p_value(comparison.corrected) + (f" after Holm's correction for {n_tests} pairs" if n_tests > 1 else "")
     return f"{size}, {how} {p}"
 

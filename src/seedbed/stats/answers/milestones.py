@@ -9,7 +9,7 @@ from typing import Final
 
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.finding import Finding, format_clause, join_sentences
-from seedbed.stats.comparison import ConfidenceInterval, clopper_pearson, mean_confidence_interval
+from seedbed.stats.comparison import ConfidenceInterval, clopper_pearson, has_width, mean_confidence_interval
 from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.format import format_count, format_interval, format_number, join_words, pluralise
 from seedbed.stats.grokking import GROKKING_LABELS, LABEL_DEFINITIONS, GrokkingLabel
@@ -75,7 +75,8 @@ def _format_label_counts(counts: Mapping[GrokkingLabel, int], delay: ConfidenceI
 def _format_delay(delay: ConfidenceInterval) -> str:
     if not delay.n:
         return ""
-    bounds = f" {format_interval(delay.low, delay.high)}" if delay.n > 1 else ""
+    is_shown = delay.n > 1 and has_width(delay.low, delay.high)
+    bounds = f" {format_interval(delay.low, delay.high)} by Student's t" if is_shown else ""
     steps = f"{format_count(round(delay.mean))} steps{bounds}"
     return f"; delay from memorisation to generalisation {steps} (mean over {pluralise(delay.n, 'run')})"
 

@@ -192,5 +192,5 @@ class ScalingText:
         size = abs(comparison.effect)
         if self.is_log:
             size, low, high = 2**size, 2**low, 2**high
-        interval = f" {format_interval(low, high)}" if comparison.has_interval else ""
+        interval = f" {format_interval(low, high)}" if comparison.shows_interval else ""
         return f"{'ratio' if self.is_log else 'difference'} {format_number(size)}{interval}"

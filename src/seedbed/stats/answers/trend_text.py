@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf, isnan, nan
 
 from seedbed.stats.answers.comparison_text import MetricStatistic
-from seedbed.stats.comparison import Comparison
+from seedbed.stats.comparison import Comparison, has_width
 from seedbed.stats.confounds import Confound
 from seedbed.stats.decision import Verdict, decide_difference, is_significant
 from seedbed.stats.format import (
@@ -140,7 +140,7 @@ def _format_change(ends: Comparison) -> str:
     if ends.n == 1:
         return f"{format_signed(ends.effect)}, one seed, so no interval"
     size = f"paired over {pluralise(ends.n, 'seed')}"
-    if not ends.has_interval and ends.smallest == ends.largest:
+    if not has_width(ends.smallest, ends.largest):
         return f"{format_signed(ends.effect)}, {size}"
     if not ends.has_interval:
         differences = f"{format_signed(ends.smallest)} to {format_signed(ends.largest)}"
