@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -15,8 +18,11 @@ import pytest
 
 import seedbed as sb
 from seedbed.errors import MissingData, StudyError, UsageError
+from seedbed.records import EvaluationEvent
 from seedbed.settings import Settings
+from seedbed.store import open_store
 from seedbed.study.plan import compute_run_id, plan_named
+from tests.store.toy import claim
 
 SMALL = {"task": {"p": 5}, "train": {"steps": 30, "batch_size": 8}, "model": {"dim": 8, "heads": 2}}
 SETTINGS = {"name": "depth", "base": SMALL, "grid": {"model.layers": [1, 2]}, "seeds": 2}
@@ -86,7 +92,6 @@ def test_all_mistakes_are_reported_at_once_with_their_argument() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"base": SMALL}, 'needs a name, under which its runs are stored: Study(name="depth", …)'),
         ({"source": "quickstart", "grid": {"model.layers": [1]}}, "give overrides"),
         ({"name": "x", "base": {"train.lr": None}}, "leave out a setting that is not set"),
         ({"name": "x", "base": {"train": {"lr": 1}, "train.lr": 2}}, "train.lr is given twice"),
@@ -97,6 +102,18 @@ def test_all_mistakes_are_reported_at_once_with_their_argument() -> None:
 def test_arguments_that_make_no_study_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message.replace("(", r"\(").replace(")", r"\)")):
         sb.Study(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_study_without_a_name_is_named_by_what_it_varies(tmp_path: Path) -> None:
+    def name(layers: list[int], seeds: int, **base: object) -> str:
+        return sb.Study(base=SMALL | base, grid={"model.layers": layers}, seeds=seeds, home=tmp_path).name
+
+    assert name([1, 2], 2).startswith("layers-")
+    assert name([1, 2], 2) == name([1, 2, 3], 8)  # more of the same study
+    assert name([1, 2], 2) != name([1, 2], 2, **{"train.lr": 0.01})
+    assert sb.Study(base=SMALL).name.startswith("study-")
+    with pytest.raises(StudyError, match=r"Study\(grid=…\): model.layer is not a setting"):
+        sb.Study(base=SMALL, grid={"model.layer": [1]})
 
 
 def test_an_unknown_name_is_neither_file_nor_shipped_nor_stored(trained: sb.Study) -> None:
@@ -154,6 +171,26 @@ def test_nothing_is_read_where_nothing_is_stored(tmp_path: Path) -> None:
 
 
 # ---- reading ----
+
+
+def test_results_of_many_runs_are_read_in_a_second(tmp_path: Path) -> None:
+    """A fifth of 1,000 runs × 200 evaluations × 4 metrics; processor time."""
+    study = sb.Study(name="many", base=SMALL, seeds=200, home=tmp_path)
+    runs = study.plan().runs
+    names = ("train/loss", "val/loss", "train/accuracy", "val/accuracy")
+    values = np.random.default_rng(0).normal(size=(200, len(runs), len(names)))
+    with open_store(tmp_path) as store:
+        store.register(study._plan)
+        [pack_id] = claim(store, runs)
+        store.record(pack_id, [EvaluationEvent(step, tuple(range(200)), names, one) for step, one in enumerate(values)])
+    seconds = []
+    for _ in range(3):
+        start = time.process_time()
+        results = study.results()
+        seconds.append(time.process_time() - start)
+    assert len(results) == values.size
+    assert np.array_equal(results["value"], values.transpose(1, 2, 0).ravel())
+    assert min(seconds) <= 0.2
 
 
 def test_results_are_tidy_rows_with_the_stored_numbers(trained: sb.Study) -> None:
@@ -264,6 +301,26 @@ def test_a_plot_is_an_altair_chart_of_the_studys_numbers(trained: sb.Study, tmp_
     assert "val" in str(chart.to_dict())
     with pytest.raises(UsageError, match="theme blue: expected light or dark"):
         trained.plot(theme="blue")
+    with pytest.raises(UsageError, match=r"color is not an option of a figure \(did you mean colour\?\)"):
+        trained.plot("val/loss", color="model.layers")
+
+
+def test_a_comparison_suggests_the_full_name_of_a_setting(trained: sb.Study) -> None:
+    with pytest.raises(MissingData, match=r"setting nor key=value \(did you mean model.layers\?\)"):
+        trained.compare("layers")
+
+
+def test_a_study_written_in_python_goes_on_from_the_command_line(trained: sb.Study) -> None:
+    command = [sys.executable, "-m", "seedbed", "plan", "depth", "seeds=3", "--json", "--home", str(trained.home)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert Counter(run["status"] for run in json.loads(done.stdout)["runs"]) == {"finished": 4, "planned": 2}
+
+
+def test_a_warning_names_the_line_of_the_user(tmp_path: Path) -> None:
+    study = sb.Study(name="x", base={**SMALL, "model.kind": "lstm"}, home=tmp_path)
+    with pytest.warns(UserWarning, match=r"model.heads has no effect") as caught:
+        study.plan()
+    assert {Path(one.filename).name for one in caught} == {"test_api.py"}
 
 
 def test_trained_models_are_loaded_from_the_study_and_by_run(trained: sb.Study) -> None:

@@ -90,6 +90,22 @@ def test_reading_verbs_answer_without_torch_and_altair(verb, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_importing_the_package_takes_a_fifth_of_a_second_and_no_torch():
+    """In processor time; where the machine is slow or busy, 5 times what importing NumPy takes."""
+
+    def seconds(module: str) -> float:
+        code = (
+            "import time, sys; start = time.process_time(); "
+            f"import {module}; print(time.process_time() - start); assert 'torch' not in sys.modules"
+        )
+        done = [
+            subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)
+        ]
+        return min(float(one.stdout) for one in done)
+
+    assert seconds("seedbed") <= max(0.2, 5 * seconds("numpy"))
+
+
 def test_the_server_of_the_page_never_loads_torch(tmp_path):
     """Models answer from a process of their own; the server itself stays small."""
     code = (

@@ -10,6 +10,7 @@ from typing import Any
 
 from seedbed.api.table_views import tables_as_html, tables_as_text
 from seedbed.engines.machine import Machine
+from seedbed.errors import StudyError
 from seedbed.estimates import estimate_study, place_packs, probe_candidates, probe_packs
 from seedbed.pipeline import pack_plans
 from seedbed.records import Pack, Plan, Run, StoredRun, StudyEstimate
@@ -18,6 +19,9 @@ from seedbed.report.study_runs import run_facts
 from seedbed.report.tables import Table
 from seedbed.store import open_store, store_exists
 from seedbed.study.conditions import NO_FACTS, RunFacts
+from seedbed.study.definition import Study
+from seedbed.study.read import parse_study, read_study
+from seedbed.study.study_files import find_study, shipped_studies
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,25 @@ def load_run_facts(home: Path) -> RunFacts:
         return NO_FACTS
     with open_store(home, read_only=True) as store:
         return run_facts(store)
+
+
+def find_study_definition(source: str, overrides: Sequence[str], home: Path) -> tuple[Study, bool]:
+    """The study of a file, a shipped name, or else a stored name; and whether it is read from the store."""
+    try:
+        return read_study(find_study(source), overrides), False
+    except StudyError:
+        if os.path.exists(source) or source in shipped_studies() or not store_exists(home):
+            raise
+        with open_store(home, read_only=True) as store:
+            if source not in {study.name for study in store.studies()}:
+                raise
+        return read_stored_study(source, overrides, home), True
+
+
+def read_stored_study(name: str, overrides: Sequence[str], home: Path) -> Study:
+    """The study that is stored under a name, as it was planned last."""
+    with open_store(home, read_only=True) as store:
+        return parse_study(store.study(name).text, name, overrides, stored=True)
 
 
 def estimate_plans(plans: Sequence[Plan], home: Path, machine: Machine, with_ended: bool = False) -> StudyPlan:

@@ -13,12 +13,13 @@ depth: 4 runs, 4 finished
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,7 +41,7 @@ class Study(StudyReader):
 
         Study("quickstart")                                  # shipped; "mine.toml" is a file
         Study("quickstart", {"train.weight_decay": [0, 1]})  # with overrides; a list of values is a sweep
-        Study(name="depth", base={"task.p": 23}, grid={"model.layers": [1, 2, 4]}, seeds=8)
+        Study(base={"task.p": 23}, grid={"model.layers": [1, 2, 4]}, seeds=8)   # name="depth" gives it a name
 
     The arguments from `name` to `questions` are the keys of a study file and are checked in the same way. A study has
     the runs of its plan: those that other settings left in the store under the same name do not count, and
@@ -85,35 +86,19 @@ class Study(StudyReader):
     @classmethod
     def stored(cls, name: str, home: str | os.PathLike[str] | None = None) -> Study:
         """All runs that are stored under a name, whatever their settings; `run` continues what was planned last."""
+        from seedbed.api.planning import read_stored_study
+
         study = cls.__new__(cls)
         study.home, study._overrides = current_home() if home is None else Path(home), []
-        study._definition, study._reads_all = study._stored_definition(name), True
+        study._definition, study._reads_all = read_stored_study(name, (), study.home), True
         return study
 
     def _find_definition(self, source: str) -> StudyDefinition:
-        from seedbed.errors import StudyError
-        from seedbed.store import open_store, store_exists
-        from seedbed.study.read import read_study
-        from seedbed.study.study_files import find_study
+        from seedbed.api.planning import find_study_definition
 
-        try:
-            path = find_study(source)
-        except StudyError:
-            if store_exists(self.home):
-                with open_store(self.home, read_only=True) as store:
-                    is_stored = source in {study.name for study in store.studies()}
-                if is_stored:
-                    self._reads_all = not self._overrides
-                    return self._stored_definition(source)
-            raise
-        return read_study(path, self._overrides)
-
-    def _stored_definition(self, name: str) -> StudyDefinition:
-        from seedbed.store import open_store
-        from seedbed.study.read import parse_study
-
-        with open_store(self.home, read_only=True) as store:
-            return parse_study(store.study(name).text, name, self._overrides, stored=True)
+        definition, is_stored = find_study_definition(source, self._overrides, self.home)
+        self._reads_all = is_stored and not self._overrides
+        return definition
 
     @property
     def name(self) -> str:
@@ -129,13 +114,13 @@ class Study(StudyReader):
         """The study as a file, with every setting written out."""
         return self._plan.text
 
-    @cached_property
+    @functools.cached_property
     def _plan(self) -> Plan:
         from seedbed.study.plan import plan_study
 
         plan = plan_study(self._definition, self._overrides)
         for warning in plan.warnings:
-            warnings.warn(warning, stacklevel=3)
+            warnings.warn(warning, stacklevel=_caller_level())
         if not any(run.settings.task.has_corpus for run in plan.runs):
             return plan
         from seedbed.pipeline import match_stored_runs
@@ -186,7 +171,8 @@ class Study(StudyReader):
             restart_unfinished(self.home, plan)
         outcome = train_plans([plan], self.home, find_machine(device, workers, mode), progress, until)
         if n_failed := outcome.counts.get("failed", 0):
-            warnings.warn(f"{n_failed} runs of {self.name} failed; their `cause` in runs() says why", stacklevel=2)
+            text = f"{n_failed} runs of {self.name} failed; their `cause` in runs() says why"
+            warnings.warn(text, stacklevel=_caller_level())
         return self
 
     def search(
@@ -246,6 +232,15 @@ class Study(StudyReader):
         counts = self.status()
         states = ", ".join(f"{n} {status}" for status, n in counts.items())
         return f"{self.name}: {counts.total()} run{'s' * (counts.total() != 1)}, {states}"
+
+
+def _caller_level() -> int:
+    """The `stacklevel` of `warnings.warn` with which a warning names the user's line, not one of this package."""
+    package, level = os.path.dirname(os.path.dirname(__file__)) + os.sep, 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((package, functools.__file__)):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _check_nothing_written(written: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ model.layers = [1, 2, 3]
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from seedbed.study.toml_text import flatten_table, format_toml_key, format_toml_
 Overrides: TypeAlias = str | Sequence[str] | Mapping[str, Any]
 Filters: TypeAlias = str | Sequence[str] | Mapping[str, Any]
 
+MAX_NAMED_SETTINGS = 3  # in the name of a study that was given none
 _TABLES = ("base", "grid", "random")  # tables of settings
 _WHERE = "study"  # in place of a file's path; followed by the line, which is replaced by the argument
 
@@ -57,12 +59,26 @@ class StudyText:
 
 
 def read_written_study(arguments: Mapping[str, Any], overrides: Sequence[str] = ()) -> Study:
-    """The study that the arguments of `seedbed.Study` describe."""
+    """The study that the arguments of `seedbed.Study` describe; one without a name gets one."""
     if arguments.get("name") is None:
-        raise UsageError(
-            'a study that is written in Python needs a name, under which its runs are stored: Study(name="depth", …)'
-        )
+        arguments = {**arguments, "name": default_study_name(arguments)}
     return to_study_text(arguments).parse(overrides)
+
+
+def default_study_name(arguments: Mapping[str, Any]) -> str:
+    """What is varied, and a digest of what is fixed: more values or seeds leave the name as it is.
+
+    >>> default_study_name({"base": {"task.p": 23}, "grid": {"model.layers": [1, 2]}, "seeds": 8})
+    'layers-fd228d'
+    """
+    tables = {name: to_value(arguments.get(name) or {}, name) for name in _TABLES}
+    settings = {name: dict(flatten_table(table)) if isinstance(table, dict) else {} for name, table in tables.items()}
+    varied = [name for key in ("grid", "random") for name in settings[key] if "." in name]
+    others = [repr(arguments.get(name)) for name in ("zip", "configs", "exclude", "scales")]
+    fixed = [f"{name}={value!r}" for name, value in sorted(settings["base"].items())]
+    digest = hashlib.sha256("\n".join([*fixed, *varied, *others]).encode()).hexdigest()
+    names = [name.rpartition(".")[2] for name in varied[:MAX_NAMED_SETTINGS]]
+    return "-".join([*(names or ["study"]), digest[:6]])
 
 
 def to_study_text(arguments: Mapping[str, Any]) -> StudyText:

@@ -222,13 +222,14 @@ def settings(
 
 def make_plans(study: str, overrides: Sequence[str] | None, only: Sequence[str], home: Path) -> list[Plan]:
     """The plans of the named studies with overrides applied, reduced to the runs that match the filters."""
-    from seedbed.api.planning import load_run_facts
+    from seedbed.api.planning import find_study_definition, load_run_facts
     from seedbed.study.conditions import filter_plans
-    from seedbed.study.plan import plan_named
+    from seedbed.study.plan import plan_study
 
     settings = [text for text in overrides or () if "=" in text]
     others = [text for text in overrides or () if "=" not in text]
-    plans = [plan_named(name, settings) for name in _expand_study_names(study, others)]
+    names = _expand_study_names(study, others, home)
+    plans = [plan_study(find_study_definition(name, settings, home)[0], settings) for name in names]
     for warning in (warning for planned in plans for warning in planned.warnings):
         typer.echo(f"seedbed: warning: {warning}", err=True)
     if any(run.settings.task.has_corpus for planned in plans for run in planned.runs):
@@ -269,16 +270,17 @@ def _format_command(
     return shlex.join(["seedbed", verb, *words, *([] if home == DEFAULT_HOME else ["--home", str(home)])])
 
 
-def _expand_study_names(study: str, others: Sequence[str]) -> list[str]:
+def _expand_study_names(study: str, others: Sequence[str], home: Path) -> list[str]:
     """The study names these patterns match, each once; `others` may also be overrides with a missing `=`."""
+    from seedbed.api.planning import find_study_definition
     from seedbed.errors import StudyError
-    from seedbed.study.study_files import expand_study_pattern, find_study
+    from seedbed.study.study_files import expand_study_pattern
 
     names = expand_study_pattern(study)
     for pattern in others:
         try:
             more = expand_study_pattern(pattern)
-            find_study(more[0])
+            find_study_definition(more[0], (), home)
         except StudyError as error:
             raise UsageError(f"{error}; a setting is written key=value, such as model.layers=3") from None
         names += more

@@ -158,6 +158,9 @@ def requested_figure(
     given = {name: value for name, value in options.items() if value is not None}
     if not given:
         return default_figures(runs)[0]
+    if unknown := given.keys() - FigureSpec.model_fields.keys():
+        name, known = min(unknown), sorted(FigureSpec.model_fields)
+        raise UsageError(f"{name} is not an option of a figure{did_you_mean(name, known)}; expected {', '.join(known)}")
     try:
         figure = FigureSpec.model_validate(given)
         if "metrics" in given:

@@ -206,5 +206,7 @@ def _load_run(store: Store, prefix: str) -> RunCurves:
     try:
         run = store.run(prefix)
     except MissingData:
-        raise MissingData(f"{prefix} is neither a stored study, a run, a setting nor key=value") from None
+        full = [name for name in all_settings() if name.endswith(f".{prefix}")]
+        guess = f" (did you mean {join_words(full, 'or')}?)" if full else did_you_mean(prefix, all_settings())
+        raise MissingData(f"{prefix} is neither a stored study, a run, a setting nor key=value{guess}") from None
     return RunCurves(run, {}, store.curves([run.id]).get(run.id, {}))
