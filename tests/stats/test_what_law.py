@@ -71,6 +71,20 @@ def test_values_that_do_not_fall_to_a_floor_follow_no_law(loss: Callable[[float]
     assert found.verdict == "no"
 
 
+def test_a_law_whose_exponent_is_not_known_is_left_open() -> None:
+    """A law fits well, but so do laws with other exponents, among them the true one: that is no evidence against it."""
+    rng = np.random.default_rng(2)
+    runs = [
+        make_run({"model.dim": 8 * i}, seed, {"val/loss": [9.0, power_law(size) * factor]}, parameters=size)
+        for i, size in enumerate(SIZES, 1)
+        for seed, factor in enumerate(1 + 0.1 * rng.normal(size=3))
+    ]
+    found = ask(runs)
+    assert found.sentence.startswith("Cannot tell which power law val/loss follows in parameters: the exponent is ")
+    assert found.numbers["all"]["r_squared"] > 0.9
+    assert found.verdict == "cannot tell"
+
+
 def test_three_sizes_are_too_few_and_an_accuracy_has_no_law() -> None:
     assert ask(runs_of(power_law, SIZES[:3])).sentence == (
         "There is no law yet: 3 values of parameters with the same seeds, 4 are needed."

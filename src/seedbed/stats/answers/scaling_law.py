@@ -1,8 +1,8 @@
 """Answers to "what law": a power law in one variable, its exponent with an interval, and a check on the largest size.
 
 The law is loss = floor + scale·x^−exponent (`stats.scaling_laws`), fitted to the means over seeds. It is refused where
-fewer than MIN_SIZES sizes were tried or where it does not fit, and checked by fitting it without the largest size and
-predicting that one.
+fewer than MIN_SIZES sizes were tried or where it does not fit, left open where its exponent is not known, and checked
+by fitting it without the largest size and predicting that one.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class _LawFit:
 
     @property
     def verdict(self) -> Verdict:
-        """Does the law hold? No if it does not fit; cannot tell if it does not predict the largest size."""
+        """Does the law hold? No if it does not fit; open if its exponent is unknown or it misses the largest size."""
         if self.law is None or self.predicted is None:
-            return "no" if self.law else "cannot tell"
+            return "no" if self.law and not _fits(self.law) else "cannot tell"
         is_within = self.predicted.low <= self.measured <= self.predicted.high
         return "yes" if is_within or abs(self.held_out_error) <= MAX_HELD_OUT_ERROR else "cannot tell"
 
@@ -106,7 +106,9 @@ def _fit(runs: Sequence[RunCurves], over: str, statistic: MetricStatistic) -> _L
     return _LawFit(
         law=law,
         largest_residual=float(residuals.max()),
-        predicted=shorter.predict_interval({name: float(sizes[-1])}) if _is_good(law) else None,
+        predicted=shorter.predict_interval({name: float(sizes[-1])})
+        if _fits(law) and _is_exponent_known(law)
+        else None,
         measured=float(means[-1]),
         sizes=(float(sizes[0]), float(sizes[-1])),
         n=sum(seed in seeds for level in sizes for _, seed in balanced.rows[level]),
@@ -115,11 +117,16 @@ def _fit(runs: Sequence[RunCurves], over: str, statistic: MetricStatistic) -> _L
     )
 
 
-def _is_good(law: ScalingLaw) -> bool:
-    """Does the law fit, and is its exponent known?"""
+def _fits(law: ScalingLaw) -> bool:
+    """Is the law close to the data, and does it fall?"""
     [exponent] = law.exponents.values()
-    is_known = not isfinite(exponent.low) or exponent.high / exponent.low <= MAX_EXPONENT_RATIO
-    return law.r_squared >= MIN_GOOD_R_SQUARED and is_known and exponent.value > 0.002  # MIN_EXPONENT is its bound
+    return law.r_squared >= MIN_GOOD_R_SQUARED and exponent.value > 0.002  # MIN_EXPONENT is its bound
+
+
+def _is_exponent_known(law: ScalingLaw) -> bool:
+    """True for a single seed, where there is no interval."""
+    [exponent] = law.exponents.values()
+    return not isfinite(exponent.low) or exponent.high / exponent.low <= MAX_EXPONENT_RATIO
 
 
 def _fit_to_dict(fit: _LawFit) -> dict[str, Any]:
@@ -148,6 +155,10 @@ def _format_fit(fit: _LawFit, over: str, statistic: MetricStatistic) -> str:
     seeds = pluralise(law.n_seeds, "seed") + ("" if law.n_seeds > 1 else ", so no intervals")
     quality = f"R² = {law.r_squared:.3f} over {law.n_points} sizes from {low} to {high}, {seeds}"
     formula = f"{law.floor} + {format_number(law.scales[name].value)}·{name}^−{law.exponents[name]}"
+    if fit.verdict == "cannot tell" and fit.predicted is None:
+        unknown = f"the exponent is uncertain by more than a factor of {MAX_EXPONENT_RATIO}; add seeds or sizes"
+        claim = f"cannot tell which power law {statistic} follows in {name}"
+        return f"{claim}: {unknown}. The closest is {formula} ({quality})"
     if fit.predicted is None:
         return f"{statistic} does not follow a power law in {name}: the closest is {formula} ({quality})"
     quality += f", largest residual {format_percent(fit.largest_residual, 1)}"
