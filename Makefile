@@ -10,7 +10,7 @@ SEEDBED_DATA ?= $(abspath ../shared/data)
 export SEEDBED_DATA
 endif
 
-.PHONY: demo test lone check slow bench bench-quick bench-studies gpu-check clean
+.PHONY: demo test lone check slow placements bench bench-quick bench-studies gpu-check clean
 
 demo: $(VENV)/installed
 	$(BIN)/seedbed run quickstart --home $(or $(SEEDBED_HOME),lab)
@@ -35,6 +35,11 @@ check: $(VENV)/installed-dev
 
 slow: $(VENV)/installed-dev
 	$(BIN)/pytest -m slow
+
+# A run's numbers in 50 placements of 10 runs of each family: an hour or more.
+placements: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/placements.py --threads 1
+	$(BIN)/python benchmarks/placements.py --reproducible
 
 bench: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/bench.py

@@ -642,6 +642,9 @@ class TrainSettings(SettingsGroup):
         unit="steps",
         affects_step_time=False,
     )
+    reproducible: bool = setting(
+        False, "the same bits in every placement, whatever the threads, and on a GPU whatever the pack too"
+    )
     exclusive: bool = setting(
         False,
         "never packed with other runs, and nothing else trains meanwhile: for fair timings",

@@ -1,4 +1,4 @@
-"""oneDNN's linear equals F.linear in value and gradients."""
+"""oneDNN's linear layers equal F.linear of each run in value and gradients."""
 
 from __future__ import annotations
 
@@ -21,26 +21,31 @@ onednn = pytest.mark.skipif(not HAS_ONEDNN, reason="this torch has no oneDNN")
 
 @onednn
 @pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("shape", [(7, 83, 13), (600, 13)])
-def test_value_and_gradients_equal_f_linear(shape, with_bias):
+@pytest.mark.parametrize(("n_runs", "n_rows"), [(1, 581), (3, 600)])
+def test_value_and_gradients_equal_f_linear(n_runs, n_rows, with_bias):
     torch.manual_seed(0)
-    tensors = [torch.randn(shape), torch.randn(11, 13), torch.randn(11)][: 3 if with_bias else 2]
-    single = [one.clone().requires_grad_() for one in tensors]
-    double = [one.double().requires_grad_() for one in tensors]
-    ours, exact = onednn_linear(*single, *[None] * (3 - len(single))), F.linear(*double)
-    torch.testing.assert_close(ours.double(), exact, rtol=1e-5, atol=1e-5)
+    shapes = [(n_runs, n_rows, 13), (n_runs, 11, 13), (n_runs, 11)][: 3 if with_bias else 2]
+    single = [torch.randn(shape).requires_grad_() for shape in shapes]
+    ours = onednn_linear(*single, *[None] * (3 - len(single)))
     grad = torch.randn_like(ours)
-    mine, theirs = torch.autograd.grad(ours, single, grad), torch.autograd.grad(exact, double, grad.double())
-    for a, b in zip(mine, theirs, strict=True):
-        torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
+    mine = torch.autograd.grad(ours, single, grad)
+    for run in range(n_runs):
+        double = [one[run].detach().double().requires_grad_() for one in single]
+        exact = F.linear(*double)
+        torch.testing.assert_close(ours[run].double(), exact, rtol=1e-5, atol=1e-5)
+        theirs = torch.autograd.grad(exact, double, grad[run].double())
+        for a, b in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(a[run].double(), b, rtol=1e-4, atol=1e-4)
 
 
-def test_only_large_float32_products_use_onednn():
-    weight = torch.empty(MIN_MULTIPLICATIONS // MIN_ROWS // 64, 64)
-    assert should_use_onednn(torch.empty(2, MIN_ROWS // 2, 64), weight) is HAS_ONEDNN
-    assert not should_use_onednn(torch.empty(MIN_ROWS - 1, 64), torch.empty(9999, 64))
-    assert not should_use_onednn(torch.empty(MIN_ROWS, 64), weight[1:])
-    assert not should_use_onednn(torch.empty(MIN_ROWS, 64, dtype=torch.float64), weight)
+def test_only_large_float32_products_of_one_run_use_onednn():
+    weight = torch.empty(1, MIN_MULTIPLICATIONS // MIN_ROWS // 64, 64)
+    assert should_use_onednn(torch.empty(1, MIN_ROWS, 64), weight) is HAS_ONEDNN
+    assert should_use_onednn(torch.empty(5, MIN_ROWS, 64), weight.expand(5, -1, -1)) is HAS_ONEDNN
+    assert not should_use_onednn(torch.empty(2, MIN_ROWS // 2, 64), weight.expand(2, -1, -1))
+    assert not should_use_onednn(torch.empty(1, MIN_ROWS - 1, 64), torch.empty(1, 9999, 64))
+    assert not should_use_onednn(torch.empty(1, MIN_ROWS, 64), weight[:, 1:])
+    assert not should_use_onednn(torch.empty(1, MIN_ROWS, 64, dtype=torch.float64), weight)
 
 
 @onednn

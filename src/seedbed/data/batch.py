@@ -189,6 +189,8 @@ class EpochSampler:
     def _shuffle(self, epoch: Int[Tensor, "R"]) -> Int[Tensor, "R M"]:
         """Returns every run's permutation of its samples for its epoch."""
         sort_keys = random_bits(self._keys, epoch, len(self._sample_index))
+        # A run whose update holds its whole training set keeps the order that it would have alone.
+        sort_keys = torch.where(self.updates_per_epoch[:, None] > 1, sort_keys, self._sample_index.to(sort_keys.dtype))
         # Runs with fewer samples sort their missing ones last.
         return sort_keys.masked_fill(self._sample_index >= self.n_samples[:, None], INT32_MAX).argsort(
             dim=1, stable=True

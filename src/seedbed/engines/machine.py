@@ -99,11 +99,14 @@ class Machine:
     def default_placement(self, pack: Pack, n_packs: int) -> Placement:
         """On a CPU one thread per pack, or more if there are fewer packs than cores; on a GPU one CUDA graph.
 
+        Sums are in another order with more threads, so packs of reproducible runs always have one.
+
         `choose_placement` refines this where compiling or fewer threads are faster.
         """
         exclusive = pack.runs[0].settings.train.exclusive
         n_concurrent = 1 if exclusive else self._n_packs_sharing_a_device(n_packs)
-        threads = max(1, n_cores() // n_concurrent) if self.device == "cpu" else 1
+        has_one_thread = self.device != "cpu" or pack.runs[0].settings.train.reproducible
+        threads = 1 if has_one_thread else max(1, n_cores() // n_concurrent)
         mode = self.mode or ("plain" if self.device == "cpu" else "graph")
         return Placement(self.device, threads, mode, workers=n_concurrent, exclusive=exclusive)
 

@@ -38,7 +38,9 @@ def choose_placement(pack: Pack, n_packs: int, machine: Machine, estimator: Cost
     """The default placement, or compiled if that saves time, or one thread despite idle cores if measured faster."""
     default = machine.default_placement(pack, n_packs)
     if machine.device != "cpu":
-        compiles = machine.mode is None and _should_compile(pack, default, estimator)
+        # compiled packs of different sizes differ in rounding, and what was timed decides which are compiled
+        may_compile = machine.mode is None and not pack.runs[0].settings.train.reproducible
+        compiles = may_compile and _should_compile(pack, default, estimator)
         return replace(default, mode="compiled") if compiles else default
     single_thread = replace(default, threads=1)
     has_choice = (

@@ -12,6 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from seedbed.models.bitwise import sigmoid
 from seedbed.models.hooks import Hooks
 from seedbed.models.layers import Linear
 from seedbed.models.recurrent import RecurrentModel
@@ -28,10 +29,11 @@ class GRUCell(nn.Module):
     def forward(self, x: Tensor, past: LayerCache | None, hooks: Hooks, name: str) -> tuple[Tensor, LayerCache]:
         """Hidden states at all positions, and the final one."""
         h = x.new_zeros(*x.shape[:-2], self.hidden) if past is None else past[0]
-        states = []
+        states, sizes = [], (2 * self.hidden, self.hidden)
         for time, gates in enumerate(self.input(x).unbind(-2)):
-            (input_r, input_z, input_n), (state_r, state_z, state_n) = gates.chunk(3, -1), self.state(h).chunk(3, -1)
-            r, z = (input_r + state_r).sigmoid(), (input_z + state_z).sigmoid()
+            input_rz, input_n = gates.split(sizes, -1)
+            state_rz, state_n = self.state(h).split(sizes, -1)
+            r, z = sigmoid(input_rz + state_rz).chunk(2, -1)
             if hooks.active:  # formatting the names at every position would cost time
                 r = hooks.call_at_position(f"{name}.r", time, r)
                 z = hooks.call_at_position(f"{name}.z", time, z)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from seedbed.models.bitwise import ALIGNED_ELEMENTS, is_aligned, is_reproducible, matmul
 from seedbed.models.fast.batched_linear import batched_linear, use_bf16_copy
 from seedbed.models.fast.cached_masks import cached_causal_mask, cached_identity, should_cache
 from seedbed.models.fast.onednn_linear import onednn_linear, should_use_onednn
@@ -29,6 +30,8 @@ Role: TypeAlias = Literal["embedding", "matrix", "output", "bias", "norm"]  # of
 SHORT_ATTENTION_POSITIONS = 16
 # Up to this many rows, a one-hot matmul beats gather on a GPU, whose backward pass needs atomics.
 MAX_ONE_HOT_ROWS = 256
+# From this many elements of one run on, a CPU normalises run by run: gain and shift are then part of torch's kernel.
+MIN_ELEMENTS_TO_NORM_BY_RUN = 2**11
 HAS_TRITON = find_spec("triton") is not None  # installed with CUDA builds of torch
 
 
@@ -62,21 +65,36 @@ def linear(
         flat = x.reshape(len(weight), -1, x.shape[-1]).to(bf16_weight.dtype)
         out = batched_linear(flat, weight, bf16_weight).view(*x.shape[:-1], -1)
         return out if bias is None else out + bias.view(len(bias), *[1] * (x.ndim - 2), -1)
-    if len(weight) == 1:
+    if len(weight) < len(x) and (is_reproducible() or not x.is_cuda):
+        weight = weight.expand(len(x), -1, -1)  # one frozen table: not all runs' rows in one product
+    if x.is_cuda and len(weight) == 1:
         # squeeze, since the backward of indexing would copy the whole gradient
-        weight_2d, bias_1d = weight.squeeze(0), None if bias is None else bias.squeeze(0)
-        use_onednn = should_use_onednn(x, weight_2d)
-        return onednn_linear(x, weight_2d, bias_1d) if use_onednn else F.linear(x, weight_2d, bias_1d)
+        return F.linear(x, weight.squeeze(0), None if bias is None else bias.squeeze(0))
     flat = x.reshape(len(weight), -1, x.shape[-1])
     if x.is_cuda:
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else weight.dtype
         out = batched_linear(flat.to(dtype), weight.to(dtype))
         out = out if bias is None else out + bias[:, None]  # baddbmm would first broadcast the bias into the output
-    elif bias is None:
-        out = flat @ weight.mT
     else:
-        out = torch.baddbmm(bias[:, None], flat, weight.mT)
+        out = _linear_on_cpu(flat, weight, bias)
     return out.view(*x.shape[:-1], -1)
+
+
+def _linear_on_cpu(
+    x: Float[Tensor, "R N D"], weight: Float[Tensor, "R E D"], bias: Float[Tensor, "R E"] | None
+) -> Float[Tensor, "R N E"]:
+    """By a product that is chosen by the shape of one run, so that a run alone gets the same bits as in a pack."""
+    n_rows, d_in, d_out = x.shape[1], x.shape[2], weight.shape[1]
+    if not is_aligned(n_rows * d_in, n_rows * d_out, d_in * d_out):  # alone too: padding changes the rounding
+        n_columns = -d_in % ALIGNED_ELEMENTS
+        padded = F.pad(x, (0, n_columns, 0, -n_rows % ALIGNED_ELEMENTS))
+        return _linear_on_cpu(padded, F.pad(weight, (0, n_columns)), bias)[:, :n_rows]
+    if should_use_onednn(x, weight):
+        return onednn_linear(x, weight, bias)
+    if len(weight) == 1 and 1 in weight.shape[1:]:  # alone, a row or column would be multiplied as a vector
+        bias_2 = None if bias is None else torch.cat([bias, bias])
+        return _linear_on_cpu(torch.cat([x, x]), torch.cat([weight, weight]), bias_2)[:1]
+    return x @ weight.mT if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
 
 
 def embedding(index: Int[Tensor, "R B T"], table: Float[Tensor, "R n D"]) -> Float[Tensor, "R B T D"]:
@@ -171,8 +189,11 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "R B T D"]) -> Float[Tensor, "R B T D"]:
         dim = x.shape[-1]
-        if len(self.weight) == 1:
+        if x.is_cuda and len(self.weight) == 1:
             return F.layer_norm(x, (dim,), self.weight.squeeze(0), self.bias.squeeze(0)).to(x.dtype)
+        if not x.is_cuda and x.numel() >= len(x) * MIN_ELEMENTS_TO_NORM_BY_RUN:  # whether alone or in a pack
+            by_run = zip(x.unbind(), self.weight.unbind(), self.bias.unbind(), strict=True)
+            return torch.stack([F.layer_norm(one, (dim,), weight, bias) for one, weight, bias in by_run]).to(x.dtype)
         normed = torch.addcmul(self.bias[:, None, None], F.layer_norm(x, (dim,)), self.weight[:, None, None])
         return normed.to(x.dtype)
 
@@ -325,6 +346,8 @@ def attention(
     if bias is not None and bias.ndim == 5 and bias.shape[1] < query.shape[1]:
         # a bias that is shared by the samples of a run, but not by all runs, has no place in SDPA's folded batch
         return apply_attention_weights(attention_weights(query, key, mask, bias), value)
+    if not query.is_cuda and not is_aligned(*(x.numel() // len(x) for x in (query, key, value))):
+        return apply_attention_weights(attention_weights(query, key, mask, bias), value)  # whose products know of that
     q, k, v = (x.flatten(0, 1).transpose(1, 2) for x in (query, key, value))
     if causal is not None and bias is None:
         out = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -398,7 +421,7 @@ def attention_weights(
     bias: Float[Tensor, "... T S H"] | None,
 ) -> Float[Tensor, "R B H T S"]:
     """Attention weights by matrix products; rows over S sum to 1."""
-    scores = (query * query.shape[-1] ** -0.5).transpose(2, 3) @ key.transpose(2, 3).mT
+    scores = matmul((query * query.shape[-1] ** -0.5).transpose(2, 3), key.transpose(2, 3).mT)
     masked = ~mask if mask.ndim == 2 else ~mask[:, :, None]
     score_bias = torch.zeros(masked.shape, device=scores.device) if bias is None else bias.movedim(-1, -3)
     # mask and bias are small and added in place, in one pass over the scores
@@ -408,4 +431,4 @@ def attention_weights(
 
 def apply_attention_weights(weights: Float[Tensor, "R B H T S"], value: Float[Tensor, "R B S H K"]) -> Tensor:
     """Weighted sum of the values, by matrix products."""
-    return (weights @ value.transpose(2, 3)).transpose(2, 3)
+    return matmul(weights, value.transpose(2, 3)).transpose(2, 3)

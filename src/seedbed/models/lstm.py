@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from seedbed.models.bitwise import sigmoid
 from seedbed.models.hooks import Hooks
 from seedbed.models.layers import Linear
 from seedbed.models.recurrent import RecurrentModel
@@ -30,7 +31,7 @@ class LSTMCell(nn.Module):
         states = []
         for time, gates in enumerate(self.input(x).unbind(-2)):
             i, f, g, o = (gates + self.state(h)).chunk(4, dim=-1)
-            i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+            i, f, g, o = sigmoid(i), sigmoid(f), g.tanh(), sigmoid(o)
             if hooks.active:  # formatting the names at every position would cost time
                 i, f, g, o = (
                     hooks.call_at_position(f"{name}.{gate}", time, value)

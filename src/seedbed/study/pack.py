@@ -3,6 +3,8 @@
     packs = pack_runs(plan.runs, Capacity(max_bytes=2 * 10**9, max_runs=64, min_packs=2))
 
 Runs share a pack if their tensor shapes and their program are equal; per-run settings (lr, dropout, ...) may differ.
+On a CPU, and everywhere with `train.reproducible`, that includes the rows of a batch and whether there is dropout at
+all: a pack then computes for each run what it would compute for that run alone (decision 11).
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Capacity:
 
 def pack_runs(runs: Sequence[Run], capacity: Capacity) -> list[Pack]:
     """Packs that fit the capacity, in order of first appearance of their shape; an oversized run gets its own pack."""
-    groups = [group for same_shape in _group_by_shape(runs) for group in _split_to_fit(same_shape, capacity)]
+    by_program = _group_by_program(runs, capacity.device)
+    groups = [group for equal in by_program for group in _split_to_fit(equal, capacity)]
     counts = _count_parts(groups, capacity)
     parts = [part for group, n in zip(groups, counts, strict=True) for part in _split_evenly(group, n)]
     return [_make_pack(group, capacity.device) for part in parts for group in _split_by_batch_use(part)]
@@ -49,11 +52,21 @@ def shape_key(settings: Settings) -> ShapeKey:
     return (*shared, *settings.task.shape_key())
 
 
-def _group_by_shape(runs: Sequence[Run]) -> list[RunGroup]:
+def _group_by_program(runs: Sequence[Run], device: str) -> list[RunGroup]:
     groups: dict[ShapeKey, list[Run]] = {}
     for run in runs:
-        groups.setdefault(shape_key(run.settings), []).append(run)
+        groups.setdefault(_program_key(run, device), []).append(run)
     return [tuple(group) for group in groups.values()]
+
+
+def _program_key(run: Run, device: str) -> ShapeKey:
+    """The shape key, and what else a run's neighbours must share so that they do not change what is computed for it."""
+    settings, key = run.settings, shape_key(run.settings)
+    if device != "cpu" and not settings.train.reproducible:
+        return key
+    works = tuple(bool(value) for name, value in settings.flat().items() if setting_traits(name).nonzero_adds_work)
+    n_evaluated = settings.train.batch_size if settings.train.eval_batches else 0
+    return (*key, works, effective_batch_size(settings, run.dataset_info), n_evaluated)
 
 
 def _split_to_fit(runs: RunGroup, capacity: Capacity) -> Iterator[RunGroup]:
@@ -119,4 +132,14 @@ def _bytes_per_run(runs: RunGroup, device: str) -> int:
 
 def _make_pack(runs: RunGroup, device: str) -> Pack:
     members = "\n".join(run.id for run in runs)
-    return Pack(blake2b(members.encode(), digest_size=8).hexdigest(), runs, len(runs) * _bytes_per_run(runs, device))
+    n_bytes = (len(runs) + has_twin(runs[0].settings, len(runs), device)) * _bytes_per_run(runs, device)
+    return Pack(blake2b(members.encode(), digest_size=8).hexdigest(), runs, n_bytes)
+
+
+def has_twin(settings: Settings, n_runs: int, device: str) -> bool:
+    """Whether a lone run is trained beside a copy of itself: a GPU multiplies a single matrix by another algorithm.
+
+    Not where every run of the kind is alone in any case.
+    """
+    may_be_packed = settings.model.stackable and not settings.train.exclusive
+    return n_runs == 1 and device != "cpu" and settings.train.reproducible and may_be_packed

@@ -45,11 +45,11 @@ class BatchLimits:
 
     max_context: int | None = None  # tokens that the model can process; None: unlimited
     activations_per_token: int = 2**8  # in the model's widest layers, without logits
-    max_activations: int = 2**23  # that one evaluation chunk may hold, over all runs together
+    max_activations: int = 2**20  # of each run that one evaluation chunk may hold
     can_share_prefixes: bool = False  # equal beginnings of samples may be computed once for all
 
     def max_chunk_tokens(self, n_logits: int = 0) -> int:
-        """Tokens of all runs together in one evaluation chunk, if every token has this many logits."""
+        """Tokens of each run in one evaluation chunk, if every token has this many logits."""
         return self.max_activations // (n_logits + self.activations_per_token)
 
 

@@ -190,7 +190,7 @@ class EvalOptions:
 
     n_batches: int = 0  # per split, of the run's own batch size; 0: all
     max_context: int | None = None  # tokens that the model can process; None: unlimited
-    max_chunk_tokens: int = 2**15  # over all runs together
+    max_chunk_tokens: int = 2**12  # of each run
     sets: Collection[str] = ALL_EVAL_SETS  # test stands for all of test[NAME]
 
 
@@ -274,8 +274,7 @@ class TextBatches:
     def eval_chunks(self) -> Iterator[Batch]:
         """Yields the evaluated windows in chunks, split after split."""
         for table, eval_rows in self._eval_windows:
-            max_rows = self._eval_options.max_chunk_tokens // (len(eval_rows) * table.length)
-            for rows in split_into_chunks(eval_rows, max_rows):
+            for rows in split_into_chunks(eval_rows, self._eval_options.max_chunk_tokens // table.length):
                 yield table.gather_batch(rows, torch.ones_like(rows, dtype=torch.get_default_dtype()))
 
 
@@ -313,10 +312,10 @@ class LabelBatches:
         device: torch.device | str,
         accumulate: int = 1,
         eval_batches: int = 0,
-        max_chunk_tokens: int = 2**15,
+        max_chunk_tokens: int = 2**12,
         eval_sets: Collection[str] = ALL_EVAL_SETS,
     ) -> None:
-        """`max_chunk_tokens` bounds an evaluation chunk, over all runs together."""
+        """`max_chunk_tokens` bounds each run's part of an evaluation chunk."""
         splits, device = dataset.splits, torch.device(device)
         self.tokens = torch.from_numpy(np.concatenate([split.rows for split in splits.values()])).to(device)
         self.labels = torch.from_numpy(np.concatenate([split.labels for split in splits.values()])).to(device)
@@ -348,6 +347,5 @@ class LabelBatches:
 
     def eval_chunks(self) -> Iterator[Batch]:
         """Yields the evaluated texts in chunks, split after split."""
-        max_rows = self._max_chunk_tokens // (len(self._eval_rows) * self.tokens.shape[1])
-        for rows in split_into_chunks(self._eval_rows, max_rows):
+        for rows in split_into_chunks(self._eval_rows, self._max_chunk_tokens // self.tokens.shape[1]):
             yield self._make_batch(rows, torch.ones_like(rows, dtype=torch.get_default_dtype()))

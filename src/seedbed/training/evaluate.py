@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seedbed.training.cuda_graphs import CapturedGraph
-from seedbed.training.trainer import Trainer, set_matmul_precision
+from seedbed.training.trainer import Trainer
 
 MAX_CAPTURED_CHUNKS = 8  # more would make a large graph, and then the host is no bottleneck anyway
 
@@ -55,7 +55,7 @@ class MetricTable(NamedTuple):
 @torch.no_grad()
 def compute_metrics(trainer: Trainer) -> dict[str, Float[Tensor, "R"]]:
     """Every metric of every run by name, on the device, in float64."""
-    set_matmul_precision(trainer.precision)
+    trainer.set_arithmetic()
     trainer.model.eval()
     metrics: dict[str, Float[Tensor, "R"]] = {}
     if trainer.running_loss is not None:

@@ -33,6 +33,7 @@ from seedbed.records import (
     StopEvent,
 )
 from seedbed.settings import RUNNING_LOSS, Settings
+from seedbed.study.pack import has_twin
 from seedbed.training.cuda_graphs import HostCopy, acquire_stream
 from seedbed.training.early_stopping import EarlyStopping
 from seedbed.training.evaluate import Evaluator
@@ -60,9 +61,11 @@ def train_pack(
     with acquire_stream(placement.device) as stream:
         timer = Timer(placement, previous_cost)
         with timer.section("prepare"), torch.cuda.stream(stream):
-            dtype = getattr(torch, placement.dtype)
+            dtype, n_runs = getattr(torch, placement.dtype), len(settings)
+            if has_twin(settings[0], n_runs, placement.device):
+                settings, seeds = [*settings] * 2, [*seeds] * 2
             trainer = Trainer(settings, seeds, placement.device, dtype, placement.mode)
-            session = _TrainingSession(trainer, settings, seeds, timer, stream)
+            session = _TrainingSession(trainer, settings, seeds, timer, stream, n_runs=n_runs)
             if resume_state is not None:
                 session.restore(resume_state)
         if resume_state is None:
@@ -93,10 +96,11 @@ class _TrainingSession:
     timer: Timer
     stream: torch.cuda.Stream | None = None  # one per pack on a GPU, so that packs train concurrently
     step: int = 0
+    n_runs: int | None = None  # the first slots, of which events are; None: all
 
     def __post_init__(self) -> None:
         self.train_settings = self.settings[0].train  # intervals are equal for all runs of a pack
-        self.active_slots = list(range(len(self.settings)))
+        self.active_slots = list(range(len(self.settings)))[: self.n_runs]
         self.early_stopping = EarlyStopping(self.train_settings, len(self.settings))
         self.evaluator = Evaluator(self.trainer)
         self.improved_slots: list[int] = []  # slots whose latest evaluation is their best

@@ -15,8 +15,10 @@ from seedbed.data.batch import Batches
 from seedbed.settings import Settings
 from seedbed.tasks.base import BatchLimits
 
-# Activations of the widest layers that one evaluation chunk may hold, by device type.
-MAX_EVAL_ACTIVATIONS = {"cpu": 2**23, "cuda": 2**28}
+# Activations of the widest layers that one evaluation chunk may hold: of each run, as chunks of other sizes round
+# differently; on a GPU of all runs together, unless they are to be reproducible.
+MAX_EVAL_ACTIVATIONS = 2**20
+MAX_GPU_EVAL_ACTIVATIONS = 2**28
 
 
 def make_batches(settings: Sequence[Settings], seeds: Sequence[int], device: torch.device) -> Batches:
@@ -27,11 +29,11 @@ def make_batches(settings: Sequence[Settings], seeds: Sequence[int], device: tor
 
 def batch_limits(settings: Sequence[Settings], device: torch.device) -> BatchLimits:
     """What the model of a pack and its device allow."""
-    model = settings[0].model
+    model, is_per_run = settings[0].model, device.type == "cpu" or settings[0].train.reproducible
     return BatchLimits(
         max_context=model.max_context(settings[0].task.dataset_info().context_length),
         activations_per_token=model.widest_activations(),
-        max_activations=MAX_EVAL_ACTIVATIONS[device.type],
+        max_activations=MAX_EVAL_ACTIVATIONS if is_per_run else MAX_GPU_EVAL_ACTIVATIONS // len(settings),
         # with dropout, the samples of a prefix would share its masks
         can_share_prefixes=model.caches_prefixes and not any(map(_uses_dropout, settings)),
     )

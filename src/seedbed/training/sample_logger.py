@@ -19,13 +19,13 @@ from torch import Tensor
 
 from seedbed.models.build import build_empty_pack
 from seedbed.models.layers import running_stats
+from seedbed.models.sequence_model import SequenceModel
 from seedbed.records import SampleEvent
 from seedbed.sampling.filters import SamplingFilters
-from seedbed.sampling.sampler import generate_tokens
+from seedbed.sampling.sampler import GeneratedTokens, generate_tokens
 from seedbed.sampling.static_generator import N_SPARE_TOKENS, Action, StaticGenerator
 from seedbed.settings import Settings
 from seedbed.training.cuda_graphs import CapturedGraph, HostCopy
-from seedbed.training.trainer import set_matmul_precision
 
 if TYPE_CHECKING:
     from seedbed.training.trainer import Trainer
@@ -70,7 +70,7 @@ class SampleLogger:
 
     def start(self, step: int, slots: Sequence[int]) -> None:
         """All runs of the pack generate from their current weights; only the texts of these slots are kept."""
-        set_matmul_precision(self._trainer.precision)
+        self._trainer.set_arithmetic()
         if self._is_capturable and self._background is None:
             self._background = self._make_background_generator()
             self._is_capturable = self._background is not None
@@ -78,17 +78,29 @@ class SampleLogger:
             host_copy = self._background.start()
         else:
             with self._trainer.use_ema_weights():
-                generated = generate_tokens(
-                    self._trainer.model, self._context, self._first_tokens, self._train.sample_tokens, self._seeds,
-                    self._train.samples, self._filters,
-                )  # fmt: skip
+                is_apart = self._trainer.reproducible
+                parts = self._generate_by_run() if is_apart else [self._generate(self._trainer.model, self._seeds)]
+            tokens = np.concatenate([part.tokens for part in parts])
+            log_probabilities = np.concatenate([part.log_probabilities for part in parts])
             host_copy = HostCopy(
-                {
-                    "tokens": torch.from_numpy(generated.tokens),
-                    "log_probabilities": torch.from_numpy(generated.log_probabilities),
-                }
+                {"tokens": torch.from_numpy(tokens), "log_probabilities": torch.from_numpy(log_probabilities)}
             )
         self._pending = _PendingSamples(step, tuple(slots), host_copy)
+
+    def _generate(self, model: SequenceModel, seeds: Sequence[int]) -> GeneratedTokens:
+        n_tokens, n_samples = self._train.sample_tokens, self._train.samples
+        return generate_tokens(model, self._context, self._first_tokens, n_tokens, seeds, n_samples, self._filters)
+
+    def _generate_by_run(self) -> list[GeneratedTokens]:
+        """The samples of one run after the other: decoders of one run and of several differ in rounding."""
+        device, dtype = self._trainer.step.device, self._trainer.parameters.weights.dtype
+        model, parameters = build_empty_pack(self._settings, 1, device, dtype)
+        copies, generated = {"weights": parameters.weights} | running_stats(model), []
+        for slot, seed in enumerate(self._seeds):
+            for name, source in self._trainer.sampled_tensors().items():
+                copies[name].copy_(source[slot : slot + 1])
+            generated.append(self._generate(model, [seed]))
+        return generated
 
     def _make_background_generator(self) -> BackgroundGenerator | None:
         """None if the model has no decoder that can be captured."""

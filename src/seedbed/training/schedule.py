@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from seedbed.models.bitwise import power
 from seedbed.settings import TrainSettings
 
 
@@ -46,7 +47,7 @@ class Schedule:
         factor = torch.where(self._kind_masks["linear"], 1 + (self.lr_floor - 1) * progress, self.plateau_factor)
         cosine = self.lr_floor + (1 - self.lr_floor) * (1 + torch.cos(torch.pi * progress)) / 2
         factor = torch.where(self._kind_masks["cosine"], cosine, factor)
-        stepped = self.drop_factor ** torch.floor(n_decayed / self.drop_every)
+        stepped = power(self.drop_factor[:, None], torch.floor(n_decayed / self.drop_every)[:, None])[:, 0]
         factor = torch.where(self._kind_masks["step"], stepped, factor)
         return torch.where(step < self.warmup_steps, (step + 1) / self.warmup_steps.clamp(min=1), factor)
 

@@ -19,7 +19,7 @@ from seedbed.settings import Settings
 from seedbed.training.evaluate import Evaluator
 from seedbed.training.sample_logger import SampleLogger
 from seedbed.training.timer import Timer
-from seedbed.training.trainer import Trainer, set_matmul_precision
+from seedbed.training.trainer import Trainer
 
 MIN_TIMED_UPDATES = 3  # however long they take
 MAX_SAMPLED_TOKENS = 16  # the time of longer samples is extrapolated
@@ -64,7 +64,7 @@ def _time_evaluation(trainer: Trainer, timer: Timer, placement: Placement, secon
             elapsed = time.perf_counter() - start
         timer.add("evaluate", elapsed)
         return
-    set_matmul_precision(trainer.precision)
+    trainer.set_arithmetic()
     trainer.model.eval()
     try:
         with torch.no_grad(), trainer.use_ema_weights():

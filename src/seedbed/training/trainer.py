@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from seedbed.data.batch import Batch
+from seedbed.models.bitwise import set_reproducible
 from seedbed.models.build import build_pack
 from seedbed.models.layers import OutputLayer, gather_rows, one_hot, running_stats
 from seedbed.models.sequence_model import SequenceModel
@@ -47,6 +48,7 @@ class Trainer:
         train_settings, dataset_info = [run.train for run in settings], settings[0].task.dataset_info()
         shared = train_settings[0]  # for settings that are equal in all runs of a pack
         self.mode, self.precision, self.label_smoothing = mode, shared.precision, shared.label_smoothing
+        self.reproducible = shared.reproducible
         self.accumulate = shared.accumulate
         self.step = torch.zeros(1, dtype=torch.int64, device=torch_device)  # updates done
         self.n_batches_drawn = torch.zeros_like(self.step)  # `accumulate` per update
@@ -107,7 +109,7 @@ class Trainer:
         self._host_step += 1
 
     def _update(self) -> None:
-        set_matmul_precision(self.precision)
+        self.set_arithmetic()
         if not self.model.training:  # train() visits every submodule, which takes as long as a layer of a small model
             self.model.train()
         self.parameters.sync_bf16()
@@ -120,6 +122,11 @@ class Trainer:
             self.optimizer.clip_and_step(active, *hyperparameters)
             self._update_ema(active)
             self.step += 1
+
+    def set_arithmetic(self) -> None:
+        """Sets what is process-wide in how this pack computes; other packs may have computed since."""
+        set_matmul_precision(self.precision)
+        set_reproducible(self.reproducible)
 
     def _active_and_lr(self, loss: Float[Tensor, "R"], norms: Float[Tensor, "R"]) -> ActiveAndHyperparameters:
         """Which runs are updated, and with which clip scales and hyperparameters; the others get learning rate 0."""

@@ -12,7 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from seedbed.models.bitwise import counted_runs, is_reproducible
 
 TILE_SIZE = 128  # output rows and columns of a matmul that one SM computes at a time
 MIN_BUSY_TILES = 64  # output tiles that keep a GPU busy
@@ -26,7 +29,14 @@ def use_bf16_copy(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 def batched_linear(x: Tensor, weight: Tensor, bf16_weight: Tensor | None = None) -> Tensor:
     """x (R, N, D) times each run's transposed weight (R, E, D); `bf16_weight` is that weight in x's dtype."""
-    return _BatchedLinear.apply(x, weight, bf16_weight)
+    n_outputs = weight.shape[1]
+    if is_reproducible() and n_outputs % 8:  # packs of different sizes multiply odd widths by different algorithms
+        padding = (0, 0, 0, -n_outputs % 8)
+        bf16_weight = None if bf16_weight is None else F.pad(bf16_weight, padding)
+        padded: Tensor = _BatchedLinear.apply(x, F.pad(weight, padding), bf16_weight)
+        return padded[..., :n_outputs]
+    out: Tensor = _BatchedLinear.apply(x, weight, bf16_weight)
+    return out
 
 
 class _BatchedLinear(torch.autograd.Function):
@@ -66,7 +76,7 @@ def _weight_gradient(grad: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
     Split-K: where the output tiles of all runs would leave most of the GPU idle, the rows are summed in several splits.
     """
     (n_runs, n, d_out), d_in = grad.shape, x.shape[2]
-    n_splits, n_tiles = 1, n_runs * -(-d_out // TILE_SIZE) * -(-d_in // TILE_SIZE)
+    n_splits, n_tiles = 1, counted_runs(n_runs) * -(-d_out // TILE_SIZE) * -(-d_in // TILE_SIZE)
     while (
         n_runs > 1
         and n_splits * n_tiles < MIN_BUSY_TILES

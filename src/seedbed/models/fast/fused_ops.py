@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from seedbed.models.bitwise import copy_aligned, is_aligned
 from seedbed.models.fast.lstm_recurrence import run_lstm_recurrence
 from seedbed.models.layers import HAS_TRITON, SHORT_ATTENTION_POSITIONS, LayerNorm, Linear
 
@@ -102,10 +103,14 @@ def torch_lstm(
         if x.is_cuda:
             weights = _concatenate(weights, dtype)
         by_run = zip(*(tensor.to(dtype).unbind() for tensor in (x, h, c, *weights)), strict=True)
-        outputs = [
-            torch.lstm(x_run, (h_run[None], c_run[None]), run_weights, len(run_weights) > 2, 1, 0.0, True, False, True)
-            for x_run, h_run, c_run, *run_weights in by_run
-        ]
+        n_runs, n_states = len(x), h.numel() * x.shape[2] // len(x)
+        is_shared = n_runs == 1 or x.is_cuda or is_aligned(x.numel() // n_runs, h.numel() // n_runs, n_states)
+        own = (lambda tensor: tensor) if is_shared else copy_aligned
+        outputs = []
+        for x_run, h_run, c_run, *run_weights in by_run:
+            state, has_bias = (own(h_run)[None], own(c_run)[None]), len(run_weights) > 2
+            out = torch.lstm(own(x_run), state, run_weights, has_bias, 1, 0.0, True, False, True)
+            outputs.append([own(part) for part in out])
     states, final_h, final_c = (torch.stack(parts) for parts in zip(*outputs, strict=True))
     return states, (final_h.squeeze(1), final_c.squeeze(1))
 

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from seedbed.models.bitwise import sigmoid
+
 CellOutput: TypeAlias = tuple[Tensor, Tensor, Tensor]  # h, c, gates
 
 
@@ -68,7 +70,7 @@ def _cell_forward(input_gates: Tensor, state_gates: Tensor, c: Tensor) -> CellOu
         h, new_c, gates = torch.ops.aten._thnn_fused_lstm_cell(*flat, None, None)
         return h.view_as(c), new_c.view_as(c), gates
     i, f, g, o = (input_gates + state_gates).chunk(4, dim=-1)
-    gates = torch.cat([i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()], dim=-1)
+    gates = torch.cat([sigmoid(i), sigmoid(f), g.tanh(), sigmoid(o)], dim=-1)
     i, f, g, o = gates.chunk(4, dim=-1)
     new_c = f * c + i * g
     return o * new_c.tanh(), new_c, gates

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from seedbed.models.bitwise import power
 from seedbed.models.layers import HAS_TRITON
 from seedbed.models.parameters import FlatParameters
 from seedbed.settings import TrainSettings
@@ -42,8 +43,8 @@ class Adam(ElementwiseOptimizer):
 
     def hyperparameters(self, lr: Float[Tensor, "R 1"]) -> tuple[Float[Tensor, "R 1"], ...]:
         dtype = self.parameters.weights.dtype
-        step_size = lr / (1 - self.beta1**self.n_updates)
-        bias_correction2_sqrt = (1 - self.beta2**self.n_updates).sqrt()
+        step_size = lr / (1 - power(self.beta1, self.n_updates))
+        bias_correction2_sqrt = (1 - power(self.beta2, self.n_updates)).sqrt()
         decay_factor = 1 - lr * self.weight_decay
         return self.arrange(step_size.to(dtype), decay_factor.to(dtype), bias_correction2_sqrt.to(dtype))
 

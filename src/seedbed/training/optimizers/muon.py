@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from seedbed.models.bitwise import is_aligned
 from seedbed.models.parameters import FlatParameters, Param
 from seedbed.settings import TrainSettings
 from seedbed.training.optimizers.adam import AdamW
@@ -81,12 +82,20 @@ class Muon(Optimizer):
             gradients = torch.cat([split_parts(param.gradient, param.n_parts) for param in group.params], dim=1)
             group.momentum.lerp_(gradients, self._gradient_factors)
             nesterov = gradients.lerp_(group.momentum, self._momentum_factors)
-            updates = self._orthogonalize(nesterov, self.n_iterations).mul_(group.scale * lr)
+            updates = self._orthogonalize_runs(nesterov).mul_(group.scale * lr)
             for param, update in zip(
                 group.params, updates.split([param.n_parts for param in group.params], dim=1), strict=True
             ):
                 split_parts(param.weight, param.n_parts).mul_(decay_factor).sub_(update)
         self.adamw.step(*adamw_hyperparameters)
+
+    def _orthogonalize_runs(self, matrices: Float[Tensor, "R M rows columns"]) -> Float[Tensor, "R M rows columns"]:
+        """All runs at once, or on a CPU one by one where their products would not be aligned."""
+        n_runs, n_matrices, n_rows, n_columns = matrices.shape
+        sizes = n_matrices * n_rows * n_columns, n_matrices * min(n_rows, n_columns) ** 2
+        if n_runs == 1 or matrices.is_cuda or is_aligned(*sizes):
+            return self._orthogonalize(matrices, self.n_iterations)
+        return torch.cat([self._orthogonalize(one.clone(), self.n_iterations) for one in matrices.split(1)])
 
     def compile(self) -> None:
         self._orthogonalize = torch.compile(orthogonalize, dynamic=False)

@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from seedbed.models.bitwise import counted_runs
+
 MAX_WIDTH = 1024  # widest row that fits one tile
 TILE_ELEMENTS = 1024  # per warp, so that row reductions and dtype conversions stay within a warp's threads
 FORWARD_ROWS_PER_PROGRAM = 4  # few, since the forward pass leaves no partial sums
@@ -116,7 +118,8 @@ def _add_norm_backward_kernel(
 def _launch_options(n_runs: int, n: int, width: int, rows_per_program: int | None = None) -> dict[str, int]:
     """Compile-time constants of a kernel; in the backward pass, more rows per program leave fewer partial sums."""
     block = max(16, triton.next_power_of_2(width))
-    rows_per_program = rows_per_program or min(64, max(16, triton.next_power_of_2(n_runs * n // MIN_PROGRAMS)))
+    n_rows = counted_runs(n_runs) * n
+    rows_per_program = rows_per_program or min(64, max(16, triton.next_power_of_2(n_rows // MIN_PROGRAMS)))
     rows, warps = max(1, min(rows_per_program, TILE_ELEMENTS // block)), max(1, block // TILE_ELEMENTS)
     return {"D": width, "BLOCK": block, "ROWS": rows, "ROWS_PER_PROGRAM": rows_per_program, "num_warps": warps}
 

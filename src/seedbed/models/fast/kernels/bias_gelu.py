@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from seedbed.models.bitwise import counted_runs
+
 TILE_ROWS, TILE_COLUMNS = 16, 128
 BACKWARD_WARPS = 8  # per program; backward tiles have half the rows, so that more loads are in flight
 BACKWARD_ROWS_PER_PROGRAM = (32, 128)  # for batches too small to fill the GPU otherwise, and for larger ones
@@ -107,7 +109,8 @@ def _allocate_gradients(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]
 
 def _rows_per_program(x: Tensor) -> int:
     small_batch, large_batch = BACKWARD_ROWS_PER_PROGRAM
-    return large_batch if x.numel() >= MIN_PROGRAMS * TILE_COLUMNS * large_batch else small_batch
+    n_elements = counted_runs(len(x)) * x[0].numel()
+    return large_batch if n_elements >= MIN_PROGRAMS * TILE_COLUMNS * large_batch else small_batch
 
 
 @bias_gelu.register_fake
