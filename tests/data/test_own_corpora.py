@@ -163,6 +163,15 @@ def test_text_files_called_train_and_test_are_parts_and_other_names_are_document
     assert len(open_corpus(str(tmp_path)).documents) == 3
 
 
+def test_a_table_beside_texts_is_no_part_unless_it_is_called_one(tmp_path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("a text")
+    write_csv(tmp_path / "sources.csv", SAMPLES)
+    assert len(open_corpus(str(tmp_path)).documents) == 2
+    write_csv(tmp_path / "train.csv", SAMPLES)
+    assert [path.name for path in find_parts(tmp_path)["train"].paths] == ["train.csv"]
+
+
 def test_a_folder_of_tables_without_a_training_part_is_rejected(tmp_path):
     write_csv(tmp_path / "data.csv", SAMPLES)
     with pytest.raises(MissingData, match=r"has no part called train \(data\.csv\)"):

@@ -143,12 +143,17 @@ def find_parts(path: Path) -> dict[str, OwnPart]:
 
 
 def _parts_of_folder(path: Path) -> dict[str, OwnPart]:
-    """The files of a folder by part; a folder of texts with other names is one part, as a whole."""
+    """The files of a folder by part; a folder of texts with other names is one part, as a whole.
+
+    A table beside texts, such as a list of their sources, is no part unless it is called one.
+    """
     files = sorted((entry for entry in path.iterdir() if entry.is_file()), key=lambda entry: os.fsencode(entry.name))
     for suffix in (*TABLE_SUFFIXES, ".txt"):
         named = [file for file in files if file.suffix.lower() == suffix]
         matches = [_PART_FILE.fullmatch(file.stem) for file in named]
         if not named or (suffix == ".txt" and not all(matches)):
+            continue
+        if not any(matches) and any(file.suffix.lower() == ".txt" for file in files):
             continue
         parts: dict[str, tuple[Path, ...]] = {}
         for file, match in zip(named, matches, strict=True):
