@@ -11,7 +11,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from seedbed.models.bitwise import sigmoid
 from seedbed.models.hooks import Hooks
 from seedbed.models.layers import Linear
 from seedbed.models.recurrent import RecurrentModel
@@ -31,7 +30,7 @@ class LSTMCell(nn.Module):
         states = []
         for time, gates in enumerate(self.input(x).unbind(-2)):
             i, f, g, o = (gates + self.state(h)).chunk(4, dim=-1)
-            i, f, g, o = sigmoid(i), sigmoid(f), g.tanh(), sigmoid(o)
+            i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
             if hooks.active:  # formatting the names at every position would cost time
                 i, f, g, o = (
                     hooks.call_at_position(f"{name}.{gate}", time, value)
