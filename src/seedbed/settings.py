@@ -1014,15 +1014,25 @@ def _describe_type(annotation: Any, metadata: list[Any]) -> str:
         inner, *more = get_args(annotation)
         return _describe_type(inner, [entry for item in more for entry in getattr(item, "metadata", [item])] + metadata)
     if get_origin(annotation) is Literal:
-        return "one of " + ", ".join(json.dumps(choice) for choice in get_args(annotation))
+        choices = ", ".join(json.dumps(choice) for choice in get_args(annotation))
+        return f"one of {choices}" if len(get_args(annotation)) > 1 else choices
     if get_origin(annotation) is tuple:
         inner, *rest = get_args(annotation)
-        return f"a list of {'' if rest == [...] else str(len(rest) + 1) + ' times '}{_describe_type(inner, [])}"
+        items = _describe_type(inner, [])
+        plurals = {
+            "a whole number": "whole numbers",
+            "a number": "numbers",
+            "a text": "texts",
+            "one of": "values among",
+        }
+        for one, many in plurals.items():
+            items = items.replace(one, many)
+        return f"a list of {'' if rest == [...] else f'{len(rest) + 1} '}{items}"
     if get_origin(annotation) in (Union, UnionType):
         described = [_describe_type(one, metadata) for one in get_args(annotation) if one is not NoneType]
         return " or ".join(dict.fromkeys(described))
-    if choices := [entry for entry in metadata if isinstance(entry, OneOf)]:
-        return str(choices[0])
+    if one_of := [entry for entry in metadata if isinstance(entry, OneOf)]:
+        return str(one_of[0])
     type_name = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[annotation]
     return (type_name + _describe_range(metadata)).strip()
 

@@ -65,7 +65,7 @@ def test_all_problems_are_reported_in_one_pass_with_their_lines(write: WriteStud
         ("16", "train.eps = true: expected a number above 0"),
         ("18", "lists of unequal length in one [[zip]]: task.p has 3, task.operator has 2"),
         ("22", "modle.layers is not a setting (did you mean model.layers?)"),
-        ("argument 'train.betas=1'", "train.betas = 1: expected a list of 2 times a number from 0 below 1"),
+        ("argument 'train.betas=1'", "train.betas = 1: expected a list of 2 numbers from 0 below 1"),
         ("argument 'nonsense'", "expected key=value, such as model.layers=3"),
     ]
 
