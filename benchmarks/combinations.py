@@ -1,6 +1,7 @@
 """Whether every combination that a shipped study can ask for runs: `make gpu-check`.
 
     python benchmarks/combinations.py [--device cuda] [--only wikitext] [--modes plain,graph,compiled] [--small]
+    python benchmarks/combinations.py --processes 12     a part of them in each of 12 processes on one GPU
 
 Every kind of model, optimizer, position encoding and data of the shipped studies, with each precision and mode, as one
 run and as a pack of two, is trained for two updates with an evaluation, a sample and a checkpoint. Its losses must be
@@ -13,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -173,17 +176,26 @@ def imitate_gpu() -> Iterator[None]:
 
 def check_all(
     device: str, only: str = "", small: bool = False, precisions: Sequence[str] = PRECISIONS,
-    modes: Sequence[str] = MODES,
+    modes: Sequence[str] = MODES, part: tuple[int, int] = (0, 1), seconds: float = math.inf,
 ) -> list[str]:  # fmt: skip
-    """Checks every combination and prints a line for each; returns those that failed."""
+    """Checks every combination and prints a line for each; returns those that failed.
+
+    With `part` (i, n), only every nth shape from the ith on; after so many seconds the rest is left out.
+    """
     references: dict[object, dict[str, list[float]]] = {}
-    failed = []
+    failed, n_left_out, start = [], 0, time.monotonic()
+    shapes: dict[object, int] = {}
     with ExitStack() as stack:
         if device == "cpu":
             stack.enter_context(imitate_gpu())
         for combination in make_combinations(only, small, precisions, modes):
             plain = Combination(combination.study, shorten(combination.settings, "fp32"), "plain", combination.n_runs)
             key = (_shape(combination.settings), combination.n_runs)
+            if shapes.setdefault(key, len(shapes)) % part[1] != part[0]:
+                continue
+            if time.monotonic() - start > seconds:
+                n_left_out += 1
+                continue
             try:
                 if key not in references:
                     references[key] = check(plain, device, None)
@@ -194,8 +206,17 @@ def check_all(
                 print(f"FAILED  {combination}: {type(error).__name__}: {error}".splitlines()[0], flush=True)
             if device == "cuda":
                 torch.cuda.empty_cache()
-    print(f"{len(failed)} failed", flush=True)
+    left_out = f", {n_left_out} left out for lack of time" if n_left_out else ""
+    print(f"{len(failed)} failed{left_out}", flush=True)
     return failed
+
+
+def check_in_processes(n_processes: int, arguments: Sequence[str]) -> bool:
+    """Runs this script with each part of the combinations at the same time; whether all succeeded."""
+    command = [sys.executable, __file__, *arguments, "--processes", "1"]
+    processes = [subprocess.Popen([*command, "--part", f"{i}/{n_processes}"]) for i in range(n_processes)]
+    exit_codes = [process.wait() for process in processes]
+    return not any(exit_codes)
 
 
 def main() -> int:
@@ -205,8 +226,15 @@ def main() -> int:
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--precisions", default=",".join(PRECISIONS))
     parser.add_argument("--small", action="store_true", help="one size of each structure, the tiny scale of studies")
+    parser.add_argument("--processes", type=int, default=1, help="processes that share the work and the device")
+    parser.add_argument("--part", default="0/1", help="I/N: every Nth shape, from the Ith on")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="leave out what is not begun by then")
     args = parser.parse_args()
-    return bool(check_all(args.device, args.only, args.small, args.precisions.split(","), args.modes.split(",")))
+    if args.processes > 1:
+        return not check_in_processes(args.processes, sys.argv[1:])
+    index, n_parts = map(int, args.part.split("/"))
+    precisions, modes = args.precisions.split(","), args.modes.split(",")
+    return bool(check_all(args.device, args.only, args.small, precisions, modes, (index, n_parts), args.seconds))
 
 
 if __name__ == "__main__":

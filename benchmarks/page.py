@@ -2,6 +2,9 @@
 
     python benchmarks/page.py big         a store of 1,000 runs × 200 evaluations in a real browser
     python benchmarks/page.py viewers     a study trained alone, then with 100 viewers who follow it; same seeds
+    python benchmarks/page.py views --home lab --axe axe.min.js
+                                          every view of a home in both themes and at 1280 and 390 px: violations that
+                                          axe-core finds (npm pack axe-core), and whether the page scrolls sideways
 
 Viewers send the requests and hold the event streams of the page's scripts, from a process of the lowest priority, since
 real viewers are on other machines. The server is `seedbed serve` itself.
@@ -231,31 +234,94 @@ def _time_interactions(page: Any, address: str) -> Iterator[tuple[str, float]]:
             page, lambda: search.fill("layers=3"), "document.querySelector('#count').textContent.startsWith('25 ')"
         ),
     )
+    page.evaluate("scrollTo(0, 0)")  # a figure that cannot be seen is not drawn
+    page.wait_for_timeout(1000)
+    page.evaluate(mark)
+    colour = page.locator("[name=colour]")
+    yield "colour by a setting", _seconds_until(page, lambda: colour.select_option("model.layers"), redrawn)
+    page.wait_for_timeout(1000)
     page.evaluate(
         "() => { const figure = document.querySelector('#figure-1').figure, redraw = figure.redraw; window.hid = 0; "
         "figure.redraw = async function () { await redraw.call(this); window.hid += 1; }; }"
     )
     button = page.locator("#figure-1 .series button").first
     yield "hide a series", _seconds_until(page, button.click, "window.hid === 1")
-    page.evaluate(mark)
-    yield "colour by a setting", _seconds_until(page, lambda: page.select_option("[name=colour]", "train.lr"), redrawn)
+
+
+# ---- every view: accessibility, and narrow screens ----
+
+AXE_CALL = "axe.run(document, {resultTypes: ['violations']}).then((found) => JSON.stringify(found.violations))"
+
+
+def measure_views(home: Path, axe: Path) -> dict[str, object]:
+    """What axe-core finds in every view of a home, and the views that scroll sideways."""
+    from playwright.sync_api import sync_playwright
+
+    violations: dict[str, list[str]] = {}
+    sideways: list[str] = []
+    n_views = 0
+    with sync_playwright() as playwright, serve_page(home) as (_, host, port, token):
+        chromium = shutil.which("chromium") or os.environ["CHROMIUM"]
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for scheme, width in ((scheme, width) for scheme in ("light", "dark") for width in (1280, 390)):
+            page = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 844}).new_page()
+            page.goto(f"http://{host}:{port}/?token={token}")
+            for path in _views_of(home):
+                page.goto(f"http://{host}:{port}{path}")
+                page.wait_for_load_state("load")
+                page.wait_for_timeout(4000)  # live streams are open for ever, so the network is never idle
+                session, view = page.context.new_cdp_session(page), f"{path} {scheme} {width}"
+                session.send("Runtime.evaluate", {"expression": axe.read_text(encoding="utf-8")})
+                answer = session.send(
+                    "Runtime.evaluate", {"expression": AXE_CALL, "awaitPromise": True, "returnByValue": True}
+                )
+                found = json.loads(answer["result"]["value"])
+                if found:
+                    violations[view] = [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
+                if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                    sideways.append(view)
+                n_views += 1
+                print(f"{view}: {len(found)} violations", file=sys.stderr)
+        browser.close()
+    return {"views": n_views, "violations": violations, "scroll sideways": sideways}
+
+
+def _views_of(home: Path) -> Iterator[str]:
+    """The paths of every kind of view: all studies, one run of each with its models, comparisons, and the form."""
+    from seedbed.store import open_store
+
+    yield from ("/", "/start", "/compare", "/inside", "/playground")
+    with open_store(home, read_only=True) as store:
+        for study in store.studies():
+            run = store.runs(study.name)[-1].id
+            yield from (f"/study/{study.name}", f"/run/{run}", f"/inside?run={run}", f"/playground?run={run}")
+            if study.axes:
+                yield f"/compare?a={study.name}&by={study.axes[0]}"
 
 
 def _seconds_until(page: Any, act: Callable[[], object], done: str) -> float:
     start = time.perf_counter()
     act()
     while not page.evaluate(f"Boolean({done})"):
+        assert time.perf_counter() - start < 60, f"still not true after a minute: {done}"
         time.sleep(0.005)
     return time.perf_counter() - start
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("big", "viewers"))
+    parser.add_argument("what", choices=("big", "viewers", "views"))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--home", type=Path, help="of views")
+    parser.add_argument("--axe", type=Path, help="axe.min.js, of views")
     args = parser.parse_args()
-    measure = {"big": measure_big, "viewers": measure_viewers}[args.what]
-    print(json.dumps({"load": os.getloadavg(), **measure(args.rounds)}, indent=1))
+    if args.what == "views":
+        if not (args.home and args.axe):
+            parser.error("views needs --home and --axe")
+        found = measure_views(args.home, args.axe)
+    else:
+        found = {"big": measure_big, "viewers": measure_viewers}[args.what](args.rounds)
+    print(json.dumps({"load": os.getloadavg(), **found}, indent=1))
 
 
 if __name__ == "__main__":

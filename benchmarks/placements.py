@@ -3,11 +3,13 @@
     python benchmarks/placements.py --threads 1               all cases, 50 placements of 10 runs each
     python benchmarks/placements.py gru lstm/text --placements 8 --runs 5
     python benchmarks/placements.py --reproducible            with train.reproducible = true: whatever the threads
+    python benchmarks/placements.py --reproducible --device cuda --precision tf32 --placements 10
 
 A placement is the largest pack, the worker processes, the threads of a pack, the order of the runs and the kinds of
 their neighbours. Packs are made, placed and trained by what `seedbed run` uses. What is compared of a run: every metric
 of every evaluation and its final weights, and if it is reproducible its samples. Where two placements differ, the first
-step, metric and operation with other bits are named. Exit code 1 if any run has more than one set of bytes.
+step and metric with other bits are named, and on a CPU the first operation. On a GPU, workers stand for packs that
+train concurrently. Exit code 1 if any run has more than one set of bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from seedbed.engines import machine as machine_module
-from seedbed.engines.base import EngineResources, JobFailure, QueuedJob
+from seedbed.engines.base import JobFailure, QueuedJob
 from seedbed.engines.local import LocalEngine
 from seedbed.engines.machine import Machine
 from seedbed.models.model_size import count_parameters
@@ -172,21 +174,28 @@ def make_neighbours(base: Mapping[str, Any], kinds: Sequence[str], seed: int) ->
     return [make_run(f"{kind} {i}", 100 * seed + 50 + i, {**base, **NEIGHBOURS[kind]}) for i, kind in enumerate(kinds)]
 
 
-def place(runs: Sequence[Run], spec: PlacementSpec) -> list[tuple[Pack, Placement]]:
+def make_machine(spec: PlacementSpec, device: str) -> Machine:
+    """A machine with these workers; on a GPU they are packs that train at the same time."""
+    return Machine("cpu", spec.n_workers) if device == "cpu" else Machine("cuda", 1, max_slots=spec.n_workers)
+
+
+def place(runs: Sequence[Run], spec: PlacementSpec, device: str = "cpu") -> list[tuple[Pack, Placement]]:
     """Packs and their placements, as `seedbed run` makes them on a machine with these workers and threads."""
-    machine = Machine("cpu", spec.n_workers)
-    packs = pack_runs(runs, Capacity(2**40, spec.max_runs, spec.n_workers))
+    machine = make_machine(spec, device)
+    packs = pack_runs(runs, Capacity(2**40, spec.max_runs, spec.n_workers, device=device))
     n_concurrent = min(spec.n_workers, len(packs))
     with patch.object(machine_module, "n_cores", lambda: spec.n_threads * n_concurrent):
         return [(pack, machine.default_placement(pack, len(packs))) for pack in packs]
 
 
-def train(runs: Sequence[Run], base: Mapping[str, Any], spec: PlacementSpec) -> dict[str, RunBytes]:
+def train(
+    runs: Sequence[Run], base: Mapping[str, Any], spec: PlacementSpec, device: str = "cpu"
+) -> dict[str, RunBytes]:
     """What each of these runs gives in this placement."""
     company = [*runs, *make_neighbours(base, spec.neighbours, spec.order)]
     if spec.order:
         random.Random(spec.order).shuffle(company)
-    placed = place(company, spec)
+    placed = place(company, spec, device)
     found: dict[str, RunBytes] = {run.id: RunBytes(run.settings.train.reproducible) for run in company}
     for pack, placement in placed:
         for slot, run in enumerate(pack.runs):
@@ -198,7 +207,7 @@ def train(runs: Sequence[Run], base: Mapping[str, Any], spec: PlacementSpec) -> 
         record_event(event, [found[run.id] for run in placed[index][0].runs])
 
     jobs = [QueuedJob(lambda _, packed=one: _make_job(*packed)) for one in placed]
-    LocalEngine(EngineResources(spec.n_workers)).run(jobs, run_pack_job, on_event, lambda: False)
+    LocalEngine(make_machine(spec, device).resources()).run(jobs, run_pack_job, on_event, lambda: False)
     return {run.id: found[run.id] for run in runs}
 
 
@@ -283,19 +292,21 @@ class CaseResult:
         return sum(len(digests) == 1 for digests in self.placements_by_digest.values())
 
 
-def check_case(base: Mapping[str, Any], n_runs: int, specs: Sequence[PlacementSpec]) -> CaseResult:
+def check_case(base: Mapping[str, Any], n_runs: int, specs: Sequence[PlacementSpec], device: str = "cpu") -> CaseResult:
     """Trains the runs in every placement; the first difference of each pair of sets of bytes is explained once."""
     runs = make_runs(base, n_runs)
     first: dict[str, RunBytes] = {}
     seen: dict[str, dict[str, list[PlacementSpec]]] = {run.id: {} for run in runs}
     differences: list[str] = []
     for spec in specs:
-        for name, found in train(runs, base, spec).items():
+        for name, found in train(runs, base, spec, device).items():
             reference = first.setdefault(name, found)
             key = None if found.digest in seen[name] else reference.first_difference(found)
             if key is not None and len(differences) < MAX_EXPLAINED:
-                where = first_differing_operation(reference, found, min(key[0], N_STEPS)) if key[0] else "no update"
-                differences.append(f"{name}: step {key[0]}, {key[1]}; {where}; {spec}")
+                where = f"{name}: step {key[0]}, {key[1]}; "
+                if device == "cpu" and key[0]:
+                    where += f"{first_differing_operation(reference, found, min(key[0], N_STEPS))}; "
+                differences.append(f"{where}{spec}")
             seen[name].setdefault(found.digest, []).append(spec)
     return CaseResult(seen, differences)
 
@@ -321,8 +332,12 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--threads", type=int, choices=(1, 2), help="only placements with this many threads")
     parser.add_argument("--reproducible", action="store_true", help="with train.reproducible = true")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "tf32", "bf16"))
     args = parser.parse_args()
-    extra = {"train__reproducible": True} if args.reproducible else {}
+    extra: dict[str, Any] = {"train__precision": args.precision}
+    if args.reproducible:
+        extra["train__reproducible"] = True
     specs = draw_specs(args.placements, args.threads)
     failed = False
     with tempfile.TemporaryDirectory() as folder:
@@ -331,7 +346,7 @@ def main() -> int:
             if args.cases and not any(part in name for part in args.cases):
                 continue
             start = time.perf_counter()
-            result = check_case(case_settings(name, Path(folder), **extra), args.runs, specs)
+            result = check_case(case_settings(name, Path(folder), **extra), args.runs, specs, args.device)
             failed |= result.n_runs_with_one_set < args.runs
             print(
                 f"{name}: {result.n_runs_with_one_set} of {args.runs} runs have one set of bytes in {len(specs)} "

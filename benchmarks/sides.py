@@ -173,7 +173,7 @@ def _make_step(spec: SideSpec) -> Callable[[], object]:
         from loops import make_plain_step
 
         return make_plain_step(first, spec.device, spec.kind)
-    from seedbed.engines.malloc import keep_freed_heap
+    from seedbed.engines.child_process import keep_freed_heap
 
     keep_freed_heap()  # as the engine's workers do
     return Trainer(settings, range(spec.n_runs), spec.device, torch.float32, spec.mode).train_step

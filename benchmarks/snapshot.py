@@ -48,6 +48,7 @@ TINY = {  # overrides that make each shipped study short; other text studies are
     "arithmetic/data-size": SHORT + "task.p=7 model.dim=16 task.train_fraction=0.2,0.4,0.6,0.8",
     "arithmetic/model-size": SHORT + "task.p=7 model.dim=8,16,32 model.layers=1,2",
     "arithmetic/compute": SHORT.replace("=32", "=8,16,32") + "task.p=7 model.dim=16",
+    "arithmetic/positions": SHORT.replace("=32", "=8,16") + "task.p=7 model.dim=16 seeds=2",
     "arithmetic/mixed-orders": SHORT + "task.p=5 model.dim=16",
     "arithmetic/weight-decay": SHORT + "task.p=7 model.dim=16 seeds=3",
     "characters/improvements": "scale=tiny train.max_tokens=32768 seeds=2",

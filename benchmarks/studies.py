@@ -23,8 +23,7 @@ from sides import SideError, SideSpec
 
 from seedbed.engines.machine import Machine
 from seedbed.estimates import place_packs, probe_candidates
-from seedbed.models.flops import update_workload
-from seedbed.models.model_size import effective_batch_size, estimate_training_bytes
+from seedbed.models.model_size import effective_batch_size, estimate_training_bytes, update_workload
 from seedbed.pipeline import pack_plans
 from seedbed.records import Pack, Placement, Run
 from seedbed.settings import Settings

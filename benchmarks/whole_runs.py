@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from seedbed.engines.cost_estimator import section_counts
 from seedbed.engines.machine import Machine
-from seedbed.pipeline import run_studies
+from seedbed.pipeline import SilentObserver, run_studies
 from seedbed.records import Run
 from seedbed.settings import Settings
 from seedbed.store import open_store
@@ -38,14 +38,6 @@ from seedbed.tasks.base import BatchLimits
 
 N_STEPS = 300
 WARM_UP_STEPS = 3  # compiled and not timed, but reported
-
-
-class _Silent:
-    def report(self, text: str) -> None: ...
-
-    def on_start(self, packs: Sequence[Any]) -> None: ...
-
-    def on_event(self, pack: Any, event: Any) -> None: ...
 
 
 def time_whole_runs(
@@ -80,7 +72,7 @@ def time_ours(name: str, overrides: Sequence[str], device: str, n_steps: int) ->
         os.environ["SEEDBED_RATES"] = str(Path(folder) / "rates.json")  # what is timed here decides no later study
         try:
             start = time.perf_counter()
-            run_studies([plan], Path(folder), Machine.detect(device), _Silent(), lambda: False, until=n_steps)
+            run_studies([plan], Path(folder), Machine.detect(device), SilentObserver(), lambda: False, until=n_steps)
             wall = time.perf_counter() - start
         finally:
             os.environ.pop("SEEDBED_RATES")

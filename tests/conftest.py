@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.postgres_server import PostgresServer, start_postgres
+
 if TYPE_CHECKING:
     from tests.web.model_zoo import ModelZoo
 
@@ -50,3 +52,19 @@ def model_zoo(tmp_path_factory: pytest.TempPathFactory) -> ModelZoo:
     from tests.web.model_zoo import train_zoo
 
     return train_zoo(tmp_path_factory.mktemp("model_zoo"))
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[str]:
+    """The address of a Ray cluster with two nodes of one CPU each."""
+    from tests.ray_cluster import start_cluster
+
+    with start_cluster() as cluster:
+        yield cluster.address
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for all tests of a session."""
+    with start_postgres() as server:
+        yield server

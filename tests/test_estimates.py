@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,12 @@ from seedbed.engines import machine as machines
 from seedbed.engines.local import LocalEngine
 from seedbed.engines.rates import read_rates
 from seedbed.estimates import PackTiming, estimate_study, load_estimator, place_packs, probe_packs, save_rates
-from seedbed.pipeline import Machine, pack_plans, run_studies
+from seedbed.pipeline import Machine, SilentObserver, pack_plans, run_studies
 from seedbed.records import Cost, CostEvent, Placement, Plan, Run, StoredRun
 from seedbed.store import open_store
 from seedbed.study.plan import plan_named
 
 SMALL = ("task.p=5", "train.eval_first=0", "train.eval_every=10")
-
-
-class SilentObserver:
-    def report(self, text: str) -> None: ...
-
-    def on_start(self, packs: Sequence[Any]) -> None: ...
-
-    def on_event(self, pack: Any, event: Any) -> None: ...
-
-    def on_split(self, pack: Any, parts: Sequence[Any]) -> None: ...
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +83,7 @@ def test_a_probe_makes_the_estimate_a_measured_one(tmp_path: Path, monkeypatch: 
     probed: list[tuple[int, int]] = []
 
     def measure(job: Any, _: Any) -> Iterator[CostEvent]:
-        probed.append((len(job.seeds), job.placement.workers))
+        probed.append((len(job[0].runs), job[1].workers))
         counts = dict.fromkeys(("prepare", "compile", "compute", "evaluate", "save"), 2)
         yield CostEvent(0, Cost(dict.fromkeys(counts, float(len(probed))), counts, 5, 6))
 
@@ -119,7 +109,7 @@ def test_the_longest_packs_come_first(machine: Machine) -> None:
 
 
 def test_on_a_gpu_packs_are_probed_alone_and_rescaled_for_contention(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four concurrent packs: each update takes 4 / 2.2 times as long as alone, and all four as long as the longest."""
+    """Four concurrent packs with hardly any work: each update takes 4 / 2.2 times as long as alone."""
     machine = Machine("cuda", 1, "graph")
     packs = pack_plans([plan("seeds=1", steps=101, dim="4,8,16,32")], machine)
     probed: list[Any] = []
@@ -137,7 +127,7 @@ def test_on_a_gpu_packs_are_probed_alone_and_rescaled_for_contention(monkeypatch
         seconds = {name: rate.seconds[name] for name in ("prepare", "compile", "compute", "evaluate", "save")}
         save = 1 + 2 * estimates.SAVE_SECONDS_PER_FILE
         expected = {"prepare": 1, "compile": 1, "compute": 4 / 2.2, "evaluate": 4 / 2.2, "save": save}
-        assert seconds == pytest.approx(expected)
+        assert seconds == pytest.approx(expected, rel=0.01)
     estimate = estimate_study(packs, machine, {})
     longest = max(pack.seconds for pack in estimate.packs.values())
     assert estimate.basis == "measured"

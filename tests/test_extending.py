@@ -157,7 +157,7 @@ def test_statistic_is_compared_and_drawn() -> None:
     area = load("Statistic").area
     assert area(Curve(np.array([0, 1, 4]), np.array([2.0, 4.0, 0.0]))) == (3.0 + 6.0) / 4
     output = run_commands("Statistic")
-    assert "area of train/loss" in output, output
+    assert "area of training loss" in output, output
     fast, slow = (np.mean([area(curve) for run, curve in curves() if run.train.lr == lr]) for lr in (0.01, 0.0001))
     assert f"{slow - fast:#.3g}" in output, output
     assert "rea of" in Path("area.svg").read_text(encoding="utf-8")

@@ -13,13 +13,13 @@ import seedbed
 
 ROOT = Path(seedbed.__file__).parent
 PARTS = (
-    "errors", "settings", "specs", "records", "random_streams", "rng", "data", "tasks", "models", "study", "sampling",
-    "interp", "training", "store", "stats", "charts", "report", "export", "engines", "estimates", "recorder",
-    "pipeline", "search", "progress", "plugins", "api", "web", "cli", "__main__",
+    "errors", "settings", "specs", "format", "records", "random_streams", "rng", "data", "tasks", "models", "study",
+    "sampling", "interp", "training", "store", "stats", "charts", "report", "export", "engines", "estimates",
+    "recorder", "pipeline", "search", "progress", "plugins", "api", "web", "cli", "__main__",
 )  # fmt: skip
 ON_THE_DEVICE = {f"tasks/{name}_batches.py" for name in ("equation", "corpus")} | {"data/batch.py"}
 KNOW_TORCH = {"rng.py", *ON_THE_DEVICE, "sampling", "interp", "training", "export", "web/model_worker.py"}
-NO_TORCH_IN_MODELS = {"models/__init__.py", "models/model_size.py", "models/flops.py"}
+NO_TORCH_IN_MODELS = {"models/__init__.py", "models/model_size.py", "models/parameter_formulas.py"}
 FAMILIES = "models/families"  # import torch only inside methods
 
 

@@ -86,13 +86,13 @@ print([each.name for each in study.load()[0].classify("a fine day")])
 def test_the_best_value_of_a_sweep_is_named() -> None:
     sweep = ["run", "quickstart", *TINY.split(), "train.lr=1e-5,0.03"]
     text = in_commands(sweep, ["compare", "quickstart", "train.lr", "--metric", "train/loss"])
-    assert "lr = 0.03 is ahead" in text
+    assert "We cannot tell learning rate 0.03 and learning rate 1e-5 apart in best training loss" in text
     text = in_python(f"""
 import seedbed as sb
 study = sb.Study("quickstart", "{TINY} train.lr=1e-5,0.03").run(progress=False)
 print(study.best("train/loss"))
 """)
-    assert "Best config by train/loss: lr = 0.03" in text
+    assert "The config with the best training loss is learning rate 0.03" in text
 
 
 def test_part_of_a_study_is_run() -> None:

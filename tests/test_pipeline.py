@@ -14,7 +14,7 @@ import pytest
 from seedbed import pipeline
 from seedbed.engines.base import QueuedJob
 from seedbed.engines.local import LocalEngine
-from seedbed.pipeline import Machine, PackJob, precompile_pack, run_studies
+from seedbed.pipeline import Machine, PackJob, SilentObserver, precompile_pack, run_studies
 from seedbed.records import Cost, Pack, Placement, StoredPack, StoredRun
 from seedbed.store import open_store
 from seedbed.study.plan import plan_named
@@ -22,16 +22,6 @@ from seedbed.training.evaluate import Evaluator
 from seedbed.training.trainer import Trainer
 
 SMALL = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=9", "seeds=3")
-
-
-class SilentObserver:
-    def report(self, text: str) -> None: ...
-
-    def on_start(self, packs: Sequence[Any]) -> None: ...
-
-    def on_event(self, pack: Any, event: Any) -> None: ...
-
-    def on_split(self, pack: Any, parts: Sequence[Any]) -> None: ...
 
 
 def queued_jobs(

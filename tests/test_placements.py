@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seedbed.data.batch import EpochSampler
+from seedbed.data.batch import EpochSampler, MicroBatchLayout
 from seedbed.engines.cost_estimator import CostEstimator
 from seedbed.engines.machine import Machine
 from seedbed.engines.placement import choose_placement
@@ -196,8 +196,9 @@ def test_powers_of_a_run_are_the_same_bits_in_packs_of_any_size() -> None:
 
 
 def test_a_run_with_one_update_per_epoch_keeps_its_order_beside_one_with_two() -> None:
-    both = EpochSampler([6, 9], [6, 6], 1, [1, 2], torch.device("cpu"))
-    alone = EpochSampler([6], [6], 1, [1], torch.device("cpu"))
+    run, cpu = Settings.from_flat({"train.batch_size": 6}), torch.device("cpu")
+    both = EpochSampler(MicroBatchLayout([6, 9], [run, run], cpu), [1, 2])
+    alone = EpochSampler(MicroBatchLayout([6], [run], cpu), [1])
     for step in range(5):
         both.prepare(step)
         alone.prepare(step)

@@ -11,17 +11,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from seedbed.engines import ENGINES
 from seedbed.engines.base import JobFailure, QueuedJob, ShouldStop
 from seedbed.engines.cost_estimator import CostEstimator, estimate_packs, make_rate, shape_digest, wall_seconds
-from seedbed.engines.cost_model import concurrency_slowdown, scale_device_seconds
+from seedbed.engines.cost_model import concurrency_slowdown, scale_device_seconds, update_work_seconds
 from seedbed.engines.machine import Machine, machine_name
 from seedbed.engines.placement import PlacedPack, choose_placement, untimed_candidates
 from seedbed.engines.rates import MeasuredRate, add_rates, read_rates
-from seedbed.records import Cost, CostEvent, Event, Pack, Placement, Run, StoredPack, StoredRun, StudyEstimate
-from seedbed.settings import Settings
+from seedbed.records import (
+    ENDED_STATUSES,
+    Cost,
+    CostEvent,
+    Event,
+    Pack,
+    Placement,
+    Run,
+    StoredPack,
+    StoredRun,
+    StudyEstimate,
+)
 
 PROBE_SECONDS = 1.0  # of updates, and of an evaluation
 SAVE_SECONDS_PER_FILE = 0.02  # added to probes, which write no files; several files are written concurrently
@@ -59,7 +68,7 @@ def _remaining_fraction(pack: Pack, stored_runs: Mapping[str, StoredRun]) -> flo
     fractions = []
     for run in pack.runs:
         stored = stored_runs.get(run.id)
-        if stored is None or stored.status not in ("finished", "diverged"):
+        if stored is None or stored.status not in ENDED_STATUSES:
             fractions.append(1.0 if stored is None else 1 - stored.step / run.settings.n_steps(run.dataset_info))
     return max(fractions, default=0.0)
 
@@ -67,17 +76,12 @@ def _remaining_fraction(pack: Pack, stored_runs: Mapping[str, StoredRun]) -> flo
 # ---- probing ----
 
 
-@dataclass(frozen=True)
-class _ProbeJob:
-    settings: Sequence[Settings]
-    seeds: Sequence[int]
-    placement: Placement
-
-
-def _run_probe(job: _ProbeJob, _: ShouldStop) -> Iterator[Event]:
+def _run_probe(job: PlacedPack, _: ShouldStop) -> Iterator[Event]:
     from seedbed.training.timing_probe import probe_pack
 
-    yield CostEvent(0, probe_pack(job.settings, job.seeds, job.placement, PROBE_SECONDS))
+    pack, placement = job
+    settings, seeds = [run.settings for run in pack.runs], [run.seed for run in pack.runs]
+    yield CostEvent(0, probe_pack(settings, seeds, placement, PROBE_SECONDS))
 
 
 def probe_packs(
@@ -97,13 +101,13 @@ def probe_packs(
             costs[job_index] = event.cost
             startup_seconds.append(time.perf_counter() - start_time - sum(event.cost.seconds.values()))
 
-    jobs = [
-        QueuedJob(partial(_make_probe_job, pack.runs, placement), placement.exclusive) for pack, placement in probed
-    ]
+    def queue(job: PlacedPack) -> QueuedJob:
+        return QueuedJob(prepare=lambda _: job, exclusive=job[1].exclusive)
+
     one_slot_each = replace(machine.resources(), n_slots=1, needs_processes=True)
-    ENGINES["local"](one_slot_each).run(jobs, _run_probe, on_event, should_stop)
+    ENGINES["local"](one_slot_each).run([*map(queue, probed)], _run_probe, on_event, should_stop)
     rates = [
-        make_rate(_adjust_to_training(cost, pack, placement), pack.runs, placement, _name_of_machine(machine))
+        make_rate(_adjust_to_training(cost, pack, placement), pack.runs, placement, machine_name(machine.device))
         for (pack, placement), cost in ((probed[index], costs[index]) for index in sorted(costs))
     ]
     if rates:
@@ -120,14 +124,11 @@ def _distinct_packs(packs: Sequence[PlacedPack], machine: Machine) -> list[Place
     return [(pack, key[2]) for key, pack in distinct.items() for _ in range(n_copies[key])]
 
 
-def _make_probe_job(runs: Sequence[Run], placement: Placement, _: str | None) -> _ProbeJob:
-    return _ProbeJob([run.settings for run in runs], [run.seed for run in runs], placement)
-
-
 def _adjust_to_training(cost: Cost, pack: Pack, placement: Placement) -> Cost:
     """A probe's cost as it would be in training, where saves write files and GPU packs share the device."""
     # On a GPU packs are probed one at a time.
-    seconds = scale_device_seconds(cost.seconds, concurrency_slowdown(placement.device, placement.workers))
+    slowdown = concurrency_slowdown(placement, update_work_seconds(pack.runs, placement))
+    seconds = scale_device_seconds(cost.seconds, slowdown)
     seconds["save"] += SAVE_SECONDS_PER_FILE * (1 + len(pack.runs))
     return replace(cost, seconds=seconds)
 
@@ -176,7 +177,7 @@ def save_rates(packs: Sequence[PackTiming], machine: Machine, seconds: float | N
     rates, seconds_by_pack = [], []
     for pack in packs:
         runs = [_to_run(run) for run in pack.runs]
-        rates.append(make_rate(pack.cost, runs, pack.placement, _name_of_machine(machine)))
+        rates.append(make_rate(pack.cost, runs, pack.placement, machine_name(machine.device)))
         pack_seconds = sum(pack.cost.seconds.values()) - sum(pack.previous_cost.seconds.values())
         seconds_by_pack.append((pack_seconds, pack.placement))
     if rates and seconds is not None:
@@ -187,7 +188,3 @@ def save_rates(packs: Sequence[PackTiming], machine: Machine, seconds: float | N
 
 def _to_run(run: StoredRun) -> Run:
     return Run(run.id, run.seed, {}, run.settings, run.parameters, run.settings.task.dataset_info())
-
-
-def _name_of_machine(machine: Machine) -> str:
-    return machine_name(machine.device)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,9 +24,9 @@ from seedbed.engines import find_engine
 from seedbed.engines.base import JobFailure, QueuedJob, ShouldStop
 from seedbed.engines.cost_estimator import CostEstimator
 from seedbed.engines.machine import Machine as Machine
-from seedbed.engines.machine import processor_name
+from seedbed.engines.machine import describe_lack_of_memory, gpu_name, processor_name
 from seedbed.engines.placement import choose_placement, max_runs_by_shape
-from seedbed.errors import Busy, StoreError
+from seedbed.errors import Busy, MissingData, StoreError
 from seedbed.estimates import (
     PackTiming,
     load_estimator,
@@ -35,12 +35,29 @@ from seedbed.estimates import (
     remaining_seconds,
     save_rates,
 )
+from seedbed.format import format_changes
 from seedbed.recorder import Recorder as Recorder
-from seedbed.records import Arrays, Cost, Event, Pack, Placement, Plan, Run, StepEvent, StopEvent, StoredPack, StoredRun
+from seedbed.records import (
+    ENDED_STATUSES,
+    Arrays,
+    Cost,
+    EndEvent,
+    Event,
+    Pack,
+    Placement,
+    Plan,
+    Run,
+    StepEvent,
+    StopEvent,
+    StoredPack,
+    StoredRun,
+)
 from seedbed.settings import Settings
 from seedbed.store import Store, open_store, store_exists
 from seedbed.study.pack import pack_runs
 from seedbed.study.run_data import at_planned_paths, match_moved_corpora
+
+MAX_LOSSES = 3  # of a pack's workers since its last checkpoint, before the pack itself is taken for the cause
 
 
 @dataclass(frozen=True)
@@ -53,13 +70,25 @@ class PackJob:
     state: Arrays | None
     previous_cost: Cost
     until: int | None = None  # the step to stop at, before the end
+    dataset: str | None = None  # the digest of what is to be trained on, where it was recorded
+    fault: str = ""  # why it cannot be trained, which fails this pack alone
+    taken: bool = False  # another command trains it, or has trained it
 
 
 def run_pack_job(job: PackJob, should_stop: ShouldStop) -> Iterator[Event]:
     """Trains a job's pack; torch is imported here, in the process that trains."""
     from seedbed.training.loop import train_pack
 
-    return train_pack(job.settings, job.seeds, job.placement, job.state, job.previous_cost, should_stop, job.until)
+    if job.taken:
+        yield EndEvent()
+        return
+    if job.fault:
+        raise StoreError(job.fault)
+    task = job.settings[0].task
+    if job.dataset is not None and task.has_corpus and task.dataset_info().digest != job.dataset:
+        raise MissingData(f"{task.corpus} on {platform.node()} is not the text that was planned; put that text there")
+    yield from train_pack(job.settings, job.seeds, job.placement, job.state, job.previous_cost, should_stop, job.until)
+    yield EndEvent()
 
 
 def precompile_pack(job: PackJob) -> None:
@@ -79,6 +108,10 @@ class ProgressObserver(Protocol):
     def on_event(self, pack: ActivePack, event: Event | JobFailure) -> None: ...
 
     def on_split(self, pack: ActivePack, parts: Sequence[ActivePack]) -> None: ...
+
+
+class SilentObserver(ProgressObserver):
+    """Displays nothing."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +143,7 @@ class StudyOutcome:
     store_address: str
     counts: Counter[str] = field(default_factory=Counter)
     stopped: bool = False
+    out_of_memory: bool = False  # of a single run
     busy_packs: list[str] = field(default_factory=list)
 
 
@@ -118,11 +152,16 @@ def pack_plans(
 ) -> list[Pack]:
     """Packs of the runs that have not ended, for this machine; not stacked where that was measured to be slower.
 
+    OutOfResources if the machine has too little memory for a run.
+
     Runs of several plans share packs; a run that is in more than one plan is packed once.
     """
     planned = {run.id: run for plan in plans for run in plan.runs}
     runs = [run for run in planned.values() if not is_ended(run.id)]
-    return pack_runs(runs, machine.capacity(max_runs_by_shape(runs, machine, load_estimator(machine.device))))
+    packs = pack_runs(runs, machine.capacity(max_runs_by_shape(runs, machine, load_estimator(machine.device))))
+    for pack in packs:
+        machine.check_memory(pack)
+    return packs
 
 
 def match_stored_runs(plans: Sequence[Plan], home: Path) -> tuple[list[Plan], list[str]]:
@@ -153,14 +192,20 @@ def run_studies(
     """
     start_time = time.perf_counter() if start_time is None else start_time
     with open_store(home) as store, ExitStack() as locks:
+        ended = {run.id for run in store.runs() if run.status in ENDED_STATUSES}
+        pack_plans(plans, machine, ended.__contains__)  # refuses what does not fit before anything is stored
         for plan in plans:
             store.register(plan)
             _save_vocabularies(store, plan)
         planned = {run.id: run for plan in plans for run in plan.runs}
-        status = {run.id: run.status for run in store.runs() if run.id in planned}
-        new_runs = [run for run in planned.values() if status[run.id] == "planned"]
-        start_time += probe_candidates(new_runs, machine, observer.report, should_stop)  # not part of the startup time
-        packs = pack_plans(plans, machine, lambda run: status[run] in ("finished", "diverged"))
+        stored = {run.id: run for run in _stored_runs(store, plans)}
+        for run_id in planned.keys() - stored.keys():
+            store.run(run_id)  # says why it cannot be read
+        settled = store.settled_runs()
+        new_runs = [run for run in planned.values() if stored[run.id].pack is None]  # others have their placement
+        if machine.engine == "local":  # the time of probes is not part of the startup time
+            start_time += probe_candidates(new_runs, machine, observer.report, should_stop)
+        packs = pack_plans(plans, machine, lambda run: run in settled)
         machine = machine.fit_slots(packs)
         ordered = [pack for pack, _ in place_packs(packs, machine)]
         estimator, n_packs = load_estimator(machine.device), len(packs)
@@ -169,9 +214,17 @@ def run_studies(
         runner.enqueue_packs(store.claim(ordered, lambda pack: choose_placement(pack, n_packs, machine, estimator)))
         runner.run(should_stop)
         outcome = runner.outcome
-        outcome.counts = Counter(run.status for run in store.runs() if run.id in planned)
-        save_rates(runner.pack_timings(), machine, None if outcome.stopped else time.perf_counter() - start_time)
+        outcome.counts = Counter(run.status for run in _stored_runs(store, plans))
+        if machine.engine == "local":  # rates are those of this machine
+            save_rates(runner.pack_timings(), machine, None if outcome.stopped else time.perf_counter() - start_time)
         return outcome
+
+
+def _stored_runs(store: Store, plans: Sequence[Plan]) -> Iterable[StoredRun]:
+    """The stored runs of these plans that can be read."""
+    planned = {run.id for plan in plans for run in plan.runs}
+    stored = [run for plan in plans for run in store.runs(plan.study, skip_unreadable=True)]
+    return {run.id: run for run in stored if run.id in planned}.values()
 
 
 def _save_vocabularies(store: Store, plan: Plan) -> None:
@@ -200,18 +253,36 @@ class _StudyRunner:
         self._packs: list[ActivePack] = []  # by job index
         self._jobs: list[QueuedJob] = []
         self._recorders: dict[str, Recorder] = {}
+        self._ended: list[Recorder] = []  # of packs that are trained, but whose last files may still be being written
+        self._leases: dict[str, ExitStack] = {}  # of the packs being trained, where several commands share a study
+        self._losses: dict[str, list[int | None]] = {}  # by pack: where it went on from when its worker was lost
+        self._reported: set[str] = set()
         self.outcome = StudyOutcome(store.address)
 
     def enqueue_packs(self, packs: Sequence[StoredPack]) -> None:
         """Queues packs, except those that another process is training."""
         self._observer.on_start([pack for stored in packs if (pack := self._lock_and_enqueue(stored)) is not None])
 
-    def _lock_and_enqueue(self, stored: StoredPack) -> ActivePack | None:
+    def _lock(self, pack_id: str) -> ExitStack | None:
+        """The lock on a pack, released with the command or by its `close`; None if another process holds it."""
+        lock = ExitStack()
         try:
-            self._locks.enter_context(self._store.lock(stored.id))
+            lock.enter_context(self._store.lock(pack_id))
         except Busy as busy:
             self.outcome.busy_packs.append(busy.holder)
             return None
+        self._locks.callback(lock.close)
+        return lock
+
+    def _lock_and_enqueue(self, stored: StoredPack) -> ActivePack | None:
+        if (lock := self._lock(stored.id)) is None:
+            return None
+        pack = self._enqueue_locked(stored)
+        if self._store.shares_packs:
+            lock.close()
+        return pack
+
+    def _enqueue_locked(self, stored: StoredPack) -> ActivePack | None:
         members = at_planned_paths(self._store.pack_members(stored.id), self._planned)
         pack = ActivePack(stored, members, self._until)
         if self._until is not None and (stored.step or 0) >= self._until:
@@ -231,7 +302,7 @@ class _StudyRunner:
     def _has_other_runs(self, pack: ActivePack) -> bool:
         """Whether a stored pack has unended runs that this command is not to train."""
         others = [run for run in pack.runs if run.id not in self._planned and run.pack == pack.stored.id]
-        return any(run.status not in ("finished", "diverged") for run in others)
+        return any(run.status not in ENDED_STATUSES for run in others)
 
     def _enqueue(self, pack: ActivePack, exclusive: bool) -> None:
         self._recorders[pack.stored.id] = Recorder(self._store, pack.stored.id)
@@ -241,21 +312,64 @@ class _StudyRunner:
             exclusive=exclusive,
             precompile=_precompile_function(pack),
             n_time_slices=pack.n_remaining_steps,
+            threads=pack.stored.placement.threads,
+            bytes=pack.stored.predicted_bytes or 0,
         )
         if self._machine.gpus:
             job = replace(job, seconds=pack.estimated_seconds or 0.0, device=last_device(pack.stored))
         self._jobs.append(job)
 
     def _prepare_job(self, pack: ActivePack, device: str | None) -> PackJob:
-        resumed = self._store.resume(pack.stored.id, describe_environment(pack.stored.placement, device))
+        if self._store.shares_packs and (current := self._take(pack)) is None:
+            return replace(_make_job(pack, None, Cost()), taken=True)
+        if self._store.shares_packs and current is not None:
+            pack = current
+        environment, before = describe_environment(pack.stored.placement, device), pack.stored.step
+        try:
+            resumed = self._store.resume(pack.stored.id, environment)
+        except StoreError as error:  # damage to this pack; the others are trained
+            self._observer.report(str(error))
+            return replace(_make_job(pack, None, Cost()), fault=f"it cannot go on: {error}")
         if resumed is None:
             return _make_job(pack, None, Cost())
-        _, state = resumed
+        step, state = resumed
+        if before is not None and step < before:
+            self._report_once(
+                f"the state of a pack of {len(pack.runs)} runs at step {before:,} is damaged: they go on from "
+                f"step {step:,}, where the state before it was saved"
+            )
+        if changes := describe_changes(pack.stored, environment):
+            self._report_once(
+                f"runs go on with {changes}: from here on their numbers may differ in the last bits from those of "
+                "runs without a break; the report says from which step"
+            )
         return _make_job(pack, state, self._store.pack(pack.stored.id).cost)
+
+    def _take(self, pack: ActivePack) -> ActivePack | None:
+        """A shared pack as it is now, held by this command; None if another one trains it or has trained it."""
+        if pack.stored.id in self._leases:
+            return replace(pack, stored=self._store.pack(pack.stored.id))
+        if (lock := self._lock(pack.stored.id)) is None:
+            return None
+        try:
+            members = self._store.pack_members(pack.stored.id)
+        except MissingData:  # split by another command
+            members = []
+        if all(run.pack != pack.stored.id or run.status in ("finished", "diverged") for run in members):
+            lock.close()
+            return None
+        self._leases[pack.stored.id] = lock
+        return replace(pack, stored=self._store.pack(pack.stored.id))
+
+    def _report_once(self, sentence: str) -> None:
+        if sentence not in self._reported:
+            self._reported.add(sentence)
+            self._observer.report(sentence)
 
     def run(self, should_stop: ShouldStop) -> None:
         """Trains all packs and closes their recorders."""
-        engine = find_engine()(self._machine.resources(self._n_workers()))
+        engine = find_engine(self._machine.engine)(self._machine.resources(self._n_workers()))
+        engine.report = self._observer.report
         engine.run(self._jobs, run_pack_job, self._on_event, should_stop)
         self.outcome.stopped |= should_stop()
         for recorder in self._recorders.values():
@@ -270,13 +384,46 @@ class _StudyRunner:
 
     def _on_event(self, job_index: int, event: Event | JobFailure) -> None:
         pack = self._packs[job_index]
+        self._close_ended()
+        if isinstance(event, EndEvent):
+            self._ended.append(self._recorders[pack.stored.id])
+            return
+        if isinstance(event, JobFailure) and event.worker_lost and not (event.stopped or event.out_of_memory):
+            if self._resume_elsewhere(job_index, event):
+                return
+            event = replace(event, out_of_memory=True)  # the kernel ends processes that take too much without a word
+        if isinstance(event, JobFailure) and event.stopped:
+            event = StopEvent(pack.stored.step or 0)  # without a save of its own: it goes on from the one before
         if isinstance(event, JobFailure) and event.out_of_memory:
             if self._retry_with_less_memory(job_index):
                 return
-            event = replace(event, cause=_out_of_memory_message(pack, event.cause))
+            event = replace(event, cause=describe_lack_of_memory(pack.stored.predicted_bytes, event.cause))
+            self.outcome.out_of_memory = True
         self._recorders[pack.stored.id].record(event)
         self._observer.on_event(pack, event)
         self.outcome.stopped |= isinstance(event, StopEvent) and event.step != self._until
+
+    def _close_ended(self) -> None:
+        """Marks packs as finished once their files are written, so that a study of many packs keeps none in memory."""
+        for recorder in [each for each in self._ended if not each.is_writing]:
+            self._ended.remove(recorder)
+            recorder.close()
+            if (lease := self._leases.pop(recorder.pack_id, None)) is not None:
+                lease.close()
+
+    def _resume_elsewhere(self, job_index: int, failure: JobFailure) -> bool:
+        """Requeues a pack whose worker was lost, from its last checkpoint; False if that has happened too often."""
+        pack = self._packs[job_index]
+        self._recorders[pack.stored.id].close_unfinished()
+        stored, losses = self._store.pack(pack.stored.id), self._losses.setdefault(pack.stored.id, [])
+        if not failure.preempted:
+            losses.append(stored.step)
+        if losses.count(stored.step) >= MAX_LOSSES:
+            return False
+        start = "the start" if stored.step is None else f"step {stored.step:,}"
+        self._observer.report(f"a pack of {len(pack.runs)} runs goes on from {start}: {failure.cause}")
+        self._enqueue(replace(pack, stored=stored), self._jobs[job_index].exclusive)
+        return True
 
     def _retry_with_less_memory(self, job_index: int) -> bool:
         """Requeues a pack that did not fit, split in two or else exclusively; returns whether that was possible."""
@@ -305,7 +452,8 @@ def _make_job(pack: ActivePack, state: Arrays | None, previous_cost: Cost) -> Pa
     settings, seeds = [run.settings for run in pack.runs], [run.seed for run in pack.runs]
     # A process sees only its own GPU, as `cuda`: a pack of a GPU that is gone continues on any other.
     placement = replace(pack.stored.placement, device=pack.stored.placement.device.partition(":")[0])
-    return PackJob(settings, seeds, placement, state, previous_cost, pack.until)
+    dataset = info.digest if (info := pack.runs[0].dataset_info) is not None else None
+    return PackJob(settings, seeds, placement, state, previous_cost, pack.until, dataset)
 
 
 def last_device(pack: StoredPack) -> str | None:
@@ -320,17 +468,14 @@ def _precompile_function(pack: ActivePack) -> Callable[[], None] | None:
     return partial(precompile_pack, _make_job(pack, None, Cost())) if compiles else None
 
 
-def _out_of_memory_message(pack: ActivePack, cause: str) -> str:
-    n_bytes = pack.stored.predicted_bytes
-    predicted = "" if n_bytes is None else f" (predicted: {n_bytes / 2**20:,.0f} MiB)"
-    return (
-        f"a single run does not fit into memory{predicted}: {cause}; "
-        "make train.batch_size, task.length or the model smaller, or use a larger machine"
-    )
+def describe_changes(pack: StoredPack, environment: Mapping[str, str]) -> str:
+    """`torch 2.14.0 instead of 2.13.0`: what differs from the environment in which a pack was last trained."""
+    return format_changes(pack.environment[-1], environment) if pack.environment else ""
 
 
 def describe_environment(placement: Placement, device: str | None = None) -> dict[str, str]:
     """Versions and hardware that the last bits of a result may depend on; `device`: which GPU, if there are several."""
     packages = {"seedbed": __version__} | {name: version(name) for name in ("torch", "numpy")}
     machine = {"python": platform.python_version(), "system": platform.platform(), "processor": processor_name()}
-    return packages | machine | {"device": device or placement.device, "threads": str(placement.threads)}
+    gpu = {} if placement.device == "cpu" else {"gpu": gpu_name()}
+    return packages | machine | gpu | {"device": device or placement.device, "threads": str(placement.threads)}

@@ -18,12 +18,21 @@ from rich.table import Column
 from rich.text import Text
 
 from seedbed.engines.base import JobFailure
+from seedbed.format import escape_controls, pluralise, short_setting_name
 from seedbed.pipeline import ActivePack
-from seedbed.records import CheckpointEvent, DivergenceEvent, EvaluationEvent, Event, FinishEvent, StepEvent, StopEvent
-from seedbed.report.overview import format_config
+from seedbed.records import (
+    ENDED_STATUSES,
+    CheckpointEvent,
+    DivergenceEvent,
+    EvaluationEvent,
+    Event,
+    FinishEvent,
+    StepEvent,
+    StopEvent,
+)
 from seedbed.report.study_runs import differing_settings
-from seedbed.stats.format import pluralise
 from seedbed.stats.metric_registry import training_metric
+from seedbed.study.conditions import format_filter_value
 
 PLAIN_LINE_INTERVAL_SECONDS = 10.0  # when stderr is not a terminal
 TRUSTED_FRACTION = 0.1  # of a pack's updates, after which its own speed says how long it takes, and not the estimate
@@ -102,7 +111,7 @@ class _TimeLeftColumn(TimeRemainingColumn):
 def _make_bars(console: Console) -> Progress:
     name = Column(no_wrap=True, overflow="ellipsis", max_width=MAX_NAME_CHARACTERS)
     return Progress(
-        TextColumn("{task.description}", table_column=name), BarColumn(10, table_column=Column(width=10)),
+        TextColumn("{task.description}", markup=False, table_column=name), BarColumn(10, table_column=Column(width=10)),
         _StepColumn(Column(no_wrap=True, justify="right")), _SpeedColumn(Column(no_wrap=True, justify="right")),
         _TimeLeftColumn(compact=True, table_column=Column(no_wrap=True)), _LossColumn(),
         console=console, refresh_per_second=4,
@@ -142,7 +151,7 @@ class ProgressDisplay:
         n_before = len(self._packs)
         labels = _distinguish_packs([*(progress.pack for progress in self._packs.values()), *packs])[n_before:]
         for number, (pack, label) in enumerate(zip(packs, labels, strict=True), n_before + 1):
-            n_active = sum(run.status not in ("finished", "diverged") for run in pack.runs)
+            n_active = sum(run.status not in ENDED_STATUSES for run in pack.runs)
             start_step = pack.stored.step or 0
             name = f"pack {number}/{n_before + len(packs)}, {label}"
             bar = None
@@ -234,7 +243,7 @@ class ProgressDisplay:
             self._print("finishing this step and saving; press Ctrl-C again to abort at once")
 
     def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(escape_controls(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def _distinguish_packs(packs: Sequence[ActivePack]) -> list[str]:
@@ -244,9 +253,11 @@ def _distinguish_packs(packs: Sequence[ActivePack]) -> list[str]:
     for pack in packs:
         flat = [run.settings.flat() for run in pack.runs]
         names = [name for name in differing if name in flat[0] and len({one[name] for one in flat}) == 1]
-        config = {"model.kind": pack.runs[0].settings.model.kind} | {name: flat[0][name] for name in names}
+        others = (name for name in names if name != "model.kind")  # as in a filter, since a line is short of room
+        filters = (f"{short_setting_name(name)}={format_filter_value(flat[0][name])}" for name in others)
         n_runs = len(pack.runs)
-        labels.append(f"{format_config(config)}{f', {n_runs} runs' if n_runs > 1 else f' seed={pack.runs[0].seed}'}")
+        label = " ".join([pack.runs[0].settings.model.kind, *filters])
+        labels.append(escape_controls(f"{label}{f', {n_runs} runs' if n_runs > 1 else f' seed={pack.runs[0].seed}'}"))
     return labels
 
 

@@ -34,7 +34,7 @@ class Recorder:
     """
 
     def __init__(self, store: Store, pack_id: str) -> None:
-        self._store, self._pack = store, pack_id
+        self._store, self.pack_id = store, pack_id
         self._pending: list[StoredEvent] = []
         self._last_flush = time.monotonic()
         self._is_open = False  # training has started and not been stopped, failed or split
@@ -49,17 +49,17 @@ class Recorder:
             event = self._add_save_time(event)
         if isinstance(event, EvaluationEvent | SampleEvent | CostEvent | DivergenceEvent | FinishEvent):
             self._pending.append(event)
-        is_due = time.monotonic() - self._last_flush > FLUSH_INTERVAL_SECONDS and not self._is_writing
+        is_due = time.monotonic() - self._last_flush > FLUSH_INTERVAL_SECONDS and not self.is_writing
         if is_due or isinstance(event, CheckpointEvent | StopEvent | JobFailure):
             self.flush()
         if isinstance(event, CheckpointEvent):
-            save = self._store.begin_save(self._pack, event)
+            save = self._store.begin_save(self.pack_id, event)
             self._save = save, self._writer.submit(save.write)
         elif isinstance(event, StopEvent):
-            self._store.stop(self._pack)
+            self._store.stop(self.pack_id)
             self._is_open = False
         elif isinstance(event, JobFailure):
-            self._store.fail(self._pack, event.cause)
+            self._store.fail(self.pack_id, event.cause)
             self._is_open = False
 
     def _add_save_time(self, event: CostEvent) -> CostEvent:
@@ -69,7 +69,7 @@ class Recorder:
         return replace(event, cost=self.cost)
 
     @property
-    def _is_writing(self) -> bool:
+    def is_writing(self) -> bool:
         return self._save is not None and not self._save[1].done()
 
     def flush(self) -> None:
@@ -81,18 +81,24 @@ class Recorder:
             save.commit()
             self._save_seconds += time.perf_counter() - start
         if self._pending:
-            self._store.record(self._pack, self._pending)
+            self._store.record(self.pack_id, self._pending)
         self._pending, self._last_flush = [], time.monotonic()
 
     def split(self) -> list[StoredPack]:
         """Replaces the pack by two smaller ones and returns them; none if it has only one run."""
         self.flush()
         self._is_open = False
-        return self._store.split(self._pack)
+        return self._store.split(self.pack_id)
+
+    def close_unfinished(self) -> None:
+        """Commits pending events of a pack whose training broke off and will be resumed."""
+        self._is_open = False
+        self.close()
 
     def close(self) -> None:
         """Commits pending events, and marks the pack as finished if its training was completed."""
         self.flush()
         self._writer.shutdown()
         if self._is_open:
-            self._store.finish(self._pack)
+            self._is_open = False
+            self._store.finish(self.pack_id)

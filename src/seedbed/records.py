@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite, isnan
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from seedbed.settings import DatasetInfo, Settings, Value
 
 RunStatus: TypeAlias = Literal["planned", "running", "finished", "stopped", "diverged", "failed"]
+ENDED_STATUSES: Final[tuple[RunStatus, ...]] = ("finished", "diverged")  # of runs that are not trained any further
+LOST_STATUSES: Final[tuple[RunStatus, ...]] = ("diverged", "failed")  # of runs that count in no mean
 Arrays: TypeAlias = Mapping[str, NDArray[np.generic]]
 
 
@@ -213,9 +215,14 @@ class StopEvent:
     step: int
 
 
+@dataclass(frozen=True)
+class EndEvent:
+    """The last event of a pack whose training ended without an error."""
+
+
 # Events that the store writes as they arrive
 StoredEvent: TypeAlias = EvaluationEvent | SampleEvent | CostEvent | DivergenceEvent | FinishEvent
-Event: TypeAlias = StepEvent | StoredEvent | CheckpointEvent | StopEvent
+Event: TypeAlias = StepEvent | StoredEvent | CheckpointEvent | StopEvent | EndEvent
 
 
 # ---- records that the store returns ----

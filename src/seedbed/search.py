@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 from seedbed.errors import MissingData, UsageError
+from seedbed.format import join_words
 from seedbed.pipeline import StudyOutcome
-from seedbed.records import Plan, Run
+from seedbed.records import ENDED_STATUSES, LOST_STATUSES, Plan, Run
 from seedbed.report.study_runs import load_run_curves
 from seedbed.settings import Settings
 from seedbed.specs import METRIC_PATTERN
 from seedbed.stats.chance import check_one_unit
-from seedbed.stats.curve_statistics import metric_direction
-from seedbed.stats.format import join_words
+from seedbed.stats.metric_registry import metric_direction
 from seedbed.stats.successive_halving import (
-    LOST_STATUSES,
     Candidate,
     HalvingResult,
     Rung,
@@ -112,7 +111,7 @@ def _needs_training(plan: Plan, home: Path, until: int | None) -> bool:
         progress = stored.get(run.id)
         if progress is None:
             return True
-        if progress.status not in ("finished", "diverged") and (until is None or progress.step < until):
+        if progress.status not in ENDED_STATUSES and (until is None or progress.step < until):
             return True
     return False
 

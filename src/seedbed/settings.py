@@ -123,9 +123,8 @@ class Traits:
     former_values: tuple[tuple[Value, Value], ...] = ()  # (what a value was called at birth, what it is called today)
     label: str = ""  # on axes and in legends; empty: the last part of the name
     unit: str = ""
-    value_labels: Mapping[str, str] = dataclass_field(
-        default_factory=dict
-    )  # how charts write values, such as gpt as GPT
+    # How charts write values, such as gpt as GPT
+    value_labels: Mapping[str, str] = dataclass_field(default_factory=dict)
     per_run: bool = False  # runs of one pack may differ in it
     nonzero_adds_work: bool = False  # per run, but a pack in which it is above 0 somewhere does more work
     affects_step_time: bool = True  # False: decides when something is done, not how long an update or evaluation takes
@@ -270,7 +269,8 @@ class DatasetInfo:
 class SettingsGroup(BaseModel):
     """A frozen group of settings; a wrong name or type is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    # Validators are built when they are first used: a command builds those of the kinds it needs.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class TaskSettings(SettingsGroup):
@@ -642,9 +642,7 @@ class TrainSettings(SettingsGroup):
         unit="steps",
         affects_step_time=False,
     )
-    reproducible: bool = setting(
-        False, "the same bits in every placement, whatever the threads, and on a GPU whatever the pack too"
-    )
+    reproducible: bool = setting(False, "on a CPU the same bits in every placement, samples too, whatever the threads")
     exclusive: bool = setting(
         False,
         "never packed with other runs, and nothing else trains meanwhile: for fair timings",
@@ -729,13 +727,13 @@ class Settings(SettingsGroup):
                 continue
             if name in RETIRED_SETTINGS:
                 neutral, version = RETIRED_SETTINGS[name]
-                if _tuples(value) != neutral:
+                if to_tuples(value) != neutral:
                     raise UnreadableSettings(
                         f"it was trained with {name} = {json.dumps(value)}, a setting that only seedbed up to "
                         f"{version} has"
                     )
             else:
-                current[renamed.get(name, name)] = _tuples(value)
+                current[renamed.get(name, name)] = to_tuples(value)
         kinds = [current.get(kind, born) for kind, born in BORN_KINDS.items()]
         needed = " and ".join(str(Origin(name, *origin)) for name, origin in plugins.items())
         if kinds[0] not in TASK_SETTINGS or kinds[1] not in MODEL_SETTINGS:
@@ -958,7 +956,7 @@ def matches_value(found: Value, wanted: Value) -> bool:
     >>> matches_value((2,), (2, 3)), matches_value((2,), ((2,), (3,)))
     (False, True)
     """
-    found, wanted = _tuples(found), _tuples(wanted)
+    found, wanted = to_tuples(found), to_tuples(wanted)
     if found == wanted or found == (wanted,):
         return True
     if not isinstance(wanted, tuple):
@@ -968,8 +966,9 @@ def matches_value(found: Value, wanted: Value) -> bool:
     return found in wanted
 
 
-def _tuples(value: Value) -> Value:
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
+def to_tuples(value: Value) -> Value:
+    """The value with tuples for lists at every depth, as settings hold them."""
+    return tuple(map(to_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 @cache

@@ -115,14 +115,18 @@ class FigureSpec(SettingsGroup):
     )
     x: NonEmptyName = Field("step", description="step, epoch, tokens, time, parameters, alpha, or a setting")
     colour: NonEmptyName | None = Field(
-        None, description="setting (or alpha) that colours the lines; a number gets a colour bar"
+        None,
+        description="setting (or alpha, seed, or several joined by +) that colours the lines; when left out, what "
+        "varies; none: by split",
     )
     dash: NonEmptyName | None = Field(None, description="second setting, shown by line dash")
     column: NonEmptyName | None = Field(None, description="setting with one column of panels per value")
     row: NonEmptyName | None = Field(None, description="setting with one row of panels per value")
-    x_scale: Literal["linear", "log", "log2"] = "linear"
-    y_scale: Literal["linear", "log"] = "linear"
-    colour_scale: Literal["linear", "log", "log2"] = "linear"
+    x_scale: Literal["auto", "linear", "log", "log2"] = Field(
+        "auto", description="scale of the x axis; auto: log over steps where most happens early, or as the numbers suit"
+    )
+    y_scale: Literal["linear", "log"] = Field("linear", description="scale of the y axis")
+    colour_scale: Literal["auto", "linear", "log", "log2"] = Field("auto", description="scale of the colour bar")
     alphas: tuple[float, ...] = Field((), description="replays runs as if stopped at these fractions of T")
     stopping: NonEmptyName | None = Field(
         None, description="metric whose advised stopping step is marked on its curves"
@@ -168,6 +172,7 @@ class QuestionSpec(SettingsGroup):
     at_least: float | None = Field(None, description="M ≥ this (smallest, largest, does it hold)")
     at_most: float | None = Field(None, description="M ≤ this (smallest, largest, does it hold)")
     and_metric: NonEmptyName | None = Field(None, description="a second metric, compared with M or bounded as well")
-    and_at_least: float | None = None
-    and_at_most: float | None = None
+    and_at_least: float | None = Field(None, description="and_metric ≥ this")
+    and_at_most: float | None = Field(None, description="and_metric ≤ this")
+    t_max: OneBasedIndex | None = Field(None, description="answers as if all runs had stopped at this step")
     only: RunFilter = Field(default_factory=dict, description="settings that a run must have to count")

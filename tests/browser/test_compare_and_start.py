@@ -58,23 +58,23 @@ def test_splitting_a_study_by_a_setting_compares_its_values(visit: Visit, compar
     expect(page.locator(".empty")).to_contain_text("Choose two or more configs")
     page.select_option("#study", "toy")
     page.select_option("#by", "train.weight_decay")
-    expect(page.locator(".verdict")).to_contain_text("weight_decay = 0.1")
+    expect(page.locator(".verdict")).to_contain_text("weight decay 0.1")
     all_drawn(page)
     assert "by=train.weight_decay" in page.url
     expect(page.locator("table").first.locator("tbody tr")).to_have_count(6)
     page.select_option("#metric", "val/loss")
-    expect(page.locator(".verdict")).to_contain_text("val/loss")
+    expect(page.locator(".verdict")).to_contain_text("validation loss")
     again = page.url
     page.goto(again.replace("val%2Floss", "train%2Floss"))
-    expect(page.locator(".verdict")).to_contain_text("train/loss")
+    expect(page.locator(".verdict")).to_contain_text("training loss")
 
 
 def test_configs_are_added_and_removed_and_the_url_can_be_shared(visit: Visit, compared: Path) -> None:
     page = visit(compared, "/compare")
     page.select_option("#study", "toy")
-    page.get_by_role("checkbox", name="weight_decay=0.1").check()
+    page.get_by_role("checkbox", name="weight decay 0.1").check()
     expect(page.locator("#found")).to_contain_text("choose another")
-    page.get_by_role("checkbox", name="weight_decay=3.0").check()
+    page.get_by_role("checkbox", name="weight decay 3").check()
     expect(page.locator(".verdict")).to_be_visible()
     shared = visit(compared, page.url[page.url.index("/compare") :])
     expect(shared.locator("#groups li")).to_have_count(2)
@@ -182,7 +182,7 @@ def test_every_job_state_is_explained(visit: Visit, home: Path) -> None:
     store = JobStore(home)
     store.folder.mkdir(parents=True)
     outcomes = [
-        ("finished", "", JobOutcome(0, {"finished": 2})), ("failed", "", JobOutcome(1, {"finished": 1, "failed": 1})),
+        ("finished", "", JobOutcome(0, {"finished": 2})), ("failed", "", JobOutcome(6, {"finished": 1, "failed": 1})),
         ("failed", "", JobOutcome(-9, {"running": 2})), ("stopped", "stop", JobOutcome(143, {"stopped": 2})),
         ("planned", "", None),
     ]  # fmt: skip
@@ -202,7 +202,7 @@ def test_every_job_state_is_explained(visit: Visit, home: Path) -> None:
     assert [jobs.nth(i).get_attribute("data-state") for i in range(len(outcomes))] == [
         state for state, _, _ in outcomes
     ]
-    expect(jobs.nth(1)).to_contain_text("some of its runs failed")
+    expect(jobs.nth(1)).to_contain_text("exit code 6: some runs failed")
     expect(jobs.nth(1).locator("pre")).to_be_visible()
     expect(jobs.nth(1).locator("pre")).to_contain_text("<b>seedbed</b>: pack 2/2 failed")
     expect(jobs.nth(2)).to_contain_text("killed (SIGKILL)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from collections import Counter
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -47,10 +49,27 @@ def test_hovering_a_token_shades_its_attention_in_both_directions(visit, model_z
     shades = tokens(page).evaluate_all(
         "(all) => all.map((one) => ['--to', '--from'].map((name) => Number(one.style.getPropertyValue(name))))"
     )
-    assert max(to for to, _ in shades) == max(back for _, back in shades) == 1
     assert all(to == 0 for to, _ in shades[6:])  # causal: no attention to later tokens
     assert all(back == 0 for _, back in shades[:5])
+    assert sum(to**2 for to, _ in shades) == pytest.approx(1, abs=0.01)  # shades are √weight, on one scale everywhere
     expect(page.locator(".weights .to li").first).to_contain_text("%")
+    expect(page.locator(".scale")).to_contain_text("25 %")
+
+
+def test_the_chosen_token_is_in_the_address_and_every_weight_is_downloaded(visit, model_zoo):
+    page = visit(model_zoo.home, url(model_zoo, "english"))
+    tokens(page).nth(5).hover()
+    page.wait_for_url("**at=6*")
+    page.reload()
+    expect(tokens(page).nth(5)).to_have_class("token here")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV of every head").click()
+    rows = list(csv.DictReader(download.value.path().open(encoding="utf-8")))
+    sums = Counter()
+    for row in rows:
+        sums[row["layer"], row["head"], row["query"]] += float(row["weight"])
+    assert len(sums) == 2 * 2 * 15
+    assert list(sums.values()) == pytest.approx([1] * 60, abs=2e-3)
 
 
 def test_arrow_keys_follow_the_text_direction_and_the_grid_of_heads(visit, model_zoo):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ SETTLED = """async () => {
 def test_studies_are_listed_with_progress_and_answer_and_found_by_name(visit: Visit, trained_home: Path) -> None:
     page = ready(visit(trained_home))
     card = page.locator("[data-name='tiny/rule']")
-    expect(card.locator(".headline")).to_contain_text("weight_decay")
+    expect(card.locator(".headline")).to_contain_text("weight decay")
     expect(card.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "100")
     expect(card).to_contain_text("4 finished")
     page.get_by_label("Find").fill("hebrew")
@@ -86,7 +87,7 @@ def test_an_empty_home_shows_how_to_start_and_then_the_first_study(visit: Visit,
 def test_a_study_shows_its_answers_figures_configs_and_tables(visit: Visit, trained_home: Path, dark: bool) -> None:
     page = ready(visit(trained_home, "/study/tiny/rule", dark=dark))
     page.wait_for_selector(DRAWN)
-    expect(page.locator(".answers .sentence").first).to_contain_text("val/accuracy is equal in every seed")
+    expect(page.locator(".answers .sentence").first).to_contain_text("it is 0.050 in every seed of both")
     expect(page.locator("#state")).to_have_text("4 runs: 4 finished.")
     assert page.locator("tr.config").count() == 2
     expect(page.locator("#figure-1 figcaption")).to_contain_text("n = 2 seeds per line")
@@ -163,11 +164,28 @@ def test_configs_are_sorted_searched_and_expanded_into_their_runs(visit: Visit, 
     page.reload()
     ready(page)
     assert table.locator("tr.run").count() == 2, "expanded rows stay expanded"
-    table.locator("tr.run a").first.click()
-    page.wait_for_url("**/run/*")
+    page.get_by_label("Find in the table").fill("")
+    page.get_by_label("One line for each").select_option("runs")
+    expect(page.locator("#count")).to_have_text("4 of 4 runs")
+    page.locator("#columns summary").click()
+    page.get_by_role("checkbox", name="t_f(A_val)").check()
+    expect(table.locator("th[data-key='t_f val/accuracy']")).to_be_visible()
+    page.get_by_role("checkbox", name="tick train.weight_decay=0.1 seed 1").check()
+    page.get_by_role("checkbox", name="tick train.weight_decay=1 seed 1").check()
+    with page.expect_download() as saved:
+        page.locator("#csv button").click()
+    head, *rows = Path(saved.value.path()).read_text().splitlines()
+    assert head.startswith("train.weight_decay,seed,status,step,train/loss,val/loss")
+    assert [row.split(",")[:3] for row in rows] == [[w, s, "finished"] for w in ("1", "0.1") for s in ("0", "1")]
+    page.get_by_role("button", name="Hide").click()
+    expect(page.locator("#state")).to_have_text("2 runs: 2 finished.")
+    page.go_back()
+    expect(page.locator("#state")).to_have_text("4 runs: 4 finished.")
+    page.get_by_role("button", name="Compare", exact=True).click()
+    page.wait_for_url("**/compare?a=*&b=*")
 
 
-def test_hovering_a_line_shows_its_config(visit: Visit, trained_home: Path) -> None:
+def test_hovering_a_line_shows_its_config_and_the_step_in_every_panel(visit: Visit, trained_home: Path) -> None:
     page = ready(visit(trained_home, "/study/tiny/rule"))
     page.wait_for_selector(DRAWN)
     canvas = page.locator("#figure-1 canvas")
@@ -182,8 +200,25 @@ def test_hovering_a_line_shows_its_config(visit: Visit, trained_home: Path) -> N
         else:
             continue
         break
-    expect(page.locator("#tip")).to_contain_text("weight_decay=")
+    expect(page.locator("#tip")).to_contain_text("weight decay ")
     expect(page.locator("#tip")).to_contain_text("n 2")
+    expect(page.locator("#figure-1 .cursor")).to_have_count(2)
+    steps = page.locator("#figure-1 .cursor").all_inner_texts()
+    assert steps[0] == steps[1]
+    assert 0 <= float(steps[0]) <= 61
+    domain = "document.querySelector('#figure-1').figure.vega.scale('concat_0_x').domain().join()"
+    before = page.evaluate(domain)
+    page.mouse.wheel(0, 200)
+    until(page, "scrollY > 100")
+    assert page.evaluate(domain) == before, "the wheel alone scrolls the page"
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + across, box["y"] + down)  # the same panel, which the page has moved
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Control")
+    until(page, f"{domain} !== '{before}'")
 
 
 def test_everything_is_usable_by_keyboard(visit: Visit, trained_home: Path) -> None:
@@ -224,7 +259,10 @@ def test_print_is_light_and_without_controls(visit: Visit, trained_home: Path) -
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not page.locator("#controls").is_visible()
-    assert page.locator("#figure-1 canvas").is_visible()
+    until(
+        page, "document.querySelectorAll('figure .chart.drawn').length === document.querySelectorAll('figure').length"
+    )
+    assert page.locator("#tables th").first.is_visible()
 
 
 # ---- live updates ----
@@ -298,6 +336,8 @@ def test_a_run_shows_curves_settings_time_checkpoints_and_samples(visit: Visit, 
         run = store.runs("tiny/hebrew")[0].id
     page = ready(visit(trained_home, f"/run/{run}"))
     page.wait_for_selector(DRAWN)
+    expect(page.get_by_role("heading", level=1)).to_contain_text(", seed ")
+    assert page.locator("canvas").bounding_box()["width"] > 0.8 * page.locator("#body").bounding_box()["width"]
     expect(page.locator("#state")).to_contain_text("finished at step 60 of 60")
     expect(page.locator("#settings")).to_contain_text("train.sample_every")
     expect(page.locator("#time")).to_contain_text("1 run trained side by side on cpu")
@@ -357,6 +397,7 @@ def test_hostile_names_and_texts_are_shown_and_never_executed(visit: Visit, tmp_
     page.locator("tr.config button").first.click()
     page.locator("tr.run a").first.click()
     ready(page)
-    expect(page.locator("h1")).to_contain_text(run)
+    expect(page.locator("h1")).to_contain_text("seed 0")
+    assert unquote(page.url).endswith(f"/run/{run}")
     assert page.evaluate("window.pwned") is None
     assert page.locator("img:not([src='/static/icon.svg'])").count() == 0

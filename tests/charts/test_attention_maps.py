@@ -145,7 +145,7 @@ def test_the_terminal_shades_long_texts_and_puts_right_to_left_labels_last():
     long = preview_attention(gather_attention([make_maps(list("to be or not to be that is"), 1, 1)]))
     assert "█" in long
     assert "shades:" in long
-    first = preview_attention(gather_attention([HEBREW])).splitlines()[6]
+    first = preview_attention(gather_attention([HEBREW])).splitlines()[4]
     assert first.endswith("ב")
     assert "100" in first
 
@@ -163,10 +163,19 @@ def test_a_figure_shows_one_seed_per_config_and_the_layers_and_heads_that_exist(
     runs = [with_analysis({"model.dim": dim}, seed, EQUATION) for dim in (8, 16) for seed in (0, 1)]
     chart = CHART_KINDS["attention"].gather(figure, runs)
     assert [panel.title for panel in chart.panels] == ["layer 2, head 1", "layer 2, head 3"] * 2
-    assert ["dim=8" in grid.title for grid in chart.grids] == [True, False]
+    assert ["width 8" in grid.title for grid in chart.grids] == [True, False]
     assert "One seed per config" in chart.notes[0]
     np.testing.assert_array_equal(chart.panels[1].weights, EQUATION.weights[1, 2])
-    assert "layer 2, head 3" in preview_chart(chart)
+    assert "layer 2, head 3" in preview_chart(chart, preview_attention)
+
+
+def test_a_config_that_cannot_read_the_text_is_named_beside_the_maps_of_the_others():
+    figure = FigureSpec(kind="attention", text=EQUATION.text)
+    runs = [
+        with_analysis({"task.p": 7}, 0, EQUATION),
+        with_analysis({"task.p": 5}, 0, errors={EQUATION.text: "'6' is no token"}),
+    ]
+    assert "Not shown for modulus 5: '6' is no token." in CHART_KINDS["attention"].gather(figure, runs).notes
 
 
 def test_a_figure_without_maps_says_why():
@@ -175,4 +184,4 @@ def test_a_figure_without_maps_says_why():
     assert chart.is_empty
     assert chart.notes == ("Not shown: it has 99 tokens.",)
     not_analysed = CHART_KINDS["attention"].gather(figure, [make_run({}, 0, {"val/loss": [1.0]})])
-    assert "seedbed report" in not_analysed.notes[0]
+    assert "seedbed analyze" in not_analysed.notes[0]

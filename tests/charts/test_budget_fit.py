@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from seedbed.charts.budget import BudgetChart, gather_budget
-from seedbed.charts.budget_panels import draw_budget_panels
+from seedbed.charts.budget import BudgetChart, draw_budget, gather_budget
 from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.charts.vega_lite import to_vega_lite
+from seedbed.records import Curve
 from seedbed.specs import FigureSpec
 from seedbed.stats.compute_budget import advise_budget, fit_law_to_runs
 from seedbed.stats.summary import RunCurves
@@ -36,7 +36,7 @@ def make_runs(batches: tuple[int, ...] = (32, 64, 128, 256), seeds: int = 3, slo
 
 
 def law_rows(chart: BudgetChart, recommended: int) -> list[list[str]]:
-    rows = [line.split(",") for line in to_vega_lite(draw_budget_panels(chart))["datasets"]["law"].splitlines()]
+    rows = [line.split(",") for line in to_vega_lite(draw_budget(chart))["datasets"]["law"].splitlines()]
     column = rows[0].index("recommended")
     return [row for row in rows[1:] if row[column] == str(recommended)]
 
@@ -86,6 +86,18 @@ def test_with_too_few_runs_a_note_says_why_there_is_no_law() -> None:
     chart = gather_budget(FIGURE, make_runs((32,)))
     assert any("No law is fitted: batch has the same value at all data points" in note for note in chart.notes)
     assert law_rows(chart, 0) == law_rows(chart, 1) == []
+
+
+def test_a_law_that_fits_badly_is_not_drawn_and_a_note_says_so() -> None:
+    runs = make_runs()
+    noise = np.random.default_rng(1)
+    noisy = [
+        replace(run, curves={"val/loss": Curve(curve.steps, noise.uniform(0.5, 3.0) * np.ones(len(curve.values)))})
+        for run in runs for curve in run.curves.values()
+    ]  # fmt: skip
+    chart = gather_budget(FIGURE, noisy)
+    assert law_rows(chart, 0) == law_rows(chart, 1) == []
+    assert any("The scaling law is not drawn: it does not fit these runs (R² = " in note for note in chart.notes)
 
 
 def test_unequal_models_do_not_share_a_law() -> None:

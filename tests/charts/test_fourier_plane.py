@@ -67,7 +67,7 @@ def test_it_is_drawn_in_both_themes(theme):
 
 
 def test_a_terminal_shows_every_number_once():
-    text = preview_chart(KIND.gather(FIGURE, [analysed_run((9,), (make_plane(1),))]))
+    text = preview_chart(KIND.gather(FIGURE, [analysed_run((9,), (make_plane(1),))]), KIND.preview)
     panel = text.splitlines()[3:-1]  # between the titles and the note
     assert all(sum(str(number) in line for line in panel) == 1 for number in range(P))
 
@@ -93,4 +93,4 @@ def test_products_are_joined_by_their_logarithm_and_labelled_by_their_number():
 def test_a_task_without_a_cyclic_order_is_refused():
     run = make_run({"task.p": 12, "task.operator": "*"}, 0, {"val/loss": [1.0]})
     assert "multiplied or divided modulo a prime" in KIND.gather(FIGURE, [run]).notes[0]
-    assert "`seedbed report` analyses the runs." in KIND.gather(FIGURE, [make_run({}, 0, {})]).notes[0]
+    assert "`seedbed analyze` analyses the runs." in KIND.gather(FIGURE, [make_run({}, 0, {})]).notes[0]

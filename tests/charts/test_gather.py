@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from math import isnan, nan
 
 import numpy as np
@@ -13,15 +14,15 @@ from seedbed.charts.bars import gather_bars
 from seedbed.charts.budget import gather_budget
 from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.charts.learning_curves import gather_learning_curves
-from seedbed.charts.line_data import downsample_indices
+from seedbed.charts.panel_layout import clock_units_per_step, downsample_indices
 from seedbed.charts.parallel_coordinates import gather_parallel_coordinates
-from seedbed.charts.run_selection import clock_units_per_step
 from seedbed.charts.sweep import gather_sweep
 from seedbed.charts.vega_lite import to_vega_lite
 from seedbed.errors import UsageError
 from seedbed.records import ParameterCounts, StoredRun
 from seedbed.settings import Settings
 from seedbed.specs import FigureSpec
+from seedbed.stats.summary import RunCurves
 
 from .factories import make_grid, make_run
 
@@ -65,11 +66,86 @@ def test_a_diverged_run_is_in_no_mean_and_has_its_own_line_to_its_end() -> None:
 
 def test_splits_share_a_panel_unless_a_setting_is_coloured() -> None:
     metrics = ("train/loss", "val/loss", "val/accuracy")
-    shared = gather_learning_curves(FigureSpec(metrics=metrics), make_grid())
+    one_config = [run for run in make_grid() if set(run.config.values()) == {"gpt", 8}]
+    shared = gather_learning_curves(FigureSpec(metrics=metrics), one_config)
     assert [panel.metric for panel in shared.panels] == ["loss", "val/accuracy"]
     coloured = gather_learning_curves(FigureSpec(metrics=metrics, colour="train.batch_size"), make_grid())
     assert [panel.metric for panel in coloured.panels] == list(metrics)
     assert {line.colour for line in coloured.lines} == {8, 16, 64}
+
+
+def test_a_figure_without_a_colour_is_coloured_by_what_varies() -> None:
+    figure = FigureSpec(metrics=("val/loss",))
+    chart = gather_learning_curves(figure, make_grid())
+    assert chart.colour
+    assert (chart.colour.title, chart.dash_title) == ("batch size B (samples)", "model")
+    assert len({(line.colour, line.dash) for line in chart.lines}) == len(chart.lines) == 6
+    columns = gather_learning_curves(figure.model_copy(update={"column": "model.kind"}), make_grid())
+    assert {line.colour for line in columns.lines} == {8, 16, 64}
+    assert columns.dash_title is None
+    splits = gather_learning_curves(figure.model_copy(update={"colour": "none"}), make_grid())
+    assert {line.colour for line in splits.lines} == {"validation"}
+
+
+def test_more_settings_than_colour_and_dash_are_joined_or_named_in_a_note() -> None:
+    def runs(*batches: int) -> list[RunCurves]:
+        settings = itertools.product(("gpt", "lstm"), batches, (0.1, 0.2))
+        names = ("model.kind", "train.batch_size", "train.lr")
+        return [make_run(dict(zip(names, one, strict=True)), 0, {"val/loss": [2.0, 1.0]}) for one in settings]
+
+    figure = FigureSpec(metrics=("val/loss",))
+    few = gather_learning_curves(figure, runs(8, 16))
+    assert {line.colour for line in few.lines} >= {"GPT, 8, 0.1", "LSTM, 16, 0.2"}
+    many = gather_learning_curves(figure, runs(8, 16, 32, 64, 128))
+    assert "Lines that look alike differ in model." in many.notes
+
+
+def test_each_seed_is_a_line_if_the_seed_is_coloured() -> None:
+    runs = [make_run(GPT, seed, {"val/loss": [2.0 + seed, 1.0 + seed]}) for seed in range(3)]
+    curves = gather_learning_curves(FigureSpec(metrics=("val/loss",), colour="seed"), runs)
+    assert [(line.colour, line.n, line.n_runs, list(line.y)) for line in curves.lines] == [
+        (seed, 1, 1, [2.0 + seed, 1.0 + seed]) for seed in range(3)
+    ]
+    assert curves.palette == "category"
+    assert not any("no mean" in note for note in curves.notes)
+    sweep = gather_sweep(FigureSpec(kind="sweep", metrics=("val/loss",), x="train.lr", colour="seed"), runs)
+    assert [(line.colour, line.y[0]) for line in sweep.lines] == [(0, 1.0), (1, 2.0), (2, 3.0)]
+
+
+def test_memorising_that_is_over_early_is_drawn_over_log_steps() -> None:
+    steps = [0, 10, 30, 100, 200, 300, 1000, 3000, 6000, 10_000]
+    early = {"train/accuracy": [0.0, 0.1, 0.3, 0.6, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0]}
+    late = {"train/accuracy": [0.0, 0.0, 0.0, 0.0, 0.01, 0.02, 0.1, 0.4, 0.9, 1.0]}
+    figure = FigureSpec(metrics=("train/accuracy",))
+    scales = [gather_learning_curves(figure, [make_run(GPT, 0, one, steps)]).x.scale for one in (early, late)]
+    assert scales == ["log", "linear"]
+    linear = figure.model_copy(update={"x_scale": "linear"})
+    assert gather_learning_curves(linear, [make_run(GPT, 0, early, steps)]).x.scale == "linear"
+
+
+def test_the_closing_evaluation_replaces_the_one_a_step_before() -> None:
+    run = make_run(GPT, 0, {"val/loss": [4.0, 3.0, 2.0, 9.0]}, steps=[0, 100, 200, 201])
+    (line,) = gather_learning_curves(FigureSpec(metrics=("val/loss",)), [run]).lines
+    assert (line.x, list(line.y)) == ((0.0, 100.0, 201.0), [4.0, 3.0, 9.0])
+
+
+def test_a_metric_that_no_run_has_leaves_no_hole() -> None:
+    run = make_run(GPT, 0, {"val/loss": [4.0, 3.0]})
+    chart = gather_learning_curves(FigureSpec(metrics=("val/loss", "circle_share")), [run])
+    assert [panel.metric for panel in chart.panels] == ["loss"] or [panel.metric for panel in chart.panels] == [
+        "val/loss"
+    ]
+    assert "No run has circle share." in chart.notes
+
+
+def test_chance_is_a_line_where_all_runs_share_it() -> None:
+    def chances(*ps: int) -> list[float | None]:
+        runs = [make_run({"task.p": p}, 0, {"val/accuracy": [0.1, 0.2], "norm": [1.0, 2.0]}) for p in ps]
+        figure = FigureSpec(metrics=("val/accuracy", "norm"), colour="none")
+        return [panel.chance for panel in gather_learning_curves(figure, runs).panels]
+
+    assert chances(7) == [pytest.approx(1 / 7), None]
+    assert chances(7, 11) == [None, None]
 
 
 def test_rows_and_columns_are_panels_of_the_runs_with_that_setting() -> None:
@@ -178,6 +254,17 @@ def test_best_values_are_sorted_by_the_setting() -> None:
 def test_configs_that_differ_in_another_setting_never_share_a_line() -> None:
     chart = gather_sweep(FigureSpec(kind="sweep", metrics=("val/loss",), x="train.batch_size"), make_grid())
     assert len(chart.lines) == 2
+
+
+def test_settings_that_follow_x_are_one_line_and_named() -> None:
+    pairs = ((0.1, 0.2), (0.2, 0.4), (0.3, 0.6))
+    runs = [make_run({"train.lr": lr, "train.weight_decay": decay}, 0, {"val/loss": [lr]}) for lr, decay in pairs]
+    figure = FigureSpec(kind="sweep", metrics=("val/loss",), x="train.lr")
+    chart = gather_sweep(figure, runs)
+    assert [line.x for line in chart.lines] == [(0.1, 0.2, 0.3)]
+    assert "Along with learning rate, the runs change in weight decay." in chart.notes
+    confounded = [*runs, make_run({"train.lr": 0.1, "train.weight_decay": 0.9}, 0, {"val/loss": [1.0]})]
+    assert all(len(line.x) == 1 for line in gather_sweep(figure, confounded).lines)
 
 
 def test_t_f_and_delta_t_are_steps() -> None:
@@ -299,3 +386,13 @@ def test_an_unfinished_run_is_in_no_mean_with_complete_ones(metric: str) -> None
     note = "Means are over complete runs; configs without any are shown as far as all of their runs have got."
     assert note in bars.notes
     assert note in chart.notes
+
+
+@pytest.mark.parametrize("gather", [gather_bars, gather_sweep])
+@pytest.mark.parametrize(("value", "n_panels"), [("delta_t", 1), ("gap", 1), ("seconds", 1), ("t_f", 2)])
+def test_a_statistic_of_both_splits_has_one_panel(gather, value: str, n_panels: int) -> None:
+    curves = {"train/loss": [3.0, 1.0, 2.0], "val/loss": [3.0, 2.0, 1.0]}
+    figure = FigureSpec(kind="bars", metrics=("train/loss", "val/loss"), value=value, x="model.kind")
+    data = gather(figure, [make_run(GPT, seed, curves) for seed in (0, 1)])
+    shown = data.bars if gather is gather_bars else data.lines  # a sweep may draw both splits in one panel
+    assert len(shown) == n_panels

@@ -16,7 +16,7 @@ from seedbed.charts.theme import DARK_THEME, LIGHT_THEME, Theme
 from seedbed.charts.vega_lite import to_vega_lite, without_interaction
 from seedbed.specs import FigureSpec
 from seedbed.stats.answers.best_group import compare_groups
-from seedbed.stats.answers.comparison_text import MetricStatistic
+from seedbed.stats.answers.finding import MetricStatistic
 from seedbed.stats.groups import group_by_setting
 from seedbed.stats.summary import RunCurves
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 import numpy as np
 import pytest
 import vl_convert
 
 from seedbed.charts.chart_kinds import CHART_KINDS
-from seedbed.charts.render import namespace_svg_ids, to_pdf, to_png, to_svg
+from seedbed.charts.render import namespace_svg_ids, render, to_pdf, to_png, to_svg
 from seedbed.charts.theme import DARK_THEME, LIGHT_THEME, Theme
-from seedbed.charts.vega_lite import to_vega_lite, without_interaction
+from seedbed.charts.vega_lite import fit_width, paper_spec, readable_ticks, to_vega_lite, without_interaction
 from seedbed.specs import FigureSpec
 from seedbed.stats.summary import RunCurves
 
@@ -39,6 +41,11 @@ FIGURES = {
     "attention": FigureSpec(kind="attention", text=EQUATION, heads=(1,)),
     "circle": FigureSpec(kind="fourier"),
 }
+
+
+def grid_of_batches(n: int) -> list[RunCurves]:
+    values = {"train/loss": [3.0, 2.0, 1.0], "val/loss": [3.0, 2.5, 2.0]}
+    return [make_run({"train.batch_size": 2**i}, 0, values) for i in range(n)]
 
 
 def draw(figure: FigureSpec, runs: list[RunCurves]) -> alt.ConcatChart:
@@ -92,8 +99,11 @@ def test_equal_charts_are_equal_files(name: str) -> None:
     assert len({to_pdf(first) for _ in range(6)}) == 1
 
 
-def test_numbers_have_a_colour_bar_and_categories_a_legend_of_dashes() -> None:
-    assert "linearGradient" in render_svg(FIGURES["curves, colour bar"], make_grid())
+def test_many_numbers_have_a_colour_bar_and_categories_a_legend_of_dashes() -> None:
+    few, many = (render_svg(FIGURES["curves, colour bar"], grid_of_batches(n)) for n in (5, 9))
+    assert "linearGradient" in many
+    assert "linearGradient" not in few  # each has a colour of its own in the legend
+    assert all(f">{2**i}</text>" in few for i in range(5))
     assert "stroke-dasharray" in render_svg(FIGURES["curves"], make_grid())
 
 
@@ -114,6 +124,67 @@ def _n_strokes(svg: str) -> int:
     """The number of separate strokes in the lines of a chart."""
     lines = svg.split('class="mark-line')[1].split("</g>")[0]
     return lines.split(' d="')[1].split('"')[0].count("M")
+
+
+# ---- widths ----
+
+
+def rendered_width(spec: dict[str, Any]) -> float:
+    return float(to_svg(without_interaction(spec)).split('width="')[1].split('"')[0])
+
+
+@pytest.mark.parametrize("width", [360, 700, 1100])
+@pytest.mark.parametrize("name", ["curves", "curves, stopping", "against", "bars", "level", "parallel"])
+def test_a_chart_fits_the_width_of_a_page(name: str, width: int) -> None:
+    spec = to_vega_lite(draw(FIGURES[name], make_grid()), LIGHT_THEME)
+    assert rendered_width(fit_width(spec, width)) <= width * 1.06 + 12
+
+
+def test_where_panels_are_rewrapped_each_has_its_titles_and_the_legend_is_below() -> None:
+    figure = FIGURES["against"].model_copy(update={"metrics": FOUR[:2], "column": "train.lr", "colour": "model.kind"})
+    runs = [make_run({"model.kind": kind, "train.lr": lr}, 0, {name: [2.0, 1.0] for name in FOUR})
+            for kind in ("gpt", "lstm") for lr in (0.1, 0.2)]  # fmt: skip
+    spec = fit_width(to_vega_lite(draw(figure, runs), LIGHT_THEME), 300)
+    assert spec["columns"] == 1
+    heads = ["learning rate = 0.1", "learning rate = 0.2"]
+    assert [panel["title"]["text"] for panel in spec["concat"]] == heads * 2
+    axes = [panel["layer"][-1]["encoding"]["y"]["title"] for panel in spec["concat"]]
+    assert axes == ["lowest training loss (nats)"] * 2 + ["lowest validation loss (nats)"] * 2
+    legends = [
+        [bool(layer["encoding"].get("shape", {}).get("legend")) for layer in panel["layer"]] for panel in spec["concat"]
+    ]
+    assert [any(found) for found in legends] == [False, False, False, True]
+
+
+def test_paper_is_a_column_wide_without_a_title_and_embeds_its_font() -> None:
+    spec = paper_spec(to_vega_lite(draw(FIGURES["curves, log"], make_grid()), LIGHT_THEME))
+    assert "title" not in spec
+    assert rendered_width(spec) <= 504
+    one = paper_spec(to_vega_lite(draw(FigureSpec(metrics=("val/loss",), title="gone"), make_grid()), LIGHT_THEME))
+    svg = render(without_interaction(one), "svg", in_points=True).decode()
+    assert "gone" not in svg
+    assert 180 < float(svg.split('width="')[1].split('pt"')[0]) <= 240
+    pdf = render(without_interaction(one), "pdf")
+    assert b"+LiberationSans" in pdf
+    assert b"FontFile" in pdf
+
+
+def test_the_wheel_zooms_with_ctrl_alone() -> None:
+    params = draw(FIGURES["curves"], make_grid()).to_dict()["params"]
+    assert {param["select"]["zoom"] for param in params} == {"wheel![event.ctrlKey]"}
+
+
+def test_lines_that_coincide_are_drawn_one_wider_than_the_other() -> None:
+    losses = ((1, [3.0, 2.0, 1.0]), (2, [3.0, 2.0, 1.0]), (3, [4.0, 3.0, 2.0]))
+    runs = [make_run({"train.lr": lr}, 0, {"val/loss": values}) for lr, values in losses]
+    rows = to_vega_lite(draw(FigureSpec(metrics=("val/loss",)), runs))["datasets"]["lines"].splitlines()
+    widths = [float(row.rpartition(",")[2]) for row in rows[1:]]
+    assert widths[0] > widths[1] == widths[2]
+
+
+@pytest.mark.parametrize(("values", "ticks"), [((8, 32, 1024), [8, 32, 1024]), ((1232, 4496, 67088), None)])
+def test_ticks_are_at_the_values_only_if_these_are_round(values: tuple[float, ...], ticks: list[float] | None) -> None:
+    assert readable_ticks(values, (values[0], values[-1]), "log2", 300) == ticks
 
 
 # ---- right to left ----
@@ -155,7 +226,7 @@ def test_hebrew_values_are_isolated_in_legend_and_panel() -> None:
 
 
 def test_pictures_in_one_page_keep_their_ids_apart() -> None:
-    svg = render_svg(FIGURES["curves, colour bar"], make_grid())
+    svg = render_svg(FIGURES["curves, colour bar"], grid_of_batches(9))
     both = namespace_svg_ids(svg, "one") + namespace_svg_ids(svg, "two")
     ids = [part.split('"')[0] for part in both.split(' id="')[1:]]
     assert ids

@@ -29,7 +29,7 @@ def test_best_and_earliest_are_on_the_mean_over_seeds() -> None:
         "best": (0, 30.0, pytest.approx(1.1)),
         "first within one std. error": (0, 20.0, pytest.approx(1.13)),
     }
-    assert "GPT validation loss: best, step 30" in [mark.name for mark in chart.stopping_marks]
+    assert "GPT, validation loss: best, step 30" in [mark.name for mark in chart.stopping_marks]
     assert any(note.startswith("Marks on the validation loss") for note in chart.notes)
 
 

@@ -58,10 +58,12 @@ def test_a_clear_difference_is_reported_with_effect_interval_test_and_n() -> Non
     gpt, lstm = np.array([0.91, 0.93, 0.92, 0.95, 0.90, 0.94]), np.array([0.80, 0.86, 0.83, 0.81, 0.84, 0.85])
     found = answer_question(BETTER, two_kinds(gpt.tolist(), lstm.tolist()))
     assert found.sentence == (
-        f"GPT beats LSTM on val/accuracy by {np.mean(gpt - lstm):.3g} [{min(gpt - lstm):.3g}, {max(gpt - lstm):.3g}] "
-        f"({gpt.mean():.3g} against {lstm.mean():.3g}; paired over 6 seeds, sign-flip and t tests p = 0.031)."
+        f"GPT is better than LSTM in best validation accuracy ({gpt.mean():.3f} vs {lstm.mean():.3f}; difference "
+        f"{np.mean(gpt - lstm):.3f}, 95 % CI {min(gpt - lstm):.3f} to {max(gpt - lstm):.3f}, 6 paired "
+        "seeds, p = 0.031)."
     )
     assert (found.n, found.warning, found.verdict) == (12, "", "yes")
+    assert [definition.partition(":")[0] for definition in found.definitions] == ["best", "95 % CI and p, paired seeds"]
     pair = found.numbers["pairs"][0]
     assert (pair["first"], pair["second"], pair["n"], pair["paired"]) == ("GPT", "LSTM", 6, True)
     assert pair["effect"] == pytest.approx(np.mean(gpt - lstm))
@@ -70,18 +72,21 @@ def test_a_clear_difference_is_reported_with_effect_interval_test_and_n() -> Non
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
 def test_with_fewer_than_six_paired_seeds_there_is_no_interval_and_nothing_is_told(n: int) -> None:
     found = answer_question(BETTER, two_kinds([0.99, 0.98, 0.99, 0.99, 0.98][:n], [0.1, 0.2, 0.1, 0.2, 0.1][:n]))
-    assert found.sentence.startswith("Cannot tell whether GPT or LSTM is better on val/accuracy: GPT is ahead by 0.8")
-    assert found.sentence.endswith(": a test needs 6 seeds).")
-    assert ("whose differences range from 0.78 to 0.89" in found.sentence) == (n > 1)
-    assert "[" not in found.sentence
+    assert found.sentence.startswith("We cannot tell GPT and LSTM apart in best validation accuracy (0.9")
+    seeds = "1 paired seed" if n == 1 else f"{n} paired seeds"
+    assert found.sentence.endswith(f"{seeds}; at least 6 are needed).")
+    assert ("0.780 to 0.890 in single seeds" in found.sentence) == (n > 1)
+    assert "CI" not in found.sentence
     assert "p =" not in found.sentence
     assert found.verdict == "cannot tell"
 
 
 def test_six_overlapping_seeds_cannot_tell_and_their_interval_holds_zero() -> None:
     found = answer_question(BETTER, two_kinds([0.9, 0.8, 0.9, 0.8, 0.9, 0.8], [0.8, 0.9, 0.8, 0.85, 0.85, 0.9]))
-    assert found.sentence.startswith("Cannot tell whether GPT or LSTM is better on val/accuracy: ")
-    assert "[−0.1, 0.1]" in found.sentence
+    assert found.sentence.startswith(
+        "We cannot tell GPT and LSTM apart in best validation accuracy (0.850 vs 0.850; diff"
+    )
+    assert "95 % CI −0.100 to 0.100" in found.sentence
     assert found.verdict == "cannot tell"
 
 
@@ -91,12 +96,14 @@ def test_the_smaller_loss_and_the_smaller_time_are_ahead() -> None:
         run({"model.kind": kind}, seed, {"val/loss": [3, loss]}) for kind, loss in losses.items() for seed in (0, 1)
     ]
     sentence = answer_question(QuestionSpec(metric="val/loss", between="model.kind"), runs).sentence
-    assert "better on val/loss: GPT is ahead by 0.25 (0.5 against 0.75;" in sentence
+    assert sentence.startswith(
+        "We cannot tell GPT and LSTM apart in best validation loss (0.5 vs 0.75; difference 0.25"
+    )
     timed = [
         run({"model.kind": kind}, seed, 1.0, seconds=s) for kind, s in (("gpt", 9.0), ("lstm", 4.0)) for seed in (0, 1)
     ]
     found = answer_question(QuestionSpec(value="seconds", between="model.kind"), timed)
-    assert "better on compute time in seconds: LSTM is ahead by 5 (" in found.sentence
+    assert "LSTM and GPT apart in compute time in seconds (4 vs 9; difference 5 in every seed" in found.sentence
     assert "share its time equally" in found.warning
     alone = [
         run({"model.kind": kind, "train.exclusive": True}, seed, 1.0, seconds=s)
@@ -110,17 +117,19 @@ def test_an_early_step_is_early_and_not_better() -> None:
     slow, fast = {"val/accuracy": [0, 0.1, 0.1, 0.1, 1.0]}, {"val/accuracy": [0, 0.2, 0.2, 0.2, 0.2]}
     runs = [run({"model.kind": kind}, seed, row) for kind, row in (("gpt", slow), ("lstm", fast)) for seed in (0, 1)]
     sentence = answer_question(BETTER.model_copy(update={"value": "t_f"}), runs).sentence
-    earlier = "is earlier on t_f of val/accuracy (the first step at its best value): LSTM is earlier by 30"
-    assert sentence.startswith(f"Cannot tell whether GPT or LSTM {earlier} (")
-    assert "Earlier is not better in itself: the best values are GPT 1 and LSTM 0.2." in sentence
+    assert sentence.startswith(
+        "We cannot tell LSTM and GPT apart in t_f of validation accuracy (10 vs 40; difference 30"
+    )
+    best = "best validation accuracy is 1.000 for GPT and 0.200 for LSTM."
+    assert sentence.endswith(f" An earlier step is not better in itself: {best}")
 
 
 @pytest.mark.parametrize("n", [1, 2, 8])
 def test_equal_groups_cannot_be_told_apart(n: int) -> None:
     found = answer_question(BETTER, two_kinds([1.0] * n, [1.0] * n))
-    seeds = "1 seed" if n == 1 else f"{n} seeds"
-    equal = f"val/accuracy is equal in every seed (mean 1; paired over {seeds})."
-    assert found.sentence == f"Cannot tell GPT and LSTM apart: {equal}"
+    seeds = {1: "1 paired seed; at least 6 are needed", 2: "2 paired seeds; at least 6 are needed", 8: "8 paired seeds"}
+    equal = f"it is 1.000 in every seed of both ({seeds[n]})."
+    assert found.sentence == f"We cannot tell GPT and LSTM apart in best validation accuracy: {equal}"
     assert found.verdict == "cannot tell"
 
 
@@ -132,27 +141,29 @@ def test_three_groups_are_ranked_and_corrected_for_their_pairs() -> None:
         for seed in range(9)
     ]
     found = answer_question(QuestionSpec(between="model.dim"), runs)
-    assert found.sentence.startswith("Cannot tell which has the highest val/accuracy: dim = 128 has the highest mean (")
-    assert "next is dim = 64" in found.sentence
+    claim = "We cannot tell which width has the best validation accuracy: width 128 has the highest mean ("
+    assert found.sentence.startswith(claim)
+    assert "next is width 64" in found.sentence
     assert "after Holm's correction for 3 pairs" in found.sentence
-    assert "It differs significantly from dim = 32, not from dim = 64." in found.sentence
+    assert "It differs from width 32, not clearly from width 64." in found.sentence
     assert found.verdict == "cannot tell"
     clear = [run({"model.dim": dim}, seed, dim / 1000 + seed / 1e4) for dim in dims for seed in range(7)]
     found = answer_question(QuestionSpec(between="model.dim"), clear)
-    assert found.sentence.startswith("dim = 128 has the highest val/accuracy (0.128; next is dim = 64, 0.0643")
+    assert found.sentence.startswith("width 128 has the best validation accuracy (0.128; next is width 64 with 0.064")
     assert found.verdict == "yes"
     few = answer_question(QuestionSpec(between="model.dim"), [one for one in clear if one.run.seed < 6])
-    assert "a test of 3 pairs needs 7 seeds" in few.sentence
+    assert "6 paired seeds; at least 7 are needed for 3 pairs" in few.sentence
 
 
 def test_seeds_that_do_not_match_are_compared_unpaired() -> None:
     runs = [run({"model.kind": "gpt"}, seed, 0.9) for seed in range(4)]
     runs += [run({"model.kind": "lstm"}, seed, 0.5 + 0.01 * seed) for seed in (7, 8, 9, 10)]
     found = answer_question(BETTER, runs)
-    assert "8 runs, unpaired, permutation and t tests p = 0.029)" in found.sentence
+    assert "8 unpaired runs, p = 0.029)" in found.sentence
     assert "the groups share too few seeds to be paired" in found.warning
     few = answer_question(BETTER, runs[1:7]).sentence
-    assert "6 runs, unpaired, whose differences range from 0.31 to 0.33: a test needs 4 seeds per group)" in few
+    needed = "6 unpaired runs; at least 4 seeds per group are needed)"
+    assert f"0.310 to 0.330 in single pairs of runs, {needed}" in few
 
 
 def test_settings_are_averaged_within_each_seed_so_that_seeds_are_counted() -> None:
@@ -163,9 +174,8 @@ def test_settings_are_averaged_within_each_seed_so_that_seeds_are_counted() -> N
         for seed in (0, 1)
     ]
     found = answer_question(BETTER, runs)
-    assert "by 0.2 (" in found.sentence
-    assert "paired over 2 seeds" in found.sentence
-    assert "mean over 3 combinations of the other settings" in found.sentence
+    assert "difference 0.200 in every seed, 2 paired seeds" in found.sentence
+    assert "mean over 3 combinations of the other settings" in found.warning
     assert found.n == 12
 
 
@@ -174,9 +184,8 @@ def test_two_metrics_of_the_same_runs_can_be_compared() -> None:
     question = QuestionSpec(metric="val/accuracy[order=2]", and_metric="val/accuracy[order=3]", value="t_f")
     found = answer_question(question, [run({}, seed, metrics) for seed in range(6)])
     assert found.sentence.startswith(
-        "val/accuracy[order=3] is earlier than val/accuracy[order=2] on t_f of accuracy "
-        "(the first step at its best value) by 20 "
-        "(10 against 30; paired over 6 seeds, all equal, sign-flip test p = 0.031)."
+        "Validation accuracy (order=3) reaches its best accuracy earlier than validation accuracy (order=2) "
+        "(10 vs 30; difference 20 in every seed, 6 paired seeds, p = 0.031)."
     )
 
 
@@ -197,8 +206,8 @@ def test_a_trend_is_reported_with_its_end_points_and_pages_test() -> None:
     table = np.array(list(rows.values())).T
     page = stats.page_trend_test(table, method="exact").pvalue
     assert found.sentence.startswith(
-        "val/accuracy rises with train_fraction, from 0.133 at 0.1 to 0.883 at 0.9 (+0.75, paired over 3 seeds, "
-        "whose differences range from +0.7 to +0.8; rank correlation "
+        "Best validation accuracy rises with training fraction, from 0.133 at 0.1 to 0.883 at 0.9 (change +0.750, "
+        "0.700 to 0.800 in single seeds, 3 paired seeds, rank correlation "
     )
     assert found.numbers["all"]["p"] == pytest.approx(2 * page)
     assert found.n == 12
@@ -207,8 +216,10 @@ def test_a_trend_is_reported_with_its_end_points_and_pages_test() -> None:
 def test_no_trend_is_called_one_and_a_best_value_inside_is_named() -> None:
     rows = {0.1: [0.1, 0.2], 0.3: [0.9, 0.9], 0.5: [0.2, 0.1]}
     sentence = answer_question(QuestionSpec(ask="how does it change", **ALONG), shares(rows)).sentence
-    assert "shows no significant trend with train_fraction" in sentence
-    assert sentence.endswith("; it is best at 0.3 (0.9).")
+    assert sentence.startswith(
+        "We cannot tell whether best validation accuracy changes with training fraction: it goes"
+    )
+    assert sentence.endswith("; it is highest (0.900) at 0.3.")
 
 
 def test_a_trend_whose_size_is_unknown_is_called_so() -> None:
@@ -219,23 +230,25 @@ def test_a_trend_whose_size_is_unknown_is_called_so() -> None:
         0.9: [0.9, 0.09, 0.9, 0.9, 0.9, 0.9],
     }
     sentence = answer_question(QuestionSpec(ask="how does it change", **ALONG), shares(rows)).sentence
-    assert sentence.startswith("val/accuracy rises with train_fraction")
-    assert "; the trend is significant, its size is uncertain" in sentence
+    assert sentence.startswith("Best validation accuracy rises with training fraction")
+    assert "; its size is uncertain" in sentence
 
 
 def test_each_value_of_between_gets_its_own_sentence() -> None:
     runs = shares({0.1: [0.1], 0.5: [0.5], 0.9: [0.9]}) + shares({0.1: [0.3], 0.5: [0.3], 0.9: [0.3]}, "lstm")
     found = answer_question(QuestionSpec(ask="how does it change", between="model.kind", **ALONG), runs)
-    assert found.sentence.startswith("GPT: val/accuracy shows no significant trend with train_fraction")
-    assert "one seed, so no interval" in found.sentence
-    assert "LSTM: val/accuracy does not change with train_fraction" in found.sentence
+    claim = "we cannot tell whether best validation accuracy changes with training fraction: it"
+    assert found.sentence.startswith(
+        f"GPT: {claim} goes from 0.100 at 0.1 to 0.900 at 0.9 (change +0.800, 1 paired seed"
+    )
+    assert f"LSTM: {claim} is 0.300 at each of 3 values (1 paired seed)" in found.sentence
 
 
 def test_replays_along_alpha_are_not_tested() -> None:
     runs = [run({}, seed, {"val/loss": [4, 3, 2, 1, 1]}) for seed in (0, 1)]
     found = answer_question(QuestionSpec(ask="how does it change", metric="val/loss", over="alpha"), runs)
     assert found.sentence == (
-        "val/loss falls with alpha, from 4 at 0.1 to 1 at 1.0 (−3, paired over 2 seeds; "
+        "Best validation loss falls with α, from 4 at 0.1 to 1 at 1 (change −3 in every seed, 2 paired seeds, "
         "no test, since these are evaluations of the same runs)."
     )
     assert found.n == 2
@@ -243,7 +256,7 @@ def test_replays_along_alpha_are_not_tested() -> None:
 
 def test_a_categorical_setting_is_compared_instead() -> None:
     question = QuestionSpec(ask="how does it change", over="model.kind")
-    assert "GPT is ahead by 0.7" in answer_question(question, two_kinds([0.9, 0.8], [0.1, 0.2])).sentence
+    assert "(0.850 vs 0.150; " in answer_question(question, two_kinds([0.9, 0.8], [0.1, 0.2])).sentence
 
 
 # ---- smallest and largest ----
@@ -253,14 +266,16 @@ def test_the_smallest_value_is_the_first_where_every_seed_passes() -> None:
     rows = {0.1: [0.1, 0.2], 0.3: [0.95, 0.8], 0.5: [0.9, 0.95], 0.9: [1.0, 1.0]}
     found = answer_question(QuestionSpec(ask="smallest", at_least=0.9, **ALONG), shares(rows))
     assert found.sentence == (
-        "Cannot tell, a test needs 6 seeds: in these seeds, the smallest train_fraction with val/accuracy ≥ 0.9 is 0.5 "
-        "(in 2 of 2 seeds, 95 % interval of the fraction [0.158, 1]; at 0.3 in 1 of 2 seeds)."
+        "We cannot tell the smallest training fraction with best validation accuracy ≥ 0.9 for certain: in these seeds "
+        "it is 0.5 (in 2 of 2 seeds, 95 % CI of the fraction 16 to 100 %; at 0.3 in 1 of 2 seeds; at least 6 are "
+        "needed)."
     )
     assert (found.numbers["all"]["level"], found.verdict) == (0.5, "cannot tell")
     six = answer_question(
         QuestionSpec(ask="smallest", at_least=0.9, **ALONG), shares({share: row * 3 for share, row in rows.items()})
     )
-    assert six.sentence.startswith("The smallest train_fraction with val/accuracy ≥ 0.9 is 0.5 (in 6 of 6 seeds")
+    smallest = "The smallest training fraction with best validation accuracy ≥ 0.9 is 0.5 (in 6 of 6 seeds"
+    assert six.sentence.startswith(smallest)
     assert six.verdict == "yes"
     none = shares({0.1: [0.1] * 6, 0.3: [0.2] * 6})
     assert answer_question(QuestionSpec(ask="smallest", at_least=0.9, **ALONG), none).verdict == "no"
@@ -281,11 +296,9 @@ def test_the_largest_value_can_need_two_conditions_for_each_setting() -> None:
     runs += [memorising("lstm", 0.1, 0.5, 0.1), memorising("lstm", 0.3, 1.0, 0.9), memorising("lstm", 0.5, 1.0, 0.9)]
     question = QuestionSpec(ask="largest", at_most=0.5, and_metric="train/accuracy", and_at_least=0.99, **ALONG)
     found = answer_question(question, runs)
-    assert (
-        "in these seeds, the largest train_fraction with val/accuracy ≤ 0.5 and train/accuracy ≥ 0.99 is 0.3"
-        in found.sentence
-    )
-    assert "LSTM: no train_fraction tried (0.1, 0.3 and 0.5) has" in found.sentence
+    condition = "best validation accuracy ≤ 0.5 and best training accuracy ≥ 0.99"
+    assert f"the largest training fraction with {condition} for certain: in these seeds it is 0.3" in found.sentence
+    assert "LSTM: no training fraction tried (0.1, 0.3 and 0.5) has" in found.sentence
     assert found.numbers["LSTM"]["level"] is None
 
 
@@ -301,9 +314,9 @@ def test_slopes_per_doubling_are_compared_over_seeds() -> None:
     ]
     found = answer_question(QuestionSpec(ask="which scales better", over="model.dim", between="model.kind"), runs)
     assert found.sentence.startswith(
-        "GPT scales better with dim than LSTM: per doubling of dim, val/accuracy changes by "
+        "GPT scales better with width than LSTM: per doubling, best validation accuracy changes by +0.2 for GPT and +0."
     )
-    assert "At 256, the largest value, GPT has 0.617 and LSTM has 0.167." in found.sentence
+    assert "At 256, the largest, it is 0.617 for GPT and 0.167 for LSTM." in found.sentence
     assert found.verdict == "yes"
     slopes = found.numbers["per_doubling"]["GPT"]["values"]
     y = [0.2 * power + 0.01 * ((3 * 2**power) % 5) for power in range(4)]
@@ -319,9 +332,8 @@ def test_losses_scale_by_factors() -> None:
     ]
     question = QuestionSpec(ask="which scales better", metric="val/loss", over="model.dim", between="model.kind")
     sentence = answer_question(question, runs).sentence
-    assert "changes by GPT ×0.5 and LSTM ×0.707 (ratio 1.41; paired over 2 seeds" in sentence
-    assert sentence.startswith("Cannot tell whether GPT or LSTM scales better with dim: per doubling of dim")
-    assert "a test needs 6 seeds" in sentence
+    assert "changes by ×0.5 for GPT and ×0.707 for LSTM (ratio 1.41, 2 paired seeds; at least 6 are needed)" in sentence
+    assert sentence.startswith("We cannot tell whether GPT or LSTM scales better with width: per doubling, best val")
 
 
 def test_a_steeper_slope_does_not_win_while_it_is_behind_everywhere() -> None:
@@ -334,8 +346,8 @@ def test_a_steeper_slope_does_not_win_while_it_is_behind_everywhere() -> None:
     ]
     found = answer_question(QuestionSpec(ask="which scales better", over="model.dim", between="model.kind"), runs)
     assert found.sentence.startswith(
-        "Cannot tell whether LSTM or GPT scales better with dim: LSTM changes faster but is still worse at the largest "
-        "value, so it may only be catching up; per doubling"
+        "We cannot tell whether LSTM or GPT scales better with width: LSTM changes faster but is still worse at the "
+        "largest value, so it may only be catching up; per doubling"
     )
     assert found.numbers["pairs"][0]["verdict"] == "yes"  # the slopes do differ
     assert found.verdict == "cannot tell"
@@ -350,11 +362,11 @@ def test_labels_are_counted_with_the_delay_and_the_definition() -> None:
     found = answer_question(
         QuestionSpec(ask="grokking"), [run({}, 0, grokked), run({}, 1, grokked), run({}, 2, memorised)]
     )
-    assert found.sentence.startswith(
-        "Of 3 runs, 1 memorised and 2 grokked; fraction grokked 0.667, 95 % interval [0.0943, 0.992]; "
+    assert found.sentence == (
+        "2 of 3 runs grokked (95 % CI 9 to 99 %): 1 memorised; generalisation follows memorisation after 20 steps, "
+        "mean over 2 runs."
     )
-    assert "generalisation 20 steps (mean over 2 runs)" in found.sentence
-    assert "grokked: validation accuracy is at most 0.5 when" in found.sentence
+    assert found.definitions[0].startswith("grokked: validation accuracy is at most 0.5 when")
     assert found.numbers["all"]["labels"] == {"not learned": 0, "memorised": 1, "grokked": 2, "generalised": 0}
 
 
@@ -365,11 +377,11 @@ def test_stopping_is_advised_for_each_point() -> None:
         for seed in (0, 1)
     ]
     found = answer_question(QuestionSpec(ask="stopping", metric="val/loss"), runs)
-    assert "GPT: val/loss is best at step 20 (1.05 ± 0.05, standard error over 2 seeds)" in found.sentence
+    assert found.sentence.startswith("GPT: stop at step 20: validation loss is best there (1.05 ± 0.05, 2 seeds), and")
     assert "the 20 steps after it brought no improvement" in found.sentence
     assert found.numbers["LSTM"]["best"] == 20
     assert (
-        "neither a low nor a high norm is better"
+        "neither a low nor a high L2 norm of the weights is better"
         in answer_question(QuestionSpec(ask="stopping", metric="norm"), [run({}, 0, {"norm": [1]})]).sentence
     )
 
@@ -447,7 +459,7 @@ def test_runs_left_out_are_counted_in_the_warning() -> None:
     runs = two_kinds([0.9, 0.8, 0.9], [0.1, 0.2, 0.1])
     runs[2] = run({"model.kind": "gpt"}, 2, 0.9, "diverged")
     found = answer_question(BETTER, runs)
-    assert "paired over 2 seeds" in found.sentence
+    assert "(0.850 vs 0.150; difference 0.700, 0.600 to 0.800 in single seeds, 2 paired seeds" in found.sentence
     assert found.warning.startswith("left out: 1 of 6 runs diverged")
 
 
@@ -464,14 +476,17 @@ def test_only_narrows_the_runs() -> None:
 
 
 def test_a_question_without_text_gets_a_default_text() -> None:
-    assert format_question(BETTER) == "which is better: val/accuracy between model.kind"
+    assert format_question(BETTER) == "Which model has the best validation accuracy?"
     assert format_question(QuestionSpec(ask="grokking", text="Does it grok?")) == "Does it grok?"
     claim = QuestionSpec(ask="does it hold", metric="train/loss", and_metric="val/loss")
-    assert format_question(claim) == "does it hold: train/loss lower than val/loss"
+    assert format_question(claim) == "Is best training loss lower than validation loss?"
     bound = QuestionSpec(ask="does it hold", at_least=0.9)
-    assert format_question(bound) == "does it hold: val/accuracy at least 0.9"
+    assert format_question(bound) == "Is best validation accuracy at least 0.9 in most runs?"
     same = QuestionSpec(ask="does it hold", between="model.kind", expect="same", margin=0.1)
-    assert format_question(same) == "does it hold: val/accuracy the same between model.kind"
+    assert format_question(same) == "Is best validation accuracy the same for every model, within ±0.1?"
+    texts = [format_question(question) for question in EVERY_KIND]
+    assert all(text.endswith("?") and "_" not in text and "/" not in text for text in texts)
+    assert texts[1] == "How does best validation accuracy change with training fraction?"
 
 
 @pytest.mark.parametrize("name", [name for name in shipped_studies() if name.startswith("arithmetic/")])
@@ -489,7 +504,7 @@ METRICS = ("train/loss", "val/loss", "train/accuracy", "val/accuracy", "norm")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with the four runs of arithmetic/sanity, as if they had been trained."""
     folder = tmp_path_factory.mktemp("home")
-    plan = plan_named("arithmetic/sanity")
+    plan = plan_named("arithmetic/sanity", ["seeds=[0,42]"])
     values = np.random.default_rng(1).random((len(plan.runs), len(METRICS)))
     with open_store(folder) as store:
         store.register(plan)
@@ -511,14 +526,16 @@ def call(home: Path, *arguments: str) -> str:
 def test_answer_prints_each_question_with_its_sentence(home: Path) -> None:
     text = call(home, "answer", "arithmetic/sanity")
     assert "Which model reaches the lower validation loss?\n  " in text
-    assert "a test needs 6 seeds" in text
+    assert "2 paired seeds; at least 6 are needed" in text
+    assert text.count("95 % CI: of the fraction by Clopper and Pearson") == 1
     document = json.loads(call(home, "answer", "arithmetic/sanity", "--json"))
     assert [one["asked"]["report"] for one in document["answers"]] == ["D 2"] * 4 + ["D 1"] + ["D 8b"] * 9
-    assert {"question", "asked", "verdict", "sentence", "warning", "n", "numbers"} == document["answers"][0].keys()
+    keys = {"question", "asked", "verdict", "sentence", "warning", "definitions", "n", "numbers"}
+    assert document["answers"][0].keys() == keys
 
 
 def test_filters_select_the_runs_of_an_answer(home: Path) -> None:
-    assert "paired over 1 seed" in call(home, "answer", "arithmetic/sanity", "--only", "seed=42")
+    assert "1 paired seed" in call(home, "answer", "arithmetic/sanity", "--only", "seed=42")
 
 
 @pytest.mark.parametrize(
@@ -533,7 +550,8 @@ def test_compare_takes_filters_or_a_setting_of_a_study(home: Path, names: tuple[
     document = json.loads(call(home, "compare", "arithmetic/sanity", *names, "--metric", "val/loss", "--json"))
     assert [len(ids) for ids in document["groups"].values()] == [2, 2]
     assert document["numbers"]["pairs"][0]["n"] == 2
-    assert call(home, "compare", "arithmetic/sanity", *names, "--metric", "val/loss").startswith(document["sentence"])
+    text = call(home, "compare", "arithmetic/sanity", *names, "--metric", "val/loss")
+    assert text.startswith(f"[{document['verdict']}] {document['sentence']}\n")
 
 
 def test_compare_takes_runs_and_a_study_whole(home: Path) -> None:
@@ -626,7 +644,7 @@ def test_a_study_without_questions_gets_default_answers(tmp_path: Path) -> None:
         ("how does it change", None, "train.lr"),
     ]
     assert asked("zipped") == [("which is better", "task.operator", None)]  # what varies together is asked about once
-    assert "No verdict: the groups also differ in train.lr (0.1 against 0.01)." in call(tmp_path, "answer", "zipped")
+    assert "No verdict: the groups also differ in learning rate (0.1 vs 0.01)." in call(tmp_path, "answer", "zipped")
     assert asked("single") == [("stopping", None, None)]
     text = call(tmp_path, "answer", "grid")
-    assert text.startswith("which is better: val/accuracy between model.kind\n  Cannot tell whether GPT or LSTM")
+    assert text.startswith("Which model has the best validation accuracy?\n  [cannot tell] We cannot tell ")

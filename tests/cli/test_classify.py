@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import seedbed
 from seedbed.cli import app
 from seedbed.errors import UsageError
-from seedbed.report.analysis_curves import load_analyses
+from seedbed.report.study_runs import load_analyses
 from seedbed.store import open_store
 
 runner = CliRunner()

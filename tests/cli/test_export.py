@@ -210,8 +210,45 @@ def test_python_exports_and_imports(cli: CommandLine, tmp_path: Path, folder: Pa
         assert {run.settings.model.kind for run in store.runs("study")} == {"gpt"}
 
 
+def test_a_compressed_archive_gives_the_same_home(cli: CommandLine, tmp_path: Path, folder: Path) -> None:
+    study = seedbed.Study("study.toml", home=folder / "whole")
+    plain, compressed = study.export("lab.zip"), study.export("lab.zip.xz")
+    assert compressed.n_bytes == Path("lab.zip.xz").stat().st_size < plain.n_bytes / 3
+    seedbed.import_archive("lab.zip.xz", home=tmp_path / "new")
+    again = seedbed.Study("study.toml", home=tmp_path / "new").export("again.zip")
+    assert again.n_bytes == plain.n_bytes
+    assert Path("again.zip").read_bytes() == Path("lab.zip").read_bytes()
+
+
+def test_compressed_archives_that_are_damaged_or_too_large_are_refused(
+    cli: CommandLine, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lzma
+
+    from seedbed.errors import StoreError, UsageError
+    from seedbed.store import archive
+
+    study = seedbed.Study("study.toml", home=folder / "whole")
+    study.export("lab.zip.xz")
+    data = Path("lab.zip.xz").read_bytes()
+    middle = len(data) // 2
+    for damaged in (data[:middle], data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], b"text"):
+        Path("damaged.zip.xz").write_bytes(damaged)
+        with pytest.raises(StoreError, match=r"damaged\.zip\.xz is damaged or incomplete: .*copy it again"):
+            seedbed.import_archive("damaged.zip.xz", home=tmp_path / "new")
+    monkeypatch.setattr(archive, "MAX_DECOMPRESSED_BYTES", 10**6)
+    Path("bomb.zip.xz").write_bytes(lzma.compress(bytes(3 * 10**6)))
+    with pytest.raises(StoreError, match=r"more than 1\.0 MB when decompressed"):
+        seedbed.import_archive("bomb.zip.xz", home=tmp_path / "new")
+    Path("mine.xz").write_text("a text")
+    with pytest.raises(UsageError, match=r"mine\.xz is there already and is not a compressed archive"):
+        study.export("mine.xz")
+    assert Path("mine.xz").read_text() == "a text"
+    assert not (tmp_path / "new" / "store.db").exists()
+
+
 def test_the_commands_of_the_page_run(cli: CommandLine, tmp_path: Path) -> None:
-    assert len(COMMANDS) == 5
+    assert len(COMMANDS) == 6
     for command in COMMANDS:
         words = shlex.split(command, comments=True)
         cli.capsys.readouterr()

@@ -131,7 +131,7 @@ def test_sample_takes_the_runs_of_a_study_that_match(cli: CommandLine) -> None:
 def test_a_filter_without_a_match_lists_the_values(cli: CommandLine, verb: str) -> None:
     words = ["model.kind"] if verb == "compare" else []
     done = cli(verb, "quickstart", *words, "--only", "train.steps=7", code=4)
-    assert done.stderr == ("seedbed: no run of quickstart has train.steps=7; train.steps has 20 and 30 here\n")
+    assert done.stderr == ("seedbed: no run of quickstart has train.steps=7; train.steps has 20 and 30 here [SB020]\n")
 
 
 @pytest.mark.parametrize("verb", ["ls", "show", "answer", "plot", "report", "rm", "heads", "sample"])
@@ -139,7 +139,7 @@ def test_bare_settings_are_refused_with_the_filter_to_use(cli: CommandLine, verb
     done = cli(verb, "quickstart", "train.steps=20", "seed=0", code=2)
     assert done.stderr == (
         f"seedbed: {verb} does not change settings; to select runs, use: "
-        f"seedbed {verb} quickstart --only 'train.steps=20 seed=0'\n"
+        f"seedbed {verb} quickstart --only 'train.steps=20 seed=0' [SB010]\n"
     )
 
 

@@ -15,6 +15,9 @@ from typing import TypeAlias
 
 import pytest
 
+from seedbed.cli.study_commands import _show_first_figure
+from tests.report.factories import fill
+
 Done: TypeAlias = subprocess.CompletedProcess[str]
 TINY = ["task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=30", "train.eval_every=10",
         "train.eval_first=2", "train.save_every=10", "seeds=2"]  # fmt: skip
@@ -170,7 +173,7 @@ def test_a_star_plans_every_matching_study_once_with_one_estimate(tmp_path):
     titles = [line.split(":")[0] for line in shown.splitlines() if "configs," in line]
     assert titles[0] == "arithmetic/sanity"
     assert sorted(titles) == [f"arithmetic/{name}" for name in (
-        "compute", "data-size", "mixed-orders", "model-size", "sanity", "weight-decay")]  # fmt: skip
+        "compute", "data-size", "mixed-orders", "model-size", "positions", "sanity", "weight-decay")]  # fmt: skip
     assert shown.count("`seedbed run` would take") == shown.count("packs on cuda") == 1
 
 
@@ -186,7 +189,7 @@ def test_print_config_can_be_fed_back(tmp_path):
         for study in (["arithmetic/mixed-orders", "train.lr=1e-3,3e-4"], [tmp_path / "again.toml"])
     ]
     assert ids[0] == ids[1]
-    assert len(ids[0]) == 24
+    assert len(ids[0]) == 72
 
 
 def test_init_writes_a_study_that_plans_and_overwrites_nothing(tmp_path):
@@ -250,6 +253,9 @@ def test_a_diverging_run_is_reported_and_its_neighbours_finish(tmp_path):
     assert sorted(run["status"] for run in runs) == ["diverged", "diverged", "finished", "finished"]
     configs = json.loads(seedbed("show", "quickstart", "--json", home=tmp_path).stdout)["configs"]
     assert [one["n"] for one in configs] == [2, 0]
+    only = ("--only", "train.lr=1e20", "--workers", 1)
+    done = seedbed("run", "quickstart", *TINY[:-1], "seeds=2", "train.lr=0.001,1e20", *only, home=tmp_path, code=7)
+    assert "every run diverged; see where with: seedbed ls quickstart" in done.stderr
 
 
 LONG = ["task.p=7", "model.dim=16", "model.heads=2", "train.steps=1001", "train.save_every=100", "seeds=3",
@@ -319,3 +325,18 @@ def test_two_processes_never_train_the_same_run(tmp_path):
     assert "; wait for it or stop it, then run: seedbed run quickstart" in message
     first.communicate()
     assert first.returncode == 0
+
+
+def test_a_demo_ends_with_a_picture_and_the_next_command(tmp_path, monkeypatch, capsys):
+    fill(tmp_path)
+    _show_first_figure(tmp_path, "toy")
+    text = capsys.readouterr().out
+    assert "⠀" in text  # drawn in Braille
+    assert "training step" in text
+    assert max(map(len, text.splitlines())) <= 80
+    _show_first_figure(tmp_path, "nothing")  # no picture is no error
+    assert capsys.readouterr().out == ""
+
+
+def test_the_next_command_is_told(trained):
+    assert trained[1].stderr.strip().endswith("next: seedbed answer quickstart")

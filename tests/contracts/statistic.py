@@ -11,7 +11,8 @@ from typing import ClassVar
 
 import pytest
 
-from seedbed.stats.answers.comparison_text import MetricStatistic
+from seedbed.stats.answers.finding import MetricStatistic
+from seedbed.stats.metric_registry import metric_label
 from seedbed.stats.run_statistics import Statistic, compute_statistic, find_statistic
 from seedbed.stats.summary import RunCurves
 from tests.charts.factories import make_run
@@ -82,7 +83,7 @@ class StatisticContract:
 
     def test_sentences_and_charts_name_it_and_its_metric(self) -> None:
         texts = [
-            str(MetricStatistic(LOSS, self.name)),
+            str(MetricStatistic(LOSS, self.name)).replace(metric_label(LOSS), LOSS),
             self.statistic.axis_title_template(LOSS).format(LOSS),
             self.statistic.title.format(LOSS),
         ]

@@ -19,9 +19,8 @@ import torch
 
 from seedbed.settings import DatasetInfo, Settings
 from seedbed.study.pack import shape_key
-from seedbed.tasks.base import BatchLimits, Task
+from seedbed.tasks.base import BatchLimits, Task, make_batches
 from seedbed.training.evaluate import compute_metrics
-from seedbed.training.pack_batches import make_batches
 from seedbed.training.trainer import Trainer
 from tests.equivalence.test_stacked import determined_weights
 
@@ -116,9 +115,9 @@ class TaskContract:
 
     def test_a_batch_depends_on_seed_and_index_alone(self, pack: list[Settings]) -> None:
         """Drawn in another order, and among other runs."""
-        together = make_batches(pack, SEEDS, CPU)
+        together = make_batches(pack, SEEDS, "cpu")
         for slot, (settings, seed) in enumerate(zip(pack, SEEDS, strict=True)):
-            alone = make_batches([settings], [seed], CPU)
+            alone = make_batches([settings], [seed], "cpu")
             for index in (4, 0, 2, 4):
                 drawn = []
                 for batches, run in ((together, slot), (alone, 0)):

@@ -16,7 +16,7 @@ from seedbed.charts.bars import Bars
 from seedbed.charts.budget import BudgetChart
 from seedbed.charts.chart_kinds import CHART_KINDS, ChartKind, register_chart
 from seedbed.charts.fourier_plane import FourierPlanes
-from seedbed.charts.line_data import LineChart
+from seedbed.charts.panel_layout import LineChart
 from seedbed.charts.parallel_coordinates import ParallelCoordinates
 from seedbed.cli import app
 from seedbed.errors import StudyError
@@ -189,12 +189,13 @@ def test_a_study_file_a_question_and_a_report_accept_a_plugins_kinds(tmp_path: P
     home, runner = ["--home", str(tmp_path)], CliRunner()
     answered = runner.invoke(app, ["answer", "toy", *home])
     assert answered.exit_code == 0, answered.output
-    assert "on highest of val/loss: weight_decay = 0.1 is lower by 0.9" in answered.stdout
+    assert "Which weight decay has the lowest highest of validation loss?" in answered.stdout
+    assert "difference 0.9" in answered.stdout
     reported = runner.invoke(app, ["report", "toy", *home])
     assert reported.exit_code == 0, reported.output
     page = Path(reported.stdout.strip()).read_text(encoding="utf-8")
     assert "highest of val/loss" in page
-    assert "Highest of loss for each weight decay" in page
+    assert "Highest of loss by weight decay" in page
     assert "n = 4 runs." in page
 
 

@@ -14,6 +14,7 @@ import pytest
 from seedbed.engines import ENGINES, Engine
 from seedbed.engines.base import EngineResources, JobFailure, QueuedJob, ShouldStop
 from seedbed.engines.local import LocalEngine
+from seedbed.engines.ray import RayEngine
 from seedbed.records import Cost, CostEvent, Event, StepEvent, StopEvent
 
 
@@ -205,6 +206,15 @@ class TestLocalEngineOnTwoDevices(EngineContract):
     @pytest.fixture
     def engine(self) -> Engine:
         return LocalEngine(EngineResources(n_slots=2, devices=("cuda:0", "cuda:1")))
+
+
+@pytest.mark.cluster
+class TestRayEngine(EngineContract):
+    """Two nodes of a cluster on this machine."""
+
+    @pytest.fixture
+    def engine(self, ray_cluster: str) -> Engine:
+        return RayEngine(EngineResources(n_workers=2, address=ray_cluster))
 
 
 def test_every_engine_of_the_registry_is_made_of_resources() -> None:

@@ -104,8 +104,8 @@ def test_a_question_and_a_study_file_accept_it() -> None:
     text = '[[questions]]\nask = "which is better"\nmetric = "val/loss"\nvalue = "median"\nbetween = "model.kind"\n'
     [question] = parse_declarations(text).questions
     sentence = answer_question(question, runs).sentence
-    assert "on median of val/loss" in sentence
-    assert "2.33 against 2.83" in sentence
+    assert "apart in median of validation loss" in sentence
+    assert "2.33 vs 2.83" in sentence
 
 
 def test_its_options_say_which_values_are_better_and_how_it_is_written(registered: None) -> None:

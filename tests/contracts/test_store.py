@@ -243,6 +243,19 @@ class StoreContract:
         assert last.mean_seconds("compute") == 0.25
         assert last.mean_seconds("evaluate") is None
 
+    def test_two_states_are_kept_and_runs_end_only_once(self, store: Store) -> None:
+        store.register(make_plan(2))
+        [pack_id] = claim(store, make_plan(2).runs)
+        for step in (2, 4):
+            store.record(pack_id, [make_evaluation(step, [0, 1], [1.0, 2.0])])
+            store.save(pack_id, make_checkpoint(step, [0, 1]))
+            assert store.can_resume(pack_id)
+        assert store.settled_runs() == set()
+        store.record(pack_id, [FinishEvent(0, 4)])
+        assert store.settled_runs() == set()  # a resume would undo it
+        store.save(pack_id, make_checkpoint(4, [0, 1]))
+        assert store.settled_runs() == {make_run(0).id}
+
     def test_resume_drops_everything_after_the_save(self, store: Store) -> None:
         store.register(make_plan(3))
         [pack_id] = claim(store, make_plan(3).runs)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import tarfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from seedbed.data import catalogue
+from seedbed.data import catalogue, embeddings
 from seedbed.data.catalogue import CATALOGUE, CorpusEntry, CorpusPart, StoredFile, ensure_local_file, get_corpus_entry
 from seedbed.data.corpora import load_gpt1_tokenizer, open_corpus, open_labelled_texts
 from seedbed.data.datasets import open_token_ids
 from seedbed.data.documents import corpus_digest, iter_text
+from seedbed.data.embeddings import embeddings_digest, load_embeddings
 from seedbed.errors import MissingData, UsageError
+from seedbed.settings import DatasetInfo, Settings
 
 CONTENT = b"to be or not to be\n" * 500
 FOLDER = {"b.txt": b"second", "a.txt": b"first"}
@@ -222,3 +226,69 @@ def test_every_real_file_has_the_catalogued_size_and_digest(real_data):
 
 def test_gpt1s_tokenizer_loads(real_data):
     assert load_gpt1_tokenizer().size == 40_479
+
+
+# ---- GPT-1's embeddings ----
+
+TABLES = {"positions": np.arange(12, dtype="f4").reshape(4, 3), "tokens": np.arange(100, 115, dtype="f4").reshape(5, 3)}
+
+
+@pytest.fixture
+def gpt1(server, monkeypatch):
+    """A repository of small tables, cut into files in the middle of a table; the last file is not needed."""
+    numbers = np.concatenate([TABLES["positions"].ravel(), TABLES["tokens"].ravel(), np.zeros(10, "f4")])
+    files = {"params_shapes.json": json.dumps([[4, 3], [5, 3], [10]]).encode()}
+    for i, part in enumerate([numbers[:9], numbers[9:28], numbers[28:]]):
+        buffer = io.BytesIO()
+        np.save(buffer, part)
+        files[f"params_{i}.npy"] = buffer.getvalue()
+    repository, commit = embeddings.GPT1_REPOSITORY, embeddings.GPT1_COMMIT
+    blobs = {name: hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest() for name, content in files.items()}
+    listing = json.dumps([{"name": name, "sha": blob} for name, blob in blobs.items()]).encode()
+    server.responses = {f"/{repository}/{commit}/model/{name}": content for name, content in files.items()}
+    server.responses[f"/repos/{repository}/contents/model?ref={commit}"] = listing
+    monkeypatch.setattr(embeddings, "API_HOST", f"http://127.0.0.1:{server.server_port}")
+    embeddings._load_table.cache_clear()
+    yield lambda name: f"/{repository}/{commit}/model/{name}"
+    embeddings._load_table.cache_clear()
+    embeddings.embeddings_digest.cache_clear()
+
+
+GPT1_SETTINGS = Settings.from_flat(
+    {"task.kind": "text", "model.kind": "gpt", "model.dim": 3, "model.heads": 1, "model.positions": "learned"}
+    | {"model.embeddings": "gpt1"}
+)
+
+
+def test_gpt1s_tables_are_downloaded_once_with_a_row_for_padding(server, gpt1):
+    info = DatasetInfo(vocab_size=6, context_length=2, n_train=1)
+    tables = load_embeddings(GPT1_SETTINGS, info)
+    assert np.array_equal(tables["tokens"], np.concatenate([np.zeros((1, 3)), TABLES["tokens"]]))
+    assert np.array_equal(tables["positions"], TABLES["positions"][:2])
+    assert gpt1("params_1.npy") in server.requested
+    assert gpt1("params_2.npy") not in server.requested
+    n_requests = len(server.requested)
+    embeddings._load_table.cache_clear()
+    load_embeddings(GPT1_SETTINGS, info)
+    assert len(server.requested) == n_requests
+    assert embeddings_digest("gpt1") == sha(tables["positions"].base.tobytes() + tables["tokens"].tobytes())
+
+
+def test_a_file_without_the_commits_blob_id_is_rejected_and_leaves_nothing(server, gpt1, empty_cache):
+    content = server.responses[gpt1("params_0.npy")]
+    server.responses[gpt1("params_0.npy")] = content[:-1] + bytes([content[-1] ^ 1])
+    with pytest.raises(MissingData, match=r"params_0\.npy has blob id .* the commit says"):
+        load_embeddings(GPT1_SETTINGS, DatasetInfo(vocab_size=6, context_length=2, n_train=1))
+    assert [path for path in empty_cache.rglob("*") if path.is_file()] == []
+
+
+def test_without_a_network_it_is_said_where_gpt1s_tables_may_be_put(server, gpt1, monkeypatch, tmp_path):
+    info = DatasetInfo(vocab_size=6, context_length=2, n_train=1)
+    monkeypatch.setenv("SEEDBED_OFFLINE", "1")
+    with pytest.raises(MissingData, match=r"SEEDBED_DATA/gpt1_embeddings/gpt1\.npz"):
+        load_embeddings(GPT1_SETTINGS, info)
+    (tmp_path / "gpt1_embeddings").mkdir()
+    np.savez(tmp_path / "gpt1_embeddings" / "gpt1.npz", tokens=np.ones((6, 3)), positions=np.ones((2, 3)))
+    monkeypatch.setenv("SEEDBED_DATA", str(tmp_path))
+    assert load_embeddings(GPT1_SETTINGS, info)["tokens"].sum() == 18
+    assert server.requested == []

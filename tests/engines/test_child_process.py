@@ -9,7 +9,9 @@ import sys
 import time
 from multiprocessing.connection import Connection
 
-from seedbed.engines.child_process import start_process
+import pytest
+
+from seedbed.engines.child_process import STOP_SIGNALS, start_process
 
 
 def add(pipe: Connection, first: int, second: int) -> None:
@@ -29,14 +31,22 @@ def test_the_function_runs_in_another_process() -> None:
     assert pid == process.pid != os.getpid()
 
 
-def test_an_interrupt_of_the_process_group_leaves_it_alone() -> None:
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_signal_to_the_process_group_leaves_it_alone_however_early(number: signal.Signals) -> None:
     process, pipe = start_process(answer_after_a_signal)
+    process.send_signal(number)
     assert pipe.recv() == "ready"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     time.sleep(0.05)
     pipe.send("go on")
     assert pipe.recv() == "still here"
     assert process.wait() == 0
+
+
+def test_control_a_signal_reaches_a_process_that_does_not_ignore_it() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == -signal.SIGTERM
 
 
 SCRIPT = """

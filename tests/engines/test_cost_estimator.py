@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,15 +19,18 @@ from seedbed.engines.cost_estimator import (
     section_counts,
     shape_digest,
 )
-from seedbed.engines.cost_model import concurrency_slowdown
+from seedbed.engines.cost_model import GPU_SPEED_BY_MODE, concurrency_slowdown, update_work_seconds
 from seedbed.engines.machine import Machine
 from seedbed.engines.placement import choose_placement, max_runs_by_shape, untimed_candidates
 from seedbed.engines.rates import MeasuredRate
-from seedbed.models.flops import evaluation_workload, update_workload
+from seedbed.estimates import estimate_study
+from seedbed.models.model_size import evaluation_workload, update_workload
 from seedbed.records import Cost, Pack, ParameterCounts, Placement, Run
 from seedbed.settings import Settings
 from seedbed.study.pack import Capacity, pack_runs, shape_key
-from seedbed.study.plan import compute_run_id
+from seedbed.study.plan import compute_run_id, plan_named
+from seedbed.study.study_files import shipped_studies
+from tests.corpora import require_corpora
 
 CPU = Placement(workers=2)
 CPU_MACHINE = Machine("cpu", 2)
@@ -140,12 +146,20 @@ def test_packs_start_in_order_on_free_workers_and_exclusive_ones_at_the_end() ->
 
 
 def test_times_are_rescaled_for_the_number_of_packs_that_share_a_gpu() -> None:
-    """With 12 packs an update takes 12 / 3.5 times as long as alone, with 4 packs 4 / 2.2; saves take the same."""
+    """The overhead of an update takes 12 / 3.5 times as long with 12 packs, its work 12 times; saves take the same."""
     runs, twelve = make_runs(2, model__dim=64), Placement("cuda", mode="graph", workers=12)
     four, alone = replace(twelve, workers=4), replace(twelve, workers=1)
+    overhead = GPU_SPEED_BY_MODE["graph"].update_overhead_seconds
+
+    def slowdown(runs: Sequence[Run], n_packs: int, speedup: float) -> float:
+        work = update_work_seconds(runs, alone)
+        return n_packs * (overhead / speedup + work) / (overhead + work)
+
+    at_12, at_4 = slowdown(runs, 12, 3.5), slowdown(runs, 4, 2.2)
+    assert 12 / 3.5 < at_12 < 12
     measured = CostEstimator([measured_rate(runs, 0.2, evaluation=0.5, placement=twelve)], "here")
     assert measured.section_seconds(runs, twelve)[0]["compute"] == pytest.approx(0.2)
-    for placement, factor in ((alone, 3.5 / 12), (four, 4 / 2.2 * 3.5 / 12), (twelve, 1.0)):
+    for placement, factor in ((alone, 1 / at_12), (four, at_4 / at_12), (twelve, 1.0)):
         seconds = measured.section_seconds(runs, placement)[0]
         assert seconds["compute"] == pytest.approx(0.2 * factor)
         assert seconds["evaluate"] == pytest.approx(0.5 * factor)
@@ -153,21 +167,45 @@ def test_times_are_rescaled_for_the_number_of_packs_that_share_a_gpu() -> None:
         more_runs = measured.section_seconds(make_runs(6, model__dim=64), placement)[0]
         assert (more_runs["compute"], more_runs["save"]) == pytest.approx((0.2 * factor, 9.0))
     others = make_runs(2, model__dim=32)
-    for estimator in (measured, CostEstimator([], "here")):  # extrapolated from another shape, and predicted
+    # A pack of another shape slows down as the pack does from which it is extrapolated; otherwise as predicted for it.
+    for estimator, factor in ((measured, at_12), (CostEstimator([], "here"), slowdown(others, 12, 3.5))):
         shared, single = (estimator.section_seconds(others, placement)[0]["compute"] for placement in (twelve, alone))
-        assert shared / single == pytest.approx(12 / 3.5)
+        assert shared / single == pytest.approx(factor)
     on_cpu = CostEstimator([measured_rate(runs, 0.2)], "here")
     assert on_cpu.section_seconds(runs, replace(CPU, workers=7))[0]["compute"] == pytest.approx(0.2)
 
 
 def test_more_concurrent_packs_take_longer_each_and_less_time_in_all() -> None:
-    factors = [concurrency_slowdown("cuda", n) for n in range(1, 25)]
+    on_gpu = Placement("cuda", mode="graph")
+    factors = [concurrency_slowdown(on_gpu, 0.0, n) for n in range(1, 25)]
     assert factors[0] == 1.0
     assert factors == sorted(factors)
     together = [factor / n for n, factor in enumerate(factors, start=1)]
     assert together[:12] == sorted(together[:12], reverse=True)
     assert together[11:] == pytest.approx([1 / 3.5] * 13)
-    assert concurrency_slowdown("cuda", 0) == concurrency_slowdown("cpu", 12) == 1.0
+    assert concurrency_slowdown(on_gpu, 0.0, 0) == concurrency_slowdown(CPU, 0.0, 12) == 1.0
+
+
+def test_packs_that_fill_the_gpu_gain_nothing_from_one_another() -> None:
+    on_gpu = Placement("cuda", mode="graph")
+    assert concurrency_slowdown(on_gpu, 10.0, 12) == pytest.approx(12, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "measured_seconds"),
+    [("arithmetic/", 421.0), ("speeches/", 130.8), ("characters/shakespeare", 111.9), ("wikitext/[do]", 541.0)],
+)
+def test_whole_studies_on_an_empty_h200_are_estimated_within_a_factor_of_1_5(
+    pattern: str, measured_seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole commands as timed on one H200 (docs/log.md), from an empty rates file."""
+    monkeypatch.setenv("SEEDBED_RATES", str(tmp_path / "rates.json"))
+    if not pattern.startswith("arithmetic"):
+        require_corpora()
+    runs = {run.id: run for name in shipped_studies() if re.match(pattern, name) for run in plan_named(name).runs}
+    machine = Machine("cuda", 1, memory_bytes=int(0.8 * 139 * 2**30))
+    estimate = estimate_study(pack_runs(list(runs.values()), machine.capacity()), machine, {})
+    assert 1 / 1.5 < estimate.seconds / measured_seconds < 1.5
 
 
 def test_the_estimate_of_a_time_budget_is_that_time() -> None:

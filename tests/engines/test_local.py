@@ -15,7 +15,8 @@ import pytest
 
 from seedbed.engines import local
 from seedbed.engines.base import EngineResources, JobFailure, QueuedJob, ShouldStop, make_failure
-from seedbed.engines.local import LocalEngine, _precompile_jobs, process_age_seconds
+from seedbed.engines.local import LocalEngine, _precompile_jobs
+from seedbed.engines.machine import process_age_seconds
 from seedbed.engines.precompile import PrecompilePool
 from seedbed.records import Event, StepEvent
 
@@ -151,8 +152,19 @@ def test_in_workers_an_exclusive_job_waits_until_all_others_have_ended(tmp_path:
     assert start >= max(end for _, end in others)
 
 
-def test_a_killed_worker_is_reported_as_out_of_memory_and_its_work_can_be_retried() -> None:
-    jobs, failures = queue(2, 5), list[tuple[int, JobFailure]]()
+@pytest.mark.parametrize(
+    ("counts", "out_of_memory", "cause"),
+    [
+        ([3, 3, 4], True, "by the kernel: memory ran out"),
+        ([3, 3, 3], False, "by another program or user: the kernel did not run out of memory"),
+        ([None, None, None], True, "perhaps because memory ran out"),
+    ],
+)
+def test_a_killed_worker_is_out_of_memory_if_the_kernel_says_so_and_its_work_can_be_retried(
+    monkeypatch: pytest.MonkeyPatch, counts: list[int | None], out_of_memory: bool, cause: str
+) -> None:
+    jobs, failures, kernel = queue(2, 5), list[tuple[int, JobFailure]](), iter([*counts, counts[0]])
+    monkeypatch.setattr(local, "count_oom_kills", lambda: next(kernel))
 
     def on_event(index: int, event: Event | JobFailure) -> None:
         if isinstance(event, JobFailure):
@@ -160,8 +172,46 @@ def test_a_killed_worker_is_reported_as_out_of_memory_and_its_work_can_be_retrie
             jobs.append(QueuedJob(partial(identity, 1)))
 
     run_jobs(jobs, die_when_large, on_event, 2, never)
-    assert [(index, failure.out_of_memory) for index, failure in failures] == [(1, True)]
-    assert "SIGKILL, perhaps out of memory" in failures[0][1].cause
+    assert [(index, failure.out_of_memory) for index, failure in failures] == [(1, out_of_memory)]
+    assert cause in failures[0][1].cause
+
+
+def ignore_stop(job: float, should_stop: ShouldStop) -> Iterator[Event]:
+    yield StepEvent(1)
+    time.sleep(job)
+    yield StepEvent(2)
+
+
+@pytest.mark.parametrize(("limit", "stopped"), [(0.2, [0]), (60.0, [])])
+def test_a_job_that_does_not_stop_in_time_is_killed_and_ends_as_stopped(
+    monkeypatch: pytest.MonkeyPatch, limit: float, stopped: list[int]
+) -> None:
+    monkeypatch.setattr(local, "STOP_SECONDS", limit)
+    monkeypatch.setattr(local, "PROGRESS_INTERVAL_SECONDS", 0.1)
+    started, failures = list[int](), list[tuple[int, JobFailure]]()
+
+    def on_event(index: int, event: Event | JobFailure) -> None:
+        started.append(index)
+        if isinstance(event, JobFailure):
+            failures.append((index, event))
+
+    engine = LocalEngine(EngineResources(needs_processes=True))
+    engine.run(queue(600.0 if stopped else 0.5), ignore_stop, on_event, lambda: bool(started))
+    assert [index for index, failure in failures if failure.stopped and not failure.out_of_memory] == stopped
+
+
+def fail_when_stopped(job: int, should_stop: ShouldStop) -> Iterator[Event]:
+    yield StepEvent(1)
+    raise MemoryError("the compiler's processes are gone")
+
+
+def test_a_job_that_fails_while_it_is_to_stop_ends_as_stopped() -> None:
+    events = list[Any]()
+    run_jobs(queue(1), fail_when_stopped, lambda _, event: events.append(event), 1, lambda: bool(events))
+    assert (events[1].stopped, events[1].out_of_memory) == (True, False)
+    control = list[Any]()
+    run_jobs(queue(1), fail_when_stopped, lambda _, event: control.append(event), 1, never)
+    assert (control[1].stopped, control[1].out_of_memory) == (False, True)
 
 
 # ---- precompiling ----
@@ -205,7 +255,7 @@ def test_a_job_starts_after_its_precompile_while_others_run(tmp_path: Path) -> N
 
 def test_precompiled_jobs_may_start_beyond_the_slots_up_to_a_limit() -> None:
     plain, precompiled = QueuedJob(partial(identity, 1)), QueuedJob(partial(identity, 1), precompile=do_nothing)
-    job_queue, slots = local._JobQueue([plain, plain, precompiled, precompiled, precompiled]), local._Slots(12)
+    job_queue, slots = local.JobQueue([plain, plain, precompiled, precompiled, precompiled]), local.Slots(12)
 
     def pop(n_running: int) -> int | None:
         return job_queue.pop_ready(range(n_running and 1), lambda job: slots.has_slot(job, n_running))
@@ -260,7 +310,7 @@ def test_exclusive_jobs_wait_until_nothing_is_being_compiled() -> None:
     """Its time is compared with that of others, so a compiler beside it would be unfair."""
     exclusive = QueuedJob(partial(identity, 1), exclusive=True, precompile=do_nothing)
     pool = SimpleNamespace(is_ready=lambda _: True, is_idle=False)
-    queue = local._JobQueue([exclusive, exclusive], cast(PrecompilePool, pool))
+    queue = local.JobQueue([exclusive, exclusive], cast(PrecompilePool, pool))
     assert queue.pop_ready([], lambda _: True) is None
     pool.is_idle = True
     assert queue.pop_ready([], lambda _: True) == 0

@@ -18,7 +18,7 @@ start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 use(); use()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start)
 """
-KEEP = "from seedbed.engines.malloc import keep_freed_heap; assert keep_freed_heap()"
+KEEP = "from seedbed.engines.child_process import keep_freed_heap; assert keep_freed_heap()"
 
 
 def page_faults(setup: str) -> int:

@@ -32,11 +32,11 @@ class Process:
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
     started: list[Process] = []
 
-    def start(job: PrecompileJob) -> Process:
+    def start(_: object, job: PrecompileJob) -> tuple[Process, SimpleNamespace]:
         started.append(Process(job))
-        return started[-1]
+        return started[-1], SimpleNamespace(close=do_nothing)
 
-    monkeypatch.setattr(precompile, "_start_process", start)
+    monkeypatch.setattr(precompile, "start_process", start)
     monkeypatch.setattr(precompile, "POLL_INTERVAL_SECONDS", 0.0)
     return started
 

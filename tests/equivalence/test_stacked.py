@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seedbed.settings import OPTIMIZERS, Settings
-from seedbed.tasks.equation_batches import EquationBatches
+from seedbed.tasks.base import BatchLimits
 from seedbed.training.evaluate import compute_metrics
 from seedbed.training.trainer import Trainer
 
@@ -225,9 +225,8 @@ def test_shared_prefixes_change_no_result(kind, overrides):
     ]
 
     def unshare(trainer):
-        tasks, sizes = [one.task for one in runs], [one.train.batch_size for one in runs]
         assert trainer.batches.prefix_length > 0
-        trainer.batches = EquationBatches(tasks, (1, 2), sizes, trainer.step.device, share_prefixes=False)
+        trainer.batches = runs[0].task.make_batches(runs, (1, 2), "cpu", BatchLimits(can_share_prefixes=False))
 
     shared, unshared = train(runs, (1, 2), 30), train(runs, (1, 2), 30, modify=unshare)
     for slot in range(2):

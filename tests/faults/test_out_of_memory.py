@@ -214,7 +214,7 @@ def test_a_split_pack_stays_split_when_the_study_is_resumed(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         limit_pack_size(patch, above=2, after=6)
-        calls = iter([*[False] * 22, *[True] * 99])
+        calls = iter([*[False] * 23, *[True] * 99])
         run_studies(
             [PLAN], tmp_path, DoublePrecisionMachine("cpu", 1, "plain"), RecordingObserver(), lambda: next(calls)
         )
@@ -233,3 +233,27 @@ def test_other_errors_do_not_split_a_pack(tmp_path: Path, monkeypatch: pytest.Mo
     observer = run(tmp_path)
     assert observer.splits == []
     assert statuses(tmp_path) == ["failed"] * 5
+
+
+def test_a_run_whose_last_save_fails_has_not_finished_and_the_next_command_trains_its_last_steps(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last evaluation and its end are recorded before its weights are saved, which a killed worker never does."""
+    weights_by_slot = Trainer.weights_by_slot
+
+    def fail_at_the_end(trainer: Trainer, *arguments: Any) -> Any:
+        if int(trainer.step) == 12:
+            raise RuntimeError("killed while saving")
+        return weights_by_slot(trainer, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "weights_by_slot", fail_at_the_end)
+        run(tmp_path)
+    assert statuses(tmp_path) == ["failed"] * 5
+    assert run(tmp_path).failures == []
+    assert statuses(tmp_path) == ["finished"] * 5
+    again, unbroken = ({key: [steps, list(values)] for key, (steps, values) in curves(home).items()}
+                       for home in (tmp_path, whole))  # fmt: skip
+    assert again == unbroken
+    with open_store(tmp_path, read_only=True) as store:
+        assert all(store.checkpoints(one.id)[-1].step == 12 for one in store.runs())

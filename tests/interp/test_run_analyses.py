@@ -11,8 +11,8 @@ import torch.nn.functional as F
 
 from seedbed.errors import UsageError
 from seedbed.interp.ablation import ablate, compute_loss, logit_lens
-from seedbed.interp.heads import compute_gate_statistics, iter_attention
-from seedbed.interp.pair_activations import compute_pair_activations
+from seedbed.interp.activations import compute_gate_statistics, compute_pair_activations
+from seedbed.interp.attention_extraction import iter_attention
 from seedbed.models.hooks import get_activations
 
 from .factories import ARITHMETIC, LSTM, held_out_inputs, label_settings, make_loaded_run, text_settings
@@ -128,7 +128,7 @@ def test_attention_in_chunks_equals_attention_at_once(monkeypatch):
     loaded = make_loaded_run(ARITHMETIC)
     inputs = held_out_inputs(loaded, 7)
     ((_, at_once),) = iter_attention(loaded, inputs)
-    monkeypatch.setattr("seedbed.interp.heads.MAX_ATTENTION_WEIGHTS_PER_CHUNK", 3 * 2 * 6 * 6 * 2)
+    monkeypatch.setattr("seedbed.interp.attention_extraction.MAX_ATTENTION_WEIGHTS_PER_CHUNK", 3 * 2 * 6 * 6 * 2)
     chunks = list(iter_attention(loaded, inputs))
     assert len(chunks) == 4
     np.testing.assert_allclose(np.concatenate([chunk for _, chunk in chunks]), at_once, atol=1e-6)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seedbed.models.build import build_pack
-from seedbed.models.fast.batched_linear import batched_linear
+from seedbed.models.fast.linear import batched_linear
 from seedbed.models.hooks import Hooks
 from seedbed.settings import DatasetInfo, Settings
 

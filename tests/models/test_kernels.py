@@ -20,11 +20,11 @@ if DEVICE == "cpu":
 pytest.importorskip("triton", reason="needs Triton, which comes with torch for GPUs")
 
 from seedbed.models.build import build_pack  # noqa: E402
-from seedbed.models.fast.batched_linear import batched_linear  # noqa: E402
 from seedbed.models.fast.kernels.add_layer_norm import add_layer_norm  # noqa: E402
 from seedbed.models.fast.kernels.bias_gelu import bias_gelu  # noqa: E402
 from seedbed.models.fast.kernels.short_attention import short_attention  # noqa: E402
 from seedbed.models.fast.kernels.tiny_attention import tiny_attention  # noqa: E402
+from seedbed.models.fast.linear import batched_linear  # noqa: E402
 from seedbed.models.layers import (  # noqa: E402
     Linear,
     apply_attention_weights,

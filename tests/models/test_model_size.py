@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from seedbed.models.model_size import (
     estimate_peak_bytes,
     estimate_training_bytes,
 )
+from seedbed.models.parameter_formulas import Formula, parameter_formulas, symbols_of, total_formula
 from seedbed.models.parameters import FlatParameters
 from seedbed.records import ParameterCounts
 from seedbed.settings import OPTIMIZERS, DatasetInfo, Settings
@@ -238,3 +240,36 @@ def test_a_checkpoint_on_a_cpu_copies_weights_moments_and_the_kept_weights() -> 
     extra = estimate_peak_bytes(settings) - estimate_training_bytes(settings)
     assert extra == 4 * (3 + 1) * 404_516
     assert estimate_peak_bytes(settings, device="cuda") == estimate_training_bytes(settings, device="cuda")
+
+
+def evaluate(formula: Formula, sizes: dict[str, int]) -> int:
+    return sum(factor * prod(sizes[symbol] for symbol in symbols) for symbols, factor in formula.items())
+
+
+@pytest.mark.parametrize(
+    "flat",
+    [
+        {},
+        {"model.layers": 3, "model.mlp_bias": True, "model.tied": True, "model.hidden": 96},
+        {"model.positions": "t5", "model.attention_bias": False},
+        {"model.kind": "lstm", "model.hidden": 64, "model.projection": 32, "model.gate_biases": 2},
+        {"model.kind": "gru", "model.layers": 3},
+    ],
+)
+def test_formulas_by_module_add_up_to_the_counts(flat: dict[str, Any]) -> None:
+    settings = Settings.from_flat(flat)
+    parts, sizes = parameter_formulas(settings), symbols_of(settings, settings.task.dataset_info())
+    for part in parts:
+        assert evaluate(part.formula, sizes) == part.count
+        assert evaluate(part.biases, sizes) == part.n_biases
+    assert evaluate(total_formula(parts), sizes) == count_parameters(settings).total
+
+
+def test_attention_has_the_formula_of_the_reports() -> None:
+    """Question 2.5 of report C: 4d(d + 1) parameters in attention, 2,362,368 with d = 768, and 4d² without biases."""
+    settings = Settings.from_flat({"model.dim": 768, "model.heads": 12})
+    attention = next(part for part in parameter_formulas(settings) if part.module == "blocks.*.attention")
+    assert (attention.copies, attention.count, str(attention.formula), str(attention.biases)) == (
+        2, 2_362_368, "4d² + 4d", "4d",
+    )  # fmt: skip
+    assert evaluate(attention.formula, {"d": 100}) == 40_400

@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seedbed.models.fast.onednn_linear import (
+from seedbed.models.fast.linear import (
     HAS_ONEDNN,
-    MIN_MULTIPLICATIONS,
-    MIN_ROWS,
+    MIN_ONEDNN_MULTIPLICATIONS,
+    MIN_ONEDNN_ROWS,
     onednn_linear,
     should_use_onednn,
 )
@@ -39,13 +39,13 @@ def test_value_and_gradients_equal_f_linear(n_runs, n_rows, with_bias):
 
 
 def test_only_large_float32_products_of_one_run_use_onednn():
-    weight = torch.empty(1, MIN_MULTIPLICATIONS // MIN_ROWS // 64, 64)
-    assert should_use_onednn(torch.empty(1, MIN_ROWS, 64), weight) is HAS_ONEDNN
-    assert should_use_onednn(torch.empty(5, MIN_ROWS, 64), weight.expand(5, -1, -1)) is HAS_ONEDNN
-    assert not should_use_onednn(torch.empty(2, MIN_ROWS // 2, 64), weight.expand(2, -1, -1))
-    assert not should_use_onednn(torch.empty(1, MIN_ROWS - 1, 64), torch.empty(1, 9999, 64))
-    assert not should_use_onednn(torch.empty(1, MIN_ROWS, 64), weight[:, 1:])
-    assert not should_use_onednn(torch.empty(1, MIN_ROWS, 64, dtype=torch.float64), weight)
+    weight = torch.empty(1, MIN_ONEDNN_MULTIPLICATIONS // MIN_ONEDNN_ROWS // 64, 64)
+    assert should_use_onednn(torch.empty(1, MIN_ONEDNN_ROWS, 64), weight) is HAS_ONEDNN
+    assert should_use_onednn(torch.empty(5, MIN_ONEDNN_ROWS, 64), weight.expand(5, -1, -1)) is HAS_ONEDNN
+    assert not should_use_onednn(torch.empty(2, MIN_ONEDNN_ROWS // 2, 64), weight.expand(2, -1, -1))
+    assert not should_use_onednn(torch.empty(1, MIN_ONEDNN_ROWS - 1, 64), torch.empty(1, 9999, 64))
+    assert not should_use_onednn(torch.empty(1, MIN_ONEDNN_ROWS, 64), weight[:, 1:])
+    assert not should_use_onednn(torch.empty(1, MIN_ONEDNN_ROWS, 64, dtype=torch.float64), weight)
 
 
 @onednn
@@ -53,7 +53,7 @@ def test_training_with_and_without_onednn_agrees_to_float32_precision(monkeypatc
     settings = Settings.from_flat({"task.p": 31, "model.layers": 1, "model.dim": 16})
     weights = []
     for available in (True, False):
-        monkeypatch.setattr("seedbed.models.fast.onednn_linear.HAS_ONEDNN", available)
+        monkeypatch.setattr("seedbed.models.fast.linear.HAS_ONEDNN", available)
         trainer = Trainer([settings], [0], "cpu", torch.float32)
         for _ in range(3):
             trainer.train_step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -121,16 +122,28 @@ def test_heads_gives_mean_and_std_over_seeds_and_over_inputs(lab):
 def test_heads_names_configs_and_shows_gates_of_an_lstm(lab):
     home, _ = lab
     output = invoke("heads", "quickstart", "--inputs", 5, "--home", home).output
-    assert "heads, model.kind=gpt" in output
-    assert "share of attention from =, model.kind=gpt" in output
-    assert "gates and cells, model.kind=lstm" in output
-    assert "circles, model.kind=lstm" in output
+    assert "heads, GPT" in output
+    assert "share of attention from =, GPT" in output
+    assert "gates and cells, LSTM" in output
+    assert "circles, LSTM" in output
 
 
 def test_heads_of_one_run_spreads_over_inputs(lab):
     home, ids = lab
     output = invoke("heads", ids["gpt"], "--inputs", 5, "--step", 3, "--home", home).output
     assert f"Run {ids['gpt']} at step 3: mean ± std over 5 inputs of val" in output
+
+
+@pytest.mark.parametrize("command", [["sample"], ["heads"], ["classify", "3 + 4 ="]], ids=lambda command: command[0])
+def test_a_filter_beside_the_id_of_a_run_is_refused_and_a_wrong_step_is_named(lab, command):
+    home, ids = lab
+    verb, *texts = command
+    filtered = invoke(verb, ids["gpt"], *texts, "--only", "seed=0", "--home", home)
+    assert filtered.exit_code == 2
+    assert f"{ids['gpt']} is not a stored study, and a filter selects among the runs of one" in filtered.output
+    wrong = invoke(verb, ids["gpt"], *texts, "--step", "soon", "--home", home)
+    assert wrong.exit_code == 2
+    assert "--step soon: expected last, best, or a step such as 5000" in wrong.output
 
 
 def test_stds_over_seeds_and_over_inputs_are_separate():
@@ -145,3 +158,28 @@ def test_a_loaded_run_has_attention_and_hooks(lab):
     model = seedbed.load(ids["gpt"], home)
     assert model.attention("3 + 4 =").shape == (2, 2, 5, 5)
     assert model.activations("3 + 4 =", "embed")["embed"].shape == (5, 16)
+
+
+def test_models_of_a_study_with_damaged_weights_are_left_out_with_a_warning(lab, tmp_path):
+    import seedbed
+
+    home = shutil.copytree(lab[0], tmp_path / "lab")
+    run = lab[1]["gpt"]
+    for file in home.glob(f"checkpoints/{run}/*.safetensors"):
+        file.write_bytes(file.read_bytes()[:-4] + b"oops")
+    with pytest.warns(UserWarning, match=f"run {run} is left out"):
+        models = seedbed.Study.stored("quickstart", home).load()
+    assert run not in {model.run.id for model in models}
+    assert len(models) == 3
+
+
+def test_a_damaged_checkpoint_leaves_the_other_runs_of_a_study(lab, tmp_path):
+    home = shutil.copytree(lab[0], tmp_path / "lab")
+    run = lab[1]["gpt"]
+    for file in home.glob(f"checkpoints/{run}/*.safetensors"):
+        file.write_bytes(file.read_bytes()[:-4] + b"oops")
+    for command in (["sample", "--prompt", "3 + 4 ="], ["heads", "--inputs", "4"]):
+        done = invoke(command[0], "quickstart", *command[1:], "--only", "model.kind=gpt", "--home", home)
+        assert (done.exit_code, done.stderr.count(f"run {run} is left out: ")) == (0, 1)
+        alone = invoke(command[0], run, *command[1:], "--home", home)
+        assert (alone.exit_code, "SB031" in alone.output) == (4, True)  # nothing is left

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from seedbed.interp.predictions_by_split import N_ERRORS, SplitPredictions
+from seedbed.interp.analysis import N_ERRORS, SplitPredictions
 from seedbed.report import classification
 from seedbed.report.classification import classification_tables
 
@@ -45,9 +46,10 @@ def test_only_the_most_confident_errors_keep_their_text() -> None:
     assert [error.index for error in found.errors] == list(range(n - 1, 4, -1))
 
 
-def make_run(*predictions: SplitPredictions, complete: bool = True) -> Any:
+def make_run(*predictions: SplitPredictions, complete: bool = True, corpus: str = "animals.csv") -> Any:
     analyses = (SimpleNamespace(predictions=predictions),) if predictions else ()
-    return SimpleNamespace(analyses=analyses, is_complete=complete, config={})
+    run = SimpleNamespace(settings={"task.corpus": corpus})
+    return SimpleNamespace(analyses=analyses, is_complete=complete, config={}, run=run)
 
 
 @pytest.fixture
@@ -71,3 +73,10 @@ def test_tables_hold_means_over_complete_seeds() -> None:
 @pytest.mark.usefixtures("one_config")
 def test_runs_without_predictions_have_no_tables() -> None:
     assert classification_tables([make_run()]) == []
+
+
+@pytest.mark.usefixtures("one_config")
+def test_classes_of_a_named_corpus_have_their_names() -> None:
+    speakers = [replace(record([[0, 0, 1]] * 5), names=("0", "1", "2"))]
+    table = classification_tables([make_run(*speakers, corpus="speeches")])[0]
+    assert table.columns == ("class", "Obama (0)", "G. W. Bush (1)", "G. H. W. Bush (2)", "recall")

@@ -10,11 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from seedbed.cli import app
+from seedbed.format import format_duration
 from seedbed.report.cost_tables import cost_tables
-from seedbed.report.overview import format_duration
 from seedbed.report.study_runs import load_run_curves
-from seedbed.stats.run_statistics import compute_statistic
-from seedbed.stats.training_cost import predict_memory_mib
+from seedbed.stats.run_statistics import compute_statistic, predict_memory_mib
 from seedbed.store import open_store, upgrade_store
 
 from .factories import fill
@@ -78,7 +77,8 @@ def test_an_older_store_has_its_seconds_and_predicted_memory(home: Path) -> None
         connection.execute("DROP TABLE costs")
         for column in ("dataset", "fingerprint"):
             connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
-        connection.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
+        connection.execute("DELETE FROM meta WHERE key != 'schema'")
+        connection.execute("UPDATE meta SET value = '2'")
     connection.close()
     upgrade_store(home)
     with open_store(home, read_only=True) as store:

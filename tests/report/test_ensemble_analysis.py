@@ -15,24 +15,14 @@ import seedbed
 from seedbed.cli import app
 from seedbed.data.batch import Batch
 from seedbed.errors import MissingData, UsageError
-from seedbed.pipeline import Machine, run_studies
+from seedbed.pipeline import Machine, SilentObserver, run_studies
 from seedbed.report.ensemble_analysis import EnsembleResult, ensemble_study, ensemble_table
 from seedbed.store import open_store
 from seedbed.study.plan import plan_named
-from seedbed.training.pack_batches import make_batches
+from seedbed.tasks.base import make_batches
 
 TINY = ("train.steps=8", "train.eval_first=0", "train.eval_every=4", "train.batch_size=8", "seeds=3", "train.lr=0.03")
 SMALL_GPT = ("model.dim=8", "model.heads=2", "model.layers=1")
-
-
-class SilentObserver:
-    def report(self, text: str) -> None: ...
-
-    def on_start(self, packs: object) -> None: ...
-
-    def on_event(self, pack: object, event: object) -> None: ...
-
-    def on_split(self, pack: object, parts: object) -> None: ...
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +60,7 @@ def mean_of_softmax(result: EnsembleResult, home: Path) -> tuple[float, float]:
     """Loss and accuracy of the ensemble on validation data: runs loaded one by one, averaged in NumPy."""
     loaded = [seedbed.load(run.id, home) for run in result.runs]
     first = result.runs[0]
-    batches = make_batches([first.settings], [first.seed], torch.device("cpu"))
+    batches = make_batches([first.settings], [first.seed], "cpu")
     [val] = [split for split in batches.eval_splits if split.name == "val" and not split.metric_suffix]
     targets, probabilities = [], []
     for batch in batches.eval_chunks():
@@ -145,7 +135,7 @@ def test_the_table_has_a_row_for_each_config_and_metric(home: Path) -> None:
     results = ensemble_study(home, "texts")
     table = ensemble_table("texts", results)
     assert len(table.rows) == sum(len(result.metrics) for result in results)
-    assert {row[0] for row in table.rows} == {"gpt", "lstm"}
+    assert {row[0] for row in table.rows} == {"GPT", "LSTM"}
     assert {name.partition("/")[0] for _, name, *_ in table.rows} == {"val"}
     for (row, column), result in ((place, results[place[0] // len(results[0].metrics)]) for place in table.best):
         name = table.rows[row][1]

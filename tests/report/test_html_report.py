@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 import subprocess
 import sys
 from math import nan
@@ -15,10 +16,13 @@ from typer.testing import CliRunner
 
 from seedbed.charts import render
 from seedbed.cli import app
+from seedbed.data.suffix_array import SuffixArray
 from seedbed.errors import MissingData, UsageError
 from seedbed.report import html_report
 from seedbed.report.figures import plot_command
-from seedbed.report.html_report import write_report
+from seedbed.report.html_report import find_browser, write_pdf, write_report
+from seedbed.report.memorization_curves import mark_pieces
+from seedbed.report.tables import Table, split_to_width
 from seedbed.specs import FigureSpec
 from seedbed.store import open_store
 
@@ -153,6 +157,48 @@ def test_a_folder_with_something_else_in_it_is_not_touched(tmp_path: Path) -> No
     assert (mine / "figures" / "cat.png").read_bytes() == b"meow"
 
 
+# ---- on paper ----
+
+
+def test_a_wide_table_is_printed_in_parts_that_fit_the_page(tmp_path: Path) -> None:
+    wide = Table("Wide", ("config", *(f"metric {i}" for i in range(30))), (("GPT", *["0.1234 ± 0.0012"] * 30),))
+    parts = list(split_to_width(wide, html_report.PAPER_CHARACTERS))
+    assert len(parts) > 3
+    assert all(sum(len(cell) + 2 for cell in part.rows[0]) <= html_report.PAPER_CHARACTERS + 2 for part in parts)
+    assert [name for part in parts for name in part.columns[1:]] == list(wide.columns[1:])
+    long = Table("", ("metric", "a heading of several long words"), (("loss", "1.0"),))
+    assert len(list(split_to_width(long, 30))) == 1  # its heading takes two lines
+
+
+def test_a_pdf_needs_a_browser_and_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("SEEDBED_BROWSER", raising=False)
+    done = CliRunner().invoke(app, ["report", "toy", "--pdf", "--home", str(tmp_path)])
+    assert done.exit_code == 4
+    assert "apt install chromium" in done.stderr
+    assert not (tmp_path / "reports").exists()  # told before anything is computed
+
+
+@pytest.mark.skipif(not any(map(shutil.which, html_report.BROWSERS)), reason="Chromium is not installed")
+def test_a_report_is_printed_with_its_appendix(tmp_path: Path) -> None:
+    fill(tmp_path, shown=QUESTIONS)
+    page = write_report(tmp_path, ["toy"], [])
+    pdf = write_pdf(page, find_browser())
+    assert pdf == page.with_suffix(".pdf")
+    assert pdf.read_bytes().startswith(b"%PDF-")
+    assert pdf.stat().st_size > 20_000
+
+
+def test_samples_mark_what_is_copied_and_words_that_are_new() -> None:
+    index = SuffixArray("the quick brown fox jumps over the lazy dog")
+    text = "zebras saw the quick brown fox jumps over us"
+    pieces = list(mark_pieces(index, text))
+    assert "".join(piece for piece, _ in pieces) == text
+    assert [piece for piece, mark in pieces if mark == "new"] == ["zebras", "saw"]
+    assert [piece.strip() for piece, mark in pieces if mark == "copied"] == ["the quick brown fox jumps over"]
+
+
 # ---- what is missing is stated ----
 
 
@@ -204,9 +250,10 @@ def test_short_trainings_have_a_table_of_metrics_by_step(tmp_path: Path) -> None
     fill(tmp_path, decays=(0.1,))
     folder = write_report(tmp_path, ["toy"], []).parent / "tables"
     rows = [line.split(",") for line in (folder / "table-02.csv").read_text(encoding="utf-8").splitlines()]
-    assert rows[0] == ["step", "epoch", "L_train", "L_val", "A_train", "A_val"]
+    names = ("L_train", "L_val", "A_train", "A_val")
+    assert rows[0] == ["step", "epoch", *(one for name in names for one in (name, f"{name} std"))]
     assert [row[0] for row in rows[1:]] == ["0", "50", "100"]
-    assert rows[2][2] == "2.150 ± 0.050"  # 3 − 50/50 + 0.1 and 0.1 more for the second seed
+    assert rows[2][2:4] == ["2.150", "0.050"]  # 3 − 50/50 + 0.1 and 0.1 more for the second seed
     fill(tmp_path, "long", steps=range(0, 101, 2))
     assert len(list((write_report(tmp_path, ["long"], []).parent / "tables").glob("*.csv"))) == 2
 
@@ -223,7 +270,7 @@ def test_a_stopping_question_marks_the_curves_of_its_metric(tmp_path: Path) -> N
     fill(tmp_path, shown=declarations)
     text = visible_text(write_report(tmp_path, ["toy"], []).read_text(encoding="utf-8"))
     assert "Marks on the validation loss, mean over seeds: best." in text
-    assert "val/loss is best at step 100" in text
+    assert "best at step 100" in text
 
 
 def test_several_studies_are_reported_together_and_separately(tmp_path: Path) -> None:

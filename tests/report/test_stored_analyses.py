@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 from seedbed.cli import app
 from seedbed.interp.analysis import Analysis
-from seedbed.report.analysis_curves import load_analyses
-from seedbed.report.stored_analyses import analysis_request, update_analyses
+from seedbed.report.stored_analyses import analysis_request, count_missing_analyses, update_analyses
 from seedbed.report.study_answers import answer_study
-from seedbed.report.study_runs import load_run_curves
+from seedbed.report.study_runs import load_analyses, load_run_curves
 from seedbed.store import open_store
 from seedbed.study.declarations import parse_declarations
 
@@ -63,7 +62,10 @@ def train(folder, declarations):
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     home = train(tmp_path_factory.mktemp("analyses"), DECLARATIONS)
-    assert update_analyses(home, "where") == 4  # two runs, two checkpoints each
+    with open_store(home, read_only=True) as store:
+        assert count_missing_analyses(store, "where") == 4  # two runs, two checkpoints each
+        assert update_analyses(home, "where") == 4
+        assert count_missing_analyses(store, "where") == 0
     return home
 
 
@@ -135,7 +137,8 @@ def test_analysis_metrics_have_curves_and_answers_like_any_metric(lab):
     assert run.curves["circle_share"].steps.tolist() == [3, 6]
     assert "attention_entropy[layer=1]" not in run.curves  # the study does not name it
     assert "from = in layer 2" in found.sentence
-    assert "0.4 ± 0 from = under uniform attention" in found.sentence  # two of five tokens
+    assert "than from = under uniform attention (0.4" in found.sentence
+    assert "vs 0.4 ± 0;" in found.sentence  # two of five tokens
 
 
 def test_the_report_shows_attention_maps_and_tables(lab):
@@ -181,9 +184,72 @@ def test_figures_and_questions_decide_which_analyses_are_needed(declarations, is
     assert (request.is_needed, request.over_training) == (is_needed, over_training)
 
 
-def test_an_analysis_figure_can_be_drawn_before_any_report(tmp_path):
-    home = train(tmp_path, DECLARATIONS)
-    invoke("plot", "where", "--figure", 1, "--home", home, "--out", tmp_path / "map.svg")
-    assert "<svg" in (tmp_path / "map.svg").read_text(encoding="utf-8")
-    with open_store(home, read_only=True) as store:
-        assert all(load_analyses(store, run) for run in store.runs("where"))
+# ---- what reads writes nothing ----
+
+
+def contents(home):
+    """Every file of a home but the database's own, which opening touches."""
+    return {path: path.read_bytes() for path in home.rglob("*") if path.is_file() and "store.db" not in path.name}
+
+
+@pytest.fixture
+def bare(tmp_path):
+    return train(tmp_path, DECLARATIONS)
+
+
+READERS = {
+    "answer": ["answer", "where"],
+    "answer as JSON": ["answer", "where", "--json"],
+    "plot attention": ["plot", "where", "--figure", 1],
+    "plot curves": ["plot", "where", "--figure", 3],
+    "plot metric": ["plot", "where", "--metrics", "circle_share"],
+    "compare": ["compare", "where", "where", "--metric", "circle_share"],
+    "show": ["show", "where"],
+}
+
+
+def test_verbs_that_read_name_the_missing_analyses_and_compute_none(bare):
+    before = contents(bare)
+    for name, words in READERS.items():
+        done = CliRunner().invoke(app, [*map(str, words), "--home", str(bare)])
+        command = f"4 analyses of where are missing; run: seedbed analyze where --home {bare}"
+        assert (command in done.stderr) == (name != "show"), f"{name}: {done.output}"  # it shows none
+    assert contents(bare) == before
+    assert (
+        "analysed 4 checkpoints of where" in CliRunner().invoke(app, ["analyze", "where", "--home", str(bare)]).stderr
+    )
+    assert contents(bare) != before  # the comparison above could have failed
+    for name, words in READERS.items():
+        assert "missing" not in CliRunner().invoke(app, [*map(str, words), "--home", str(bare)]).stderr, name
+
+
+def test_what_show_prints_depends_on_no_analysis(bare):
+    before = invoke("show", "where", "--home", bare)
+    assert update_analyses(bare, "where") == 4
+    assert invoke("show", "where", "--home", bare) == before
+
+
+def test_a_filter_selects_what_is_analysed_and_is_part_of_the_command(bare):
+    done = CliRunner().invoke(app, ["answer", "where", "--only", "seed=0", "--home", str(bare)])
+    assert f"2 analyses of where are missing; run: seedbed analyze where --only seed=0 --home {bare}" in done.stderr
+    invoke("analyze", "where", "--only", "seed=0", "--home", bare)
+    with open_store(bare, read_only=True) as store:
+        assert {run.seed: len(load_analyses(store, run)) for run in store.runs("where")} == {0: 2, 1: 0}
+
+
+def test_in_python_only_analyze_and_report_write(bare):
+    import seedbed
+
+    study, before = seedbed.Study.stored("where", bare), contents(bare)
+    with pytest.warns(UserWarning, match=r"4 analyses of where are missing; run: study\.analyze\(\)"):
+        study.answer()
+    with pytest.warns(UserWarning, match=r"study\.analyze\(\)"), pytest.raises(seedbed.SeedbedError, match="analyze"):
+        study.plot(figure=1)
+    assert contents(bare) == before
+    assert study.analyze() == 4
+    assert study.analyze() == 0
+    study.plot(figure=1)
+
+
+def test_analyze_says_so_where_nothing_is_left(lab):
+    assert "where: every analysis that its figures and questions need" in invoke("analyze", "where", "--home", lab)

@@ -47,7 +47,7 @@ def test_an_unfinished_run_is_left_out_of_a_mean_with_finished_ones() -> None:
     runs = loss_runs(GPT)
     runs[2] = loss_runs(GPT, "stopped", 100)[2]
     (table,) = config_tables(summarise(runs))
-    assert table.columns == ("metric", "gpt (n = 2 of 3)")
+    assert table.columns == ("metric", "GPT (n = 2 of 3)")
     assert rows(table)["L_val"] == ("0.5000 ± 0.0000",)
     assert "1 of 3 runs is unfinished (stopped at step 100 of 300) and left out." in table.notes
 
@@ -55,7 +55,7 @@ def test_an_unfinished_run_is_left_out_of_a_mean_with_finished_ones() -> None:
 def test_a_config_without_a_complete_run_is_shown_so_far_and_not_ranked() -> None:
     unfinished = [*loss_runs(LSTM, "running", 200)[:2], loss_runs(LSTM, "running", 300)[2]]
     (table,) = config_tables(summarise(loss_runs(GPT) + unfinished))
-    assert table.columns == ("metric", "gpt", "lstm (so far: step 200 of 300)")
+    assert table.columns == ("metric", "GPT", "LSTM (so far: step 200 of 300)")
     assert rows(table)["L_val"] == ("0.5000 ± 0.0000", "1.100 ± 0.082")  # seed 2 at step 200 as well
     assert table.best == frozenset()
     assert any(note.startswith("Configs without a complete run are shown") for note in table.notes)
@@ -66,14 +66,14 @@ def test_a_config_without_a_complete_run_is_shown_so_far_and_not_ranked() -> Non
 def test_many_configs_have_a_column_for_how_far_they_are() -> None:
     finished = [run for dim in (8, 16, 24, 32) for run in loss_runs({"model.dim": dim})]
     values, _ = config_tables(summarise(finished + loss_runs({"model.dim": 40}, "stopped", 100)))
-    assert values.columns[:2] == ("dim", "so far")
+    assert values.columns[:2] == ("width", "so far")
     assert [row[1] for row in values.rows] == ["–"] * 4 + ["step 100 of 300"]
 
 
 def test_a_stopped_run_is_complete_up_to_t_max() -> None:
     runs = [replace(run, t_max=200) for run in loss_runs(GPT, "stopped", 200)]
     (table,) = config_tables(summarise(runs))
-    assert table.columns == ("metric", "gpt")
+    assert table.columns == ("metric", "GPT")
     assert summarise(loss_runs(GPT, "stopped", 200), t_max=100)[0].so_far is None
     assert summarise(loss_runs(GPT, "stopped", 200), t_max=300)[0].so_far == 200
 

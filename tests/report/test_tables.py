@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
-from math import inf, nan
+from math import inf, isfinite, nan
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,10 +88,10 @@ def printed(table: Table, width: int, terminal: bool = False) -> str:
 
 def test_report_d_table_1_is_rebuilt() -> None:
     (table,) = config_tables(summarise(report_d_runs()))
-    assert table.columns == ("metric", "gpt", "lstm")
+    assert table.columns == ("metric", "GPT", "LSTM")
     assert table.rows == (
-        ("L_train", "1.51e-04 ± 1.01e-05", "9.36e-05 ± 2.93e-05"),
-        ("L_val", "5.60e-04 ± 9.11e-05", "2.93e-03 ± 2.24e-03"),
+        ("L_train", "1.51e-4 ± 1.01e-5", "9.36e-5 ± 2.93e-5"),
+        ("L_val", "5.60e-4 ± 9.11e-5", "2.93e-3 ± 2.24e-3"),
         ("A_train", "1.000 ± 0.000", "1.000 ± 0.000"),
         ("A_val", "1.000 ± 0.000", "1.000 ± 0.000"),
         ("L at chance", "1.72", "1.72"),
@@ -132,8 +135,8 @@ def test_a_diverged_run_shows_as_one_of_two() -> None:
     runs = report_d_runs()
     runs[1] = run_curves(42, runs[1].curves, runs[1].config, "diverged")
     (table,) = config_tables(summarise(runs))
-    assert table.columns == ("metric", "gpt (n = 1 of 2)", "lstm (n = 2)")
-    assert table.rows[0][1] == "1.41e-04"  # of seed 0 alone, without a spread
+    assert table.columns == ("metric", "GPT (n = 1 of 2)", "LSTM (n = 2)")
+    assert table.rows[0][1] == "1.41e-4"  # of seed 0 alone, without a spread
     assert "Runs: 1 diverged, 3 finished." in table.notes
 
 
@@ -160,10 +163,10 @@ def test_t_max_is_in_the_notes() -> None:
 def test_nothing_gives_no_table_and_nothing_recorded_gives_a_sentence() -> None:
     assert config_tables([]) == []
     (table,) = config_tables(summarise([run_curves(0, {}, {"model.kind": "gpt"}, "planned")]))
-    assert table.columns == ("metric", "gpt (n = 0 of 1)")
+    assert table.columns == ("metric", "GPT (n = 0 of 1)")
     assert table.notes[1:] == ("Runs: 1 planned.", "Nothing is recorded yet.")
     many = [run_curves(0, {}, {"model.dim": 8 * dim}, "planned") for dim in range(1, 6)]
-    assert [table.columns for table in config_tables(summarise(many))] == [("dim", "n")]
+    assert [table.columns for table in config_tables(summarise(many))] == [("width", "n")]
 
 
 def test_groups_are_further_rows() -> None:
@@ -183,20 +186,20 @@ def test_headings_are_the_varied_settings_with_short_names_if_unambiguous() -> N
     ]
     (table,) = config_tables(summarise(constant_runs(configs)))
     assert table.columns[1:] == (
-        "gpt layers=2 lr=0.001 orders=[2,3] tied=true",
-        "lstm layers=1 lr=1 orders=[2] tied=false",
+        "GPT, layers 2, learning rate 0.001, operands per equation [2, 3], tied on",
+        "LSTM, layers 1, learning rate 1, operands per equation [2], tied off",
     )
     clash = [{"model.kind": "gpt", "task.kind": "arithmetic"}]
-    assert config_tables(summarise(constant_runs(clash)))[0].columns[1] == "gpt task.kind=arithmetic"
+    assert config_tables(summarise(constant_runs(clash)))[0].columns[1] == "GPT, task arithmetic"
     assert config_tables(summarise(constant_runs([{}])))[0].columns == ("metric", "all")
 
 
 def test_five_configs_are_rows_of_a_table_of_values_and_one_of_steps() -> None:
     configs = [{"model.kind": "gpt", "model.dim": 8 * dim} for dim in range(1, 5)] + [{"model.kind": "lstm"}]
     values, steps = config_tables(summarise(constant_runs(configs, seeds=(0, 1, 2, 42))))
-    assert values.columns == ("kind", "dim", "L_train", "L_val", "A_train", "A_val")
-    assert values.rows[0] == ("gpt", "8", "0.5000 ± 0.0000", "0.5000 ± 0.0000", "0.500 ± 0.000", "0.500 ± 0.000")
-    assert values.rows[4][:2] == ("lstm", "–")
+    assert values.columns == ("model", "width", "L_train", "L_val", "A_train", "A_val")
+    assert values.rows[0] == ("GPT", "8", "0.5000 ± 0.0000", "0.5000 ± 0.0000", "0.500 ± 0.000", "0.500 ± 0.000")
+    assert values.rows[4][:2] == ("LSTM", "–")
     assert steps.columns[2:] == ("t_f(L_train)", "t_f(L_val)", "t_f(A_train)", "t_f(A_val)", "Δt(L)", "Δt(A)")
     assert values.notes[0] == "n = 4 seeds: 0–2, 42."
 
@@ -213,15 +216,15 @@ def test_many_configs_show_n_in_a_column_if_it_differs_and_highlight_the_best_of
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ([1.409e-4, 1.611e-4], "1.51e-04 ± 1.01e-05"),
-        ([0.0099], "9.90e-03"),
+        ([1.409e-4, 1.611e-4], "1.51e-4 ± 1.01e-5"),
+        ([0.0099], "9.90e-3"),
         ([0.01], "0.0100"),
         ([3.4339, 3.4341], "3.434 ± 0.000"),
         ([12.345], "12.35"),
         ([54321.0, 54323.0], "54322 ± 1"),
-        ([1.5e20], "1.50e+20"),
+        ([1.5e20], "1.50e20"),
         ([0.0, 0.0], "0 ± 0"),
-        ([1e-3, 1e-3], "1.00e-03 ± 0"),
+        ([1e-3, 1e-3], "1.00e-3 ± 0"),
         ([nan, 1.0], "NaN"),
         ([inf, 1.0], "inf"),
         ([], "–"),
@@ -269,10 +272,10 @@ def test_markdown_keeps_every_cell_in_its_column() -> None:
 
 def test_csv_neutralises_formulas_and_leaves_numbers_and_lone_signs() -> None:
     assert list(csv.reader(io.StringIO(to_csv(NASTY)))) == [
-        ["[key]", "50% |x|"],
-        ["'=1+1", "-3.5 ± 0.5"],
-        ["+", '\'=HYPERLINK("x")'],
-        ["line break [31m", "*{~^\\}$#*"],
+        ["[key]", "50% |x|", "50% |x| std"],
+        ["'=1+1", "-3.5", "0.5"],
+        ["+", '\'=HYPERLINK("x")', ""],
+        ["line break [31m", "*{~^\\}$#*", ""],
     ]
 
 
@@ -290,17 +293,76 @@ def test_latex_escapes_special_characters_and_protects_a_leading_bracket() -> No
     latex = to_latex(NASTY)
     assert r"\caption{a\_b \& c}" in latex
     assert r"{[}key] & 50\% |x| \\" in latex
-    assert r"=1+1 & \textbf{-3.5 $\pm$ 0.5} \\" in latex
+    assert r"=1+1 & \textbf{$-3.5 \pm 0.5$} \\" in latex
     assert r"*\{\textasciitilde{}\textasciicircum{}\textbackslash{}\}\$\#* \\" in latex
     assert r"\begin{tabular}{lr}" in latex
     assert r"\par{\footnotesize x\_ $<$ y}" in latex
 
 
+def test_csv_has_numbers_as_numbers_with_std_interval_and_n_apart() -> None:
+    cells = ("1,150 [900, 2,100] (7/8)", "–", "> 152 (0/2)", "−3.5 ± 0.5")
+    table = Table("", ("width", "t_90"), tuple((str(width), cell) for width, cell in enumerate(cells)), n_seeds=8)
+    assert list(csv.reader(io.StringIO(to_csv(table)))) == [
+        ["width", "t_90", "t_90 std", "t_90 low", "t_90 high", "t_90 n", "n"],
+        ["0", "1150", "", "900", "2100", "7", "8"],
+        ["1", "", "", "", "", "", "8"],
+        ["2", "", "", "", "", "0", "8"],
+        ["3", "-3.5", "0.5", "", "", "", "8"],
+    ]
+
+
+def test_the_table_of_best_values_is_numbers_in_csv() -> None:
+    (table,) = config_tables(summarise(report_d_runs()))
+    head, *rows = csv.reader(io.StringIO(to_csv(table)))
+    assert head[0] == "metric"
+    assert head[-1] == "n"
+    assert all(name.endswith(" std") for name in head[2:-1:2])
+    for row in rows:
+        assert all(cell == "" or isfinite(float(cell)) for cell in row[1:]), row
+
+
+@pytest.mark.parametrize(
+    ("cell", "latex"),
+    [
+        ("L_train", r"$L_{\mathrm{train}}$"),
+        ("PPL_val", r"$\mathrm{PPL}_{\mathrm{val}}$"),
+        ("t_f(A_val)", r"$t_f(A_{\mathrm{val}})$"),
+        ("t_90(A_val[order=2])", r"$t_{90}(A_{\mathrm{val}})$ {[}order=2]"),
+        ("Δt(L)", r"$\Delta t(L)$"),
+        ("‖θ‖₂", r"$\|\theta\|_2$"),
+        ("1.51e-4 ± 1.01e-5", r"$1.51\times 10^{-4} \pm 1.01\times 10^{-5}$"),
+        ("> 152 (0/2)", r"$> 152 (0/2)$"),
+        ("weight_decay", r"weight\_decay"),
+    ],
+)
+def test_symbols_and_numbers_are_mathematics_in_latex(cell: str, latex: str) -> None:
+    assert f"\n{latex} \\\\\n" in to_latex(Table("", ("value",), ((cell,),)))
+
+
+@pytest.mark.skipif(
+    shutil.which("pdflatex") is None, reason="LaTeX is not installed (Debian: texlive-latex-recommended)"
+)
+def test_latex_tables_compile(tmp_path: Path) -> None:
+    configs = [{"model.kind": kind, "model.dim": dim} for kind in ("gpt", "lstm") for dim in (8, 16, 24)]
+    sentences = [("We must be free, and we will be free " * 3, "G. H. W. Bush (2)", "Obama (0)", "0.351", "2 of 2")] * 2
+    errors = Table(
+        "Errors", ("text", "class", "predicted", "probability", "seeds that err"), tuple(sentences), n_labels=3
+    )
+    tables = [NASTY, errors, *config_tables(summarise(constant_runs(configs, 1.51e-4, seeds=(0, 42))))]
+    body = "\n".join(map(to_latex, tables))
+    document = f"\\documentclass{{article}}\n\\usepackage{{booktabs}}\n\\begin{{document}}\n{body}\n\\end{{document}}\n"
+    (tmp_path / "tables.tex").write_text(document, encoding="utf-8")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "tables.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+    assert done.returncode == 0, done.stdout[-1500:]
+    assert "Overfull" not in done.stdout
+
+
 def test_text_is_bold_in_a_terminal_and_starred_elsewhere() -> None:
     (table,) = config_tables(summarise(report_d_runs()))
-    assert "*9.36e-05 ± 2.93e-05" in printed(table, 80)
+    assert "*9.36e-5 ± 2.93e-5" in printed(table, 80)
     in_terminal = printed(table, 80, terminal=True)
-    assert "\x1b[1m9.36e-05 ± 2.93e-05" in in_terminal
+    assert "\x1b[1m9.36e-5 ± 2.93e-5" in in_terminal
     assert "*" not in in_terminal
 
 
@@ -336,5 +398,5 @@ def test_six_configs_of_three_settings_take_one_grid_each_at_100_columns() -> No
         for layers in (1, 2, 3)
     ]
     tables = config_tables(summarise(constant_runs(configs, 1.51e-4, seeds=(0, 42))))
-    assert [printed(table, 100).count("kind") for table in tables] == [1, 1]
-    assert printed(tables[0], 60).count("kind") == 2
+    assert [printed(table, 100).count("model") for table in tables] == [1, 1]
+    assert printed(tables[0], 60).count("model") == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seedbed.report.analysis_curves import load_analyses
+from seedbed.report.study_runs import load_analyses
 from seedbed.store import open_store
 
 STUDY = """

@@ -76,7 +76,7 @@ def test_a_home_without_weights_says_in_their_place_what_it_cannot_show(bare: Pa
     said = "3 of 3 runs could not be analysed: the weights of run"
     answers = seedbed("answer", "study", "--home", bare)
     assert answers.count(said) == 1  # the question about the loss has its answer
-    assert "val/loss" in answers
+    assert "validation loss" in answers
     page = page_text(bare)
     assert page.count(said) == 1 + 3  # the answer and three figures
     assert "No run has been analysed yet" not in page
@@ -103,13 +103,17 @@ def test_one_unreadable_file_of_weights_leaves_the_rest_of_the_study(
     else:
         file.write_bytes(b"" if damage == "empty" else data[:-1] + bytes([data[-1] ^ 1]))
     said = f"1 of 3 runs could not be analysed: the weights of run {file.parent.name} at step 4"
-    assert said in seedbed("answer", "study", "--home", home)
+    assert said in seedbed("analyze", "study", "--home", home)
+    answered = seedbed("answer", "study", "--home", home)
+    assert said in answered
+    assert "missing" not in answered  # no command computes it
     page = page_text(home)
     assert page.count(said) == 1 + 3
     assert "Heads by layer" in page
     assert "Attention received" in page
     file.write_bytes(data)  # restored from a copy
     assert update_analyses(home, "study") > 0
+    assert update_analyses(whole, "study") > 0
     assert "could not be analysed" not in seedbed("answer", "study", "--home", home)
     assert (
         seedbed("answer", "study", "--home", home).splitlines()[-4:]
@@ -148,4 +152,4 @@ def test_the_page_shows_what_is_there_and_says_what_is_not(bare: Path) -> None:
         shown = client.get("/api/study/study")
         assert shown.status_code == 200
 
-        assert "val/loss" in answers
+        assert "validation loss" in answers

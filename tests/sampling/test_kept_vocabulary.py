@@ -16,13 +16,12 @@ from seedbed.data.tokenizers import ByteTokenizer, CharTokenizer, Tokenizer
 from seedbed.data.word_tokenizer import WordTokenizer
 from seedbed.engines.machine import Machine
 from seedbed.errors import MissingData
-from seedbed.pipeline import run_studies
+from seedbed.pipeline import SilentObserver, run_studies
 from seedbed.records import Vocabulary
 from seedbed.store import open_store
 from seedbed.study.plan import plan_study
 from seedbed.study.read import parse_study
 from seedbed.tasks.corpus_task import CorpusTask
-from tests.test_pipeline import SilentObserver
 
 TINY = """
 seeds = 2

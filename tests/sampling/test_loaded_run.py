@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer.testing
 from typer.testing import CliRunner
 
 import seedbed
@@ -187,8 +188,11 @@ def test_copied_characters_are_counted_and_reported_in_json(home, letters, monke
     out, errors = run_cli("sample", letters, "--home", home, "--tokens", 63)
     assert out == f"{memorised}zzz\n"
     assert "60 of 63 characters are in spans of 20 or more" in errors
-    arguments = ["sample", letters, "--home", str(home)]
-    assert "\x1b[4m" in CliRunner().invoke(app, arguments, color=True).stdout.split("zzz")[0]
+    with monkeypatch.context() as terminal:
+        terminal.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda _: True, raising=False)
+        shown = CliRunner().invoke(app, ["sample", letters, "--home", str(home)], color=True).stdout
+    assert shown.startswith(typer.style(memorised[:1], fg="yellow", underline=True)[:-5])
+    assert shown.index("\x1b[0m") < shown.index("zzz")
     [sample] = json.loads(run_cli("sample", letters, "--home", home, "--json")[0])["samples"]
     assert sample["copied"] == [[0, 60]]
     assert "characters lie" not in run_cli("sample", letters, "--home", home, "--no-copied")[1]

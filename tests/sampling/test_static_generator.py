@@ -9,7 +9,9 @@ import torch
 from seedbed.sampling.filters import SamplingFilters
 from seedbed.sampling.sampler import NO_FILTERS, generate_tokens
 from seedbed.sampling.static_generator import StaticGenerator
-from seedbed.training.sample_logger import BackgroundGenerator
+from seedbed.settings import Settings
+from seedbed.training.sample_logger import BackgroundGenerator, SampleLogger
+from seedbed.training.trainer import Trainer
 from tests.sampling.factories import DATASET_INFO, make_model
 
 CONTEXT = DATASET_INFO.context_length
@@ -61,5 +63,19 @@ def test_samples_are_drawn_from_the_weights_of_the_moment_they_were_started():
     )
     host_copy = background.start()
     source.mul_(-50)  # training goes on
-    assert host_copy.tensors()["tokens"].tolist() == expected
-    assert background.start().tensors()["tokens"].tolist() != expected
+    assert host_copy.tensors["tokens"].tolist() == expected
+    assert background.start().tensors["tokens"].tolist() != expected
+
+
+def test_a_pack_tries_out_its_decoder_with_as_many_runs_as_it_has(tmp_path, monkeypatch):
+    """With the tokens of one run, recurrent models of several runs stopped at their first sample on a GPU."""
+    (tmp_path / "text.txt").write_text("the cat sat on the mat " * 20, encoding="utf-8")
+    base = {"task.kind": "text", "task.corpus": str(tmp_path / "text.txt"), "task.length": 8, "model.kind": "lstm"}
+    settings = [Settings.from_flat(base | {"train.sample_every": 1, "train.sample_tokens": 3})] * 3
+    trainer = Trainer(settings, [0, 1, 2], "cpu", torch.float32, "plain")
+    logger, n_runs_tried = SampleLogger(settings[0], [0, 1, 2], trainer), []
+    monkeypatch.setattr(
+        type(trainer.model.family), "make_static_decoder", lambda _self, _model, n_runs, *_: n_runs_tried.append(n_runs)
+    )
+    assert logger._make_background_generator() is None
+    assert n_runs_tried == [3]

@@ -36,8 +36,8 @@ LOW, HIGH = [2.0, 2.2, 2.1, 2.0, 2.2, 2.1], [5.5, 5.7, 5.6, 5.4, 5.7, 5.7]
 def test_a_claim_that_holds_in_every_seed_is_confirmed_with_mean_and_interval():
     found = ask(runs(LOW, HIGH))
     assert found.sentence == (
-        "Yes: attention distance is 2.1 ± 0.0816 in layer 1, lower than 5.6 ± 0.115 in layer 4, by 3.5 [3.4, 3.6]; "
-        "as claimed in 6 of 6 seeds."
+        "Yes: attention distance in layer 1 is lower than in layer 4 (2.1 ± 0.0816 vs 5.6 ± 0.115; difference −3.5, 95 "
+        "% CI −3.6 to −3.4, as claimed in 6 of 6 seeds)."
     )
     assert found.numbers["first"]["mean"] == pytest.approx(2.1)
     assert (found.n, found.verdict) == (6, "yes")
@@ -45,7 +45,7 @@ def test_a_claim_that_holds_in_every_seed_is_confirmed_with_mean_and_interval():
 
 def test_the_opposite_of_a_confirmed_claim_is_refuted():
     found = ask(runs(LOW, HIGH), expect="higher")
-    assert found.sentence.startswith("No: attention distance")
+    assert found.sentence.startswith("No: attention distance in layer 1 is not higher than in layer 4 (")
     assert found.verdict == "no"
 
 
@@ -53,21 +53,22 @@ def test_the_opposite_of_a_confirmed_claim_is_refuted():
 def test_with_fewer_than_six_seeds_there_is_no_verdict_and_no_interval(n):
     found = ask(runs(LOW[:n], HIGH[:n]))
     assert found.verdict == "cannot tell"
-    assert found.sentence.startswith("Cannot tell: attention distance is")
-    assert found.sentence.endswith("; a test needs 6 seeds.")
-    assert ("3.4 to 3.5 in single seeds" in found.sentence) == (n == 5)
+    assert found.sentence.startswith("We cannot tell whether attention distance in layer 1 is lower than in layer 4 (")
+    assert found.sentence.endswith("; at least 6 are needed).")
+    assert ("−3.5 to −3.4 in single seeds" in found.sentence) == (n == 5)
 
 
 def test_disagreeing_seeds_cannot_tell():
     found = ask(runs(LOW, [2.5, 1.9, 2.2, 2.4, 1.8, 2.1]))
-    assert found.sentence.startswith("Cannot tell: attention distance is")
+    assert found.sentence.startswith("We cannot tell whether attention distance in layer 1 is lower than in layer 4 (")
     assert found.numbers["difference"]["low"] < 0 < found.numbers["difference"]["high"]
 
 
 def test_equal_values_refute_a_claim_with_enough_seeds():
     found = ask(runs([2.0] * 6, [2.0] * 6))
     assert found.sentence == (
-        "No: attention distance is 2 ± 0 in layer 1, equal to 2 ± 0 in layer 4; as claimed in 0 of 6 seeds."
+        "No: attention distance in layer 1 is not lower than in layer 4 (2 ± 0 vs 2 ± 0; difference 0 in every seed, "
+        "as claimed in 0 of 6 seeds)."
     )
     assert ask(runs([2.0] * 2, [2.0] * 2)).verdict == "cannot tell"
 
@@ -82,7 +83,9 @@ def test_a_metric_is_compared_with_the_same_quantity_of_another_split(expect):
         assert found.verdict == ("yes" if is_claimed else "no")
         assert (found.numbers["first"]["mean"] == 1.0) == (metric == "train/accuracy")
     better = answer_question(QuestionSpec(metric="train/accuracy", and_metric="val/accuracy"), given)
-    assert better.sentence.startswith("train/accuracy beats val/accuracy on accuracy by 0.875 [0.85, 0.9] (1 against")
+    assert better.sentence.startswith(
+        "Training accuracy is better than validation accuracy in best accuracy (1.000 vs 0.1"
+    )
     gap = answer_question(QuestionSpec(metric="train/accuracy", and_metric="val/accuracy", value="last"), given)
     assert gap.numbers["means"]["val/accuracy"]["mean"] == pytest.approx(0.125)
 
@@ -92,7 +95,7 @@ def test_the_same_within_a_margin_is_equivalence(margin, verdict):
     shifted = [value + shift for value, shift in zip(LOW, [0.1, 0.2, 0.1, 0.2, 0.1, 0.1], strict=True)]
     found = ask(runs(shifted, LOW), expect="same", margin=margin)
     assert found.verdict == verdict
-    assert f"the margin is {margin:g}" in found.sentence
+    assert f"the same as in layer 4, within ±{margin:g} (" in found.sentence
     assert ask(runs(shifted[:5], LOW[:5]), expect="same", margin=9.0).verdict == "cannot tell"
 
 
@@ -106,11 +109,12 @@ def test_the_values_of_a_setting_can_be_the_same_within_a_margin():
     close = [make(kind, seed, 1 + seed + (kind == "gpt") * 0.05) for kind in ("gpt", "lstm") for seed in range(6)]
     found = answer_question(question, close)
     assert found.sentence == (
-        "Yes: val/loss is GPT 3.55 and LSTM 3.5; the largest difference is 0.05 (GPT − LSTM), the margin 0.1."
+        "Yes: best validation loss is the same for GPT and LSTM, within ±0.1 (GPT 3.55, LSTM 3.5; difference 0.05, GPT "
+        "− LSTM)."
     )
     apart = [make(kind, seed, 1 + seed + (kind == "gpt")) for kind in ("gpt", "lstm") for seed in range(6)]
     assert answer_question(question, apart).verdict == "no"
-    assert answer_question(question, close[:4] + close[6:10]).sentence.endswith("; a test needs 6 seeds.")
+    assert answer_question(question, close[:4] + close[6:10]).sentence.endswith("; at least 6 seeds are needed).")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +131,7 @@ def test_a_bound_holds_if_most_seeds_meet_it_by_the_sign_test(values, verdict):
     found = ask(runs(values, values), and_metric=None, at_most=0.5)
     n_met = sum(value <= 0.5 for value in values)
     assert found.verdict == verdict
-    assert f"at most 0.5 in {n_met} of {len(values)} seeds" in found.sentence
+    assert f"at most 0.5 in most runs (in {n_met} of {len(values)} seeds" in found.sentence
     p = stats.binomtest(n_met, len(values)).pvalue
     assert (p <= 0.05) == (verdict != "cannot tell")
 

@@ -15,8 +15,8 @@ from seedbed.settings import Settings, Value
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers import answer_question
 from seedbed.stats.answers.best_group import compare_groups
-from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.answers.defaults import default_questions
+from seedbed.stats.answers.finding import MetricStatistic
 from seedbed.stats.confounds import describe_confounds, find_confounds
 from seedbed.stats.summary import RunCurves
 from seedbed.study.plan import plan_named
@@ -48,7 +48,7 @@ def test_all_other_settings_that_differ_are_found_and_described() -> None:
     assert confounds(one, other) == ["model.dim", "train.steps"]
     assert confounds(one, other, asked=["model.dim"]) == ["train.steps"]
     groups = {name: {(): Settings.from_flat(dict(config))} for name, config in (("a", one), ("b", other))}
-    assert describe_confounds(find_confounds(groups)) == "model.dim (64 against 32) and train.steps (1,201 against 60)"
+    assert describe_confounds(find_confounds(groups)) == "width (64 vs 32) and steps (1,201 vs 60)"
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_a_question_with_a_confound_gets_its_numbers_but_no_verdict_unless_it_al
     given = runs([{"model.kind": "gpt", "train.steps": 60}, {"model.kind": "lstm", "train.steps": 1201}])
     found = answer_question(BETTER, given)
     assert found.sentence == (
-        "No verdict: the groups also differ in train.steps (60 against 1,201). Mean val/accuracy: GPT 0.025 and LSTM "
-        "0.125, a difference of 0.1 (paired over 6 seeds, all equal, sign-flip test p = 0.031)."
+        "No verdict: the groups also differ in steps (60 vs 1,201). Best validation accuracy is 0.025 for GPT "
+        "and 0.125 for LSTM (difference 0.100 in every seed, 6 paired seeds, p = 0.031)."
     )
     assert found.verdict == "no verdict"
     assert found.numbers["confounds"] == [
         {"setting": "train.steps", "values": {"GPT": (60,), "LSTM": (1201,)}},
     ]
     allowed = answer_question(BETTER.model_copy(update={"allow_confounds": True}), given)
-    assert allowed.sentence.startswith("LSTM beats GPT on val/accuracy by 0.1")
-    assert (allowed.verdict, allowed.warning) == ("yes", "the groups also differ in train.steps (60 against 1,201)")
+    assert allowed.sentence.startswith("LSTM is better than GPT in best validation accuracy (0.125 vs 0.025")
+    assert (allowed.verdict, allowed.warning) == ("yes", "the groups also differ in steps (60 vs 1,201)")
 
 
 def test_a_setting_that_varies_in_the_same_way_in_all_groups_is_balanced() -> None:
@@ -115,7 +115,7 @@ def test_the_same_values_in_other_combinations_are_a_confound() -> None:
     ]  # fmt: skip
     found = answer_question(BETTER, runs(crossed))
     assert found.verdict == "no verdict"
-    assert "the groups also differ in train.lr" in found.sentence
+    assert "the groups also differ in learning rate" in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_setting_that_changes_along_with_the_one_asked_about_withholds_the_ver
         {"model.kind": kind, "model.dim": dim, "train.lr": 1 / dim} for kind in ("gpt", "lstm") for dim in (32, 64, 128)
     ]
     found = answer_question(question, runs(zipped))
-    assert found.sentence.startswith("No verdict: the groups also differ in train.lr (")
+    assert found.sentence.startswith("No verdict: the groups also differ in learning rate (")
     assert found.verdict == "no verdict"
     straight = [{name: value for name, value in config.items() if name != "train.lr"} for config in zipped]
     assert answer_question(question, runs(straight)).verdict != "no verdict"
@@ -142,12 +142,10 @@ def test_groups_that_are_named_without_a_setting_may_differ_in_one() -> None:
     one, two = [{"model.dim": 32}, {"model.dim": 64}], [{"model.dim": 32}, {"model.dim": 64, "train.steps": 60}]
     groups = {"a": runs(one)[:6], "b": runs(one)[6:]}
     found = compare_groups(groups, ACCURACY)
-    assert found.sentence.startswith("b beats a on val/accuracy")
-    assert found.notes == ("the groups differ in model.dim (32 against 64)",)
+    assert found.sentence.startswith("b is better than a in best validation accuracy")
+    assert found.notes == ("the groups differ in width (32 vs 64)",)
     several = compare_groups({"a": runs(two)[:6], "b": runs(two)[6:]}, ACCURACY)
-    assert several.sentence.startswith(
-        "No verdict: the groups differ in model.dim (32 against 64) and train.steps (40 against 60). "
-    )
+    assert several.sentence.startswith("No verdict: the groups differ in width (32 vs 64) and steps (40 vs 60). ")
 
 
 @pytest.mark.parametrize("name", sorted(shipped_studies()))
@@ -186,7 +184,9 @@ def test_losses_of_different_tokens_are_not_ranked() -> None:
     question = QuestionSpec(ask="which is better", metric="val/loss", between="task.p")
     found = answer_question(question, moduli("val/loss"))
     assert found.verdict == "no verdict"
-    assert found.sentence.startswith("No verdict: val/loss is counted in tokens, which differ between the groups. Mean")
+    assert found.sentence.startswith(
+        "No verdict: validation loss is counted in tokens, which differ between the groups. Best"
+    )
     allowed = answer_question(question.model_copy(update={"allow_confounds": True}), moduli("val/loss"))
     assert allowed.verdict == "yes"
     assert "counted in tokens" in allowed.warning

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedbed.records import Curve
-from seedbed.stats.curve_statistics import Extremum, find_extremum, last_value, metric_direction, truncate_curve
+from seedbed.stats.curve_statistics import Extremum, find_extremum, last_value, truncate_curve
+from seedbed.stats.metric_registry import metric_direction
 
 
 def curve(steps: list[int], values: list[float]) -> Curve:

@@ -64,7 +64,7 @@ def test_varying_settings_are_the_fewest_that_distinguish_configs() -> None:
     assert varying_settings([zipped]) == ["model.dim"]
     assert list(group_by_description([run(GPT, 0), run(GPT, 1)], [])) == [""]
     assert list(group_by_description([run({**GPT, "train.lr": 0.1}, 0)], ["model.kind", "train.lr"])) == [
-        "GPT, lr = 0.1"
+        "GPT, learning rate 0.1"
     ]
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 from tests.charts.factories import make_run
 
 from seedbed.report.summary_tables import config_tables
-from seedbed.stats.answers.comparison_text import MetricStatistic
+from seedbed.stats.answers.finding import MetricStatistic
 from seedbed.stats.importance import ConfigValues, describe_best, describe_best_config, setting_importance
 from seedbed.stats.summary import RunCurves, summarise
 
@@ -30,9 +30,11 @@ def grid(n_seeds: int = 6, noise: float = 0.001) -> list[RunCurves]:
 
 def test_the_best_config_is_named_with_its_spread_and_what_matters() -> None:
     best, importance = describe_best(grid(), SUBJECT)
-    assert best.startswith("Best config by val/accuracy: dim = 24, lr = 0.2 (0.82 ± ")
-    assert best.endswith("the next best is dim = 24, lr = 0.1 (0.8), significantly worse, as are all others.")
-    assert importance.startswith("Of the variance of val/accuracy over 6 configs, dim explains 99 % (main effects)")
+    assert best.startswith("The config with the best validation accuracy is width 24, learning rate 0.2 (0.82 ± ")
+    assert best.endswith("the next best is width 24, learning rate 0.1 (0.8), significantly worse, as are all others.")
+    assert importance.startswith(
+        "Of the variance of best validation accuracy over 6 configs, width explains 99 % (main effects)"
+    )
 
 
 def test_noise_hides_which_config_is_best() -> None:
@@ -85,5 +87,5 @@ def test_settings_that_vary_together_overlap() -> None:
 
 def test_the_table_of_many_configs_names_the_best() -> None:
     values, steps = config_tables(summarise(grid()))
-    assert any(note.startswith("Best config by val/accuracy: dim = 24, lr = 0.2") for note in values.notes)
+    assert any(note.startswith("The config with the best validation accuracy is width 24") for note in values.notes)
     assert not any(note.startswith("Best config") for note in steps.notes)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seedbed.stats.metric_registry import QUANTITIES, MetricName, metric_label, metric_sort_key
+from seedbed.stats.metric_registry import QUANTITIES, MetricName, metric_sort_key, metric_symbol
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_a_name_is_parsed_into_its_parts(name: str, split: str, quantity: str, g
 
 def test_labels_are_the_reports_symbols_and_unknown_names_stay() -> None:
     names = ["train/loss", "val/accuracy[order=2]", "test[obama]/perplexity", "norm", "loss", "val/flavour"]
-    assert [metric_label(name) for name in names] == [
+    assert [metric_symbol(name) for name in names] == [
         "L_train", "A_val[order=2]", "PPL_test[obama]", "‖θ‖₂", "L", "val/flavour",
     ]  # fmt: skip
 

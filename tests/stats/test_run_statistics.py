@@ -9,15 +9,15 @@ from math import inf, isnan, nan
 import numpy as np
 import pytest
 
-from seedbed.charts.run_selection import metric_curve
+from seedbed.charts.panel_layout import metric_curve
 from seedbed.models.model_size import count_parameters
 from seedbed.records import Curve, StoredRun
 from seedbed.settings import Settings
+from seedbed.stats.compute_budget import training_compute
 from seedbed.stats.curve_statistics import (
     first_step_reaching,
     first_step_within,
     generalisation_gap,
-    mean_over_steps,
     value_at_best_step,
     value_at_step,
 )
@@ -34,10 +34,10 @@ from seedbed.stats.run_statistics import (
     compute_statistic,
     find_statistic,
     metric_for_split,
+    predict_memory_mib,
     replay_at_alpha,
 )
 from seedbed.stats.summary import RunCurves
-from seedbed.stats.training_cost import predict_memory_mib, training_compute
 
 STEPS = (0, 10, 20, 30, 31)
 
@@ -138,15 +138,6 @@ def test_report_cs_rule_takes_one_metric_where_another_is_best() -> None:
     assert isnan(value_at_best_step(curve([1, 2], (1, 2)), val))
     assert value_at_step(val, 30) == 150
     assert generalisation_gap(train, val, "min") == -50
-
-
-def test_the_mean_over_steps_follows_the_trapezoidal_rule() -> None:
-    assert mean_over_steps(curve([0, 1], (0, 10))) == 0.5
-    assert mean_over_steps(curve([2, 2, 2], (0, 1, 100))) == 2
-    assert mean_over_steps(curve([0, 4, 4], (0, 10, 30))) == pytest.approx((20 + 80) / 30)
-    assert mean_over_steps(curve([3])) == 3
-    assert isnan(mean_over_steps(curve([])))
-    assert isnan(mean_over_steps(curve([1, nan, 1])))
 
 
 # ---- grokking ----

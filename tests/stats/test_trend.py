@@ -48,7 +48,7 @@ def test_a_rising_metric_is_reported_with_its_end_points_and_pages_test() -> Non
     found = ask(sweep(rows, "val/accuracy"), "val/accuracy")
     page = stats.page_trend_test(np.array(list(rows.values())).T, method="exact").pvalue
     assert found.sentence.startswith(
-        "val/accuracy rises with lr, from 0.133 at 0.1 to 0.883 at 0.9 (+0.75, paired over"
+        "Best validation accuracy rises with learning rate, from 0.133 at 0.1 to 0.883 at 0.9 (change +0.750, 0.700 "
     )
     assert found.numbers["all"]["p"] == pytest.approx(2 * page)
     assert (found.n, found.verdict) == (12, "yes")
@@ -59,8 +59,10 @@ def test_a_u_shape_is_not_monotone_and_its_optimum_has_a_confidence_set() -> Non
     found = ask(sweep(rows))
     numbers = found.numbers["all"]
     true_best = list(rows)[round(0.6 * 19)]
-    assert found.sentence.startswith(f"val/loss is not monotone in lr: it is best at {numbers['optimum']['level']} (")
-    assert "and worse at both ends, " in found.sentence
+    assert found.sentence.startswith(
+        "Best validation loss is not monotone in learning rate: 2.57 at 1e-4, lowest (1.28"
+    )
+    assert f"at {numbers['optimum']['level']}, 1.8" in found.sentence
     assert true_best in numbers["optimum"]["confidence_set"]
     assert 1 < len(numbers["optimum"]["confidence_set"]) < 8
     assert (numbers["not_monotone"], found.verdict) == (True, "yes")
@@ -68,7 +70,7 @@ def test_a_u_shape_is_not_monotone_and_its_optimum_has_a_confidence_set() -> Non
 
 def test_many_values_of_a_number_are_not_compared_pair_by_pair() -> None:
     found = ask(sweep(u_shape()), ask="which is better")
-    assert found.sentence.startswith("val/loss is not monotone in lr")
+    assert found.sentence.startswith("Best validation loss is not monotone in learning rate")
     assert "pairs" not in found.numbers
     four = ask(sweep(u_shape(4)), ask="which is better")
     assert len(four.numbers["pairs"]) == 6
@@ -77,15 +79,18 @@ def test_many_values_of_a_number_are_not_compared_pair_by_pair() -> None:
 def test_noise_around_a_constant_has_no_trend_and_no_optimum() -> None:
     rng = np.random.default_rng(2)
     found = ask(sweep({lr: rng.normal(1, 0.1, 6).tolist() for lr in (0.1, 0.2, 0.3, 0.4, 0.5)}))
-    assert found.sentence.startswith("val/loss shows no significant trend with lr")
+    assert found.sentence.startswith(
+        "We cannot tell whether best validation loss changes with learning rate: it goes fr"
+    )
     assert "confidence set" not in found.sentence
     assert found.verdict == "cannot tell"
 
 
 def test_too_few_seeds_are_said_to_be_too_few() -> None:
     found = ask(sweep({0.1: [1.0], 0.2: [0.5], 0.3: [0.9]}))
-    assert "one seed, so no interval" in found.sentence
-    assert "cannot reach 5 % with so few seeds and values" in found.sentence
+    assert (
+        "(change −0.1, 1 paired seed, rank correlation −0.5 over 3 values, too few seeds and values" in found.sentence
+    )
 
 
 def test_seeds_are_the_units_though_other_settings_vary() -> None:
@@ -94,14 +99,14 @@ def test_seeds_are_the_units_though_other_settings_vary() -> None:
     found = ask(runs)
     assert found.numbers["all"]["p"] == pytest.approx(2 / 36)
     assert found.numbers["all"]["n_seeds"] == 2
-    assert "shows no significant trend" in found.sentence
+    assert found.sentence.startswith("We cannot tell whether ")
 
 
 def test_a_setting_that_changes_along_is_a_confound() -> None:
     runs = [make_run({LR: lr, "model.dim": dim}, seed, {"val/loss": [3.0, 1.0 + seed / 10 + lr]})
             for lr, dim in ((0.1, 8), (0.2, 16), (0.3, 24)) for seed in range(6)]  # fmt: skip
     found = ask(runs)
-    assert found.sentence.startswith("No verdict: the groups also differ in model.dim")
+    assert found.sentence.startswith("No verdict: the groups also differ in width")
     assert found.verdict == "no verdict"
 
 
@@ -121,7 +126,7 @@ def test_runs_that_never_get_there_count_in_the_trend_of_a_time() -> None:
     arrivals = {0.1: [8, 9, None, None, 9, None], 0.2: [5, 6, 7, 5, 6, 9], 0.3: [2, 1, 2, 1, 3, 2]}
     found = ask(late_runs(arrivals), "val/accuracy", "t_90")
     assert found.sentence.startswith(
-        "t_90 of val/accuracy (the first step with at least 0.9) falls with lr, from a median of 90 at 0.1 "
+        "t_90 of validation accuracy falls with learning rate, from a median of 90 at 0.1 "
         "(3 of 6 runs got there) to a median of 20 at 0.3 ("
     )
     assert found.verdict == "yes"
@@ -132,19 +137,24 @@ def test_which_is_sooner_counts_the_runs_that_never_get_there() -> None:
     """Without the censored runs the second group would be sooner: its only arrival is the earliest of all."""
     runs = late_runs({0.1: [5, 6, 7, 5, 6, 9], 0.2: [1, None, None, None, None, None]})
     found = ask(runs, "val/accuracy", "t_90", ask="which is better")
-    medians = "lr = 0.1 median 60 [50, 90], 6 of 6 runs; lr = 0.2 more than half never got there [10, ∞], 1 of 6 runs"
-    assert medians in found.sentence
-    assert found.sentence.startswith("Cannot tell whether lr = 0.1 or lr = 0.2 gets there sooner: t_90 of val/accuracy")
+    one, other = "learning rate 0.1", "learning rate 0.2"
+    medians = (
+        f"{one} at step 60 (95 % CI 50 to 90), 6 of 6 runs; {other} in less than half of its runs (95 % CI 10 to ∞)"
+    )
+    assert found.sentence.startswith(
+        f"We cannot tell whether {one} or {other} reaches 0.9 validation accuracy sooner: {medians}, 1 of 6 runs ("
+    )
     never = ask(late_runs({0.1: [5, 6, 7, 5, 6, 9], 0.2: [None] * 6}), "val/accuracy", "t_90", ask="which is better")
-    assert never.sentence.startswith("lr = 0.1 gets there sooner than lr = 0.2: ")
-    assert never.sentence.endswith("(paired over 6 seeds, log-rank test with sign flips within seeds, p = 0.031).")
+    assert never.sentence.startswith(f"Learning rate 0.1 reaches 0.9 validation accuracy sooner than {other}: {one} at")
+    assert never.sentence.endswith("(6 paired seeds, p = 0.031).")
+    assert any("log-rank test" in definition for definition in never.definitions)
     assert never.verdict == "yes"
 
 
 def test_few_seeds_get_medians_but_no_verdict_on_which_is_sooner() -> None:
     found = ask(late_runs({0.1: [5, 6, 7], 0.2: [1, 2, 3]}), "val/accuracy", "t_90", ask="which is better")
-    assert found.sentence.startswith("Cannot tell whether")
-    assert "lr = 0.2 median 20, 3 of 3 runs (paired over 3 seeds: a test needs 6 seeds)" in found.sentence
+    assert found.sentence.startswith("We cannot tell whether")
+    assert "rate 0.2 at step 20, 3 of 3 runs (3 paired seeds; at least 6 are needed)" in found.sentence
     assert found.verdict == "cannot tell"
 
 
@@ -158,15 +168,15 @@ def test_two_metrics_of_the_same_runs_are_compared_by_their_times() -> None:
     )
     found = answer_question(question, runs)
     assert found.sentence.startswith(
-        "val/accuracy[order=3] gets there sooner than val/accuracy[order=2]: t_90 of accuracy"
+        "Validation accuracy (order=3) reaches 0.9 accuracy sooner than validation accuracy (order=2): "
     )
 
 
 def test_no_run_that_gets_there_is_said_plainly() -> None:
     found = ask(late_runs({0.1: [None] * 6, 0.2: [None] * 6}), "val/accuracy", "t_90", ask="which is better")
     assert found.sentence == (
-        "Cannot tell lr = 0.1 and lr = 0.2 apart, since no run gets there: t_90 of val/accuracy (the first step with "
-        "at least 0.9): lr = 0.1 none of 6 runs; lr = 0.2 none of 6 runs."
+        "We cannot tell learning rate 0.1 and learning rate 0.2 apart: no run reaches 0.9 validation accuracy (6 of "
+        "learning rate 0.1 and 6 of learning rate 0.2)."
     )
 
 
@@ -190,3 +200,19 @@ def test_the_confidence_set_contains_the_best_value(n: int, curvature: float, no
 
 def test_equal_columns_are_all_best() -> None:
     assert find_optimum(np.ones((6, 4)), "max").confidence_set == (0, 1, 2, 3)
+
+
+def test_a_question_with_t_max_is_answered_as_if_all_runs_had_stopped_there() -> None:
+    runs = [
+        make_run({"model.kind": kind}, seed, {"val/loss": values})
+        for kind, values in (("gpt", [3.0, 1.0, 0.9]), ("lstm", [3.0, 2.0, 0.1]))
+        for seed in range(6)
+    ]
+    last = int(runs[0].curves["val/loss"].steps[1])
+    question = {"metric": "val/loss", "between": "model.kind"}
+    whole = answer_question(QuestionSpec(**question), runs)
+    until = answer_question(QuestionSpec(**question, t_max=last), runs)
+    assert [numbers["mean"] for numbers in whole.numbers["means"].values()] == pytest.approx([0.9, 0.1])
+    assert [numbers["mean"] for numbers in until.numbers["means"].values()] == pytest.approx([1.0, 2.0])
+    assert f"as if stopped at step {last:,}" in until.warning
+    assert "as if stopped" not in whole.warning

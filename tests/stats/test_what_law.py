@@ -51,23 +51,23 @@ def test_noisy_seeds_give_an_interval_that_contains_the_exponent() -> None:
     found = ask(runs_of(power_law))
     exponent = found.numbers["all"]["exponents"]["parameters"]
     assert exponent["low"] < 0.4 < exponent["high"]
-    assert found.sentence.startswith("val/loss follows a power law in parameters: ")
+    assert found.sentence.startswith("Best validation loss follows a power law in number of non-embedding parameters: ")
     assert "over 5 sizes from 1,000 to 256,000, 4 seeds" in found.sentence
-    assert "fitted without 256,000, it predicts " in found.sentence
+    assert "Fitted without 256,000, it predicts " in found.sentence
     assert (found.n, found.verdict) == (20, "yes")
 
 
 def test_a_law_that_breaks_at_the_largest_size_may_not_extrapolate() -> None:
     """The last size is a quarter worse than the law, though all five still fit some law well."""
     found = ask(runs_of(lambda size: power_law(size) * (1.25 if size == SIZES[-1] else 1.0), noise=0.001))
-    assert "fits a power law that may not extrapolate, in parameters" in found.sentence
+    assert ": one fits but may not extrapolate: " in found.sentence
     assert found.verdict == "cannot tell"
 
 
 @pytest.mark.parametrize("loss", [lambda size: 1 + 0.5 * (size in SIZES[1::2]), lambda size: 1.0 + size / 1e6])
 def test_values_that_do_not_fall_to_a_floor_follow_no_law(loss: Callable[[float], float]) -> None:
     found = ask(runs_of(loss))
-    assert found.sentence.startswith("val/loss does not follow a power law in parameters")
+    assert found.sentence.startswith("Best validation loss does not follow a power law in number of")
     assert found.verdict == "no"
 
 
@@ -80,17 +80,20 @@ def test_a_law_whose_exponent_is_not_known_is_left_open() -> None:
         for seed, factor in enumerate(1 + 0.1 * rng.normal(size=3))
     ]
     found = ask(runs)
-    assert found.sentence.startswith("Cannot tell which power law val/loss follows in parameters: the exponent is ")
+    assert found.sentence.startswith(
+        "We cannot tell which power law best validation loss follows in number of non-embed"
+    )
+    assert "parameters: the exponent is uncertain by more than a factor of 10" in found.sentence
     assert found.numbers["all"]["r_squared"] > 0.9
     assert found.verdict == "cannot tell"
 
 
 def test_three_sizes_are_too_few_and_an_accuracy_has_no_law() -> None:
     assert ask(runs_of(power_law, SIZES[:3])).sentence == (
-        "There is no law yet: 3 values of parameters with the same seeds, 4 are needed."
+        "There is no law yet: 3 values of the number of non-embedding parameters with the same seeds, 4 are needed."
     )
     runs = [make_run({"model.dim": 8 * i}, 0, {"val/accuracy": [0.1, 0.2 * i]}) for i in range(1, 5)]
-    assert "There is no law of val/accuracy" in ask(runs, metric="val/accuracy").sentence
+    assert "There is no law of best validation accuracy" in ask(runs, metric="val/accuracy").sentence
 
 
 def test_each_group_has_its_own_law_and_another_setting_is_a_confound() -> None:
@@ -107,7 +110,7 @@ def test_each_group_has_its_own_law_and_another_setting_is_a_confound() -> None:
         [make_run({"model.dim": 8 * i, "train.lr": 0.1 * i}, 0, {"val/loss": [9, 1 + 1 / i]}) for i in range(1, 6)],
         over="model.dim",
     )
-    assert confounded.sentence.startswith("No verdict: the groups also differ in train.lr")
+    assert confounded.sentence.startswith("No verdict: the groups also differ in learning rate")
 
 
 def test_the_interval_of_the_exponent_covers_it() -> None:

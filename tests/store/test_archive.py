@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -21,8 +22,8 @@ from seedbed.store import open_store
 from seedbed.store.archive import MEDIA_TYPE, open_archive, write_archive
 from seedbed.store.checkpoints import digest_bytes
 from seedbed.store.dump import MergeOutcome, relative_study_text, without_paths
-from tests.faults.test_store_faults import fault_at
-from tests.store.toy import claim, make_evaluation, make_plan, run_study, train
+from tests.faults.disk_operations import fault_at, kill
+from tests.store.toy import claim, make_evaluation, make_plan, rewrite, run_study, train
 
 ANALYSIS = {
     "run": "", "step": 4, "fingerprint": "f", "split": "val", "n_inputs": 2, "attention": [], "planes": [],
@@ -91,7 +92,7 @@ def content(home: Path, folder: Path) -> bytes:
 def fixed_date() -> Iterator[None]:
     """Homes that are filled in different seconds can be equal."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("seedbed.store.sqlite._now", lambda: "2030-01-01T00:00:00+00:00")
+        patch.setattr("seedbed.store.sql_store._now", lambda: "2030-01-01T00:00:00+00:00")
         yield
 
 
@@ -274,10 +275,7 @@ def test_an_ended_run_with_other_numbers_is_kept(lab, tmp_path):
     with open_store(home) as store:
         train(store, claim(store, make_plan().runs)[0])
     with open_store(home) as store:  # one number differs
-        from sqlalchemy import text
-
-        with store._database.transaction() as connection:
-            connection.execute(text("UPDATE evaluations SET numbers = zeroblob(16) WHERE step = 1"))
+        rewrite(store, "UPDATE evaluations SET numbers = zeroblob(16) WHERE step = 1")
     before = content(home, tmp_path)
     assert len(merge(export(lab, tmp_path / "lab.zip"), home).different) == 3
     assert content(home, tmp_path) == before
@@ -304,20 +302,21 @@ def test_a_run_that_is_being_trained_here_is_not_replaced(tmp_path):
     assert not (tmp_path / "lab" / "imports").exists()
 
 
-def test_killed_at_any_operation_the_home_is_as_before_or_complete(tmp_path):
+@pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_at_any_operation_the_home_is_as_before_or_complete(tmp_path, stride):
     plan = make_plan()
     run_study(tmp_path / "done")
     with open_store(tmp_path / "done") as store:
         store.save_analysis(plan.runs[0].id, 4, analysis(plan.runs[0].id))
     path = export(tmp_path / "done", tmp_path / "done.zip")
     complete, kills, found = content(tmp_path / "done", tmp_path), 0, set()
-    for n in range(1, 200):
+    for n in itertools.count(1, stride):
         home = tmp_path / f"home{n}"
         stop_half_way(home, plan)
         before = content(home, tmp_path)
         child = os.fork()
         if child == 0:
-            with fault_at(n, lambda _: os.kill(os.getpid(), signal.SIGKILL)):
+            with fault_at(n, kill, within=home):
                 merge(path, home)
             os._exit(0)
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGKILL:
@@ -329,7 +328,7 @@ def test_killed_at_any_operation_the_home_is_as_before_or_complete(tmp_path):
         assert not (home / "imports").exists()
         merge(path, home)
         assert content(home, tmp_path) == complete
-    assert kills > 20
+    assert kills > 100 / stride
     assert found == {True, False}
 
 
@@ -343,14 +342,11 @@ def test_an_archive_names_no_path_of_this_machine(tmp_path, monkeypatch):
         run = make_plan().runs[0].id
         store.save_analysis(run, 4, analysis(run, inputs_error="notes.txt is not in /home/ada-lovelace/my texts"))
         store.set_note("toy", f"see {home}/plot.svg, ~/plans/a.md and C:\\Users\\ada-lovelace\\b.txt")
-        from sqlalchemy import text
-
-        with store._database.transaction() as connection:
-            texts = json.dumps({"task.corpus": "/home/ada-lovelace/notes.txt", "task.operator": "/"})
-            study = f'name = "toy"\n[base]\ntask.corpus = "{home}/notes.txt"\ntask.operator = "/"\n'
-            connection.execute(text("UPDATE runs SET settings = json_patch(settings, :it)"), {"it": texts})
-            connection.execute(text("UPDATE runs SET cause = :it"), {"it": f"no file '{home}/notes.txt' \x1b[1m"})
-            connection.execute(text("UPDATE studies SET text = :it"), {"it": study})
+        texts = json.dumps({"task.corpus": "/home/ada-lovelace/notes.txt", "task.operator": "/"})
+        study = f'name = "toy"\n[base]\ntask.corpus = "{home}/notes.txt"\ntask.operator = "/"\n'
+        rewrite(store, "UPDATE runs SET settings = json_patch(settings, :it)", {"it": texts})
+        rewrite(store, "UPDATE runs SET cause = :it", {"it": f"no file '{home}/notes.txt' \x1b[1m"})
+        rewrite(store, "UPDATE studies SET text = :it", {"it": study})
     path = export(home, tmp_path / "lab.zip")
     assert b"ada-lovelace" not in path.read_bytes()
     assert str(tmp_path).encode() not in path.read_bytes()

@@ -67,16 +67,43 @@ def test_a_truncated_store_is_rejected(tmp_path: Path, length: int) -> None:
         open_store(tmp_path, read_only=True).runs("toy")
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-def test_a_newer_schema_is_rejected_and_left_unchanged(tmp_path: Path, read_only: bool) -> None:
-    open_store(tmp_path).close()
-    with sqlite3.connect(tmp_path / "store.db") as connection:
-        connection.execute("UPDATE meta SET value = '5' WHERE key = 'schema'")
+def make_newer(home: Path, readable_by: int) -> None:
+    """Makes a store of schema 6, which versions from this schema on can read."""
+    with sqlite3.connect(home / "store.db") as connection:
+        connection.execute("UPDATE meta SET value = '6' WHERE key IN ('schema', 'schema_copy')")
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'readable_by'", [str(readable_by)])
     connection.close()
+
+
+@pytest.mark.parametrize(("read_only", "readable_by"), [(False, 5), (False, 6), (True, 6)])
+def test_a_newer_schema_is_rejected_and_left_unchanged(tmp_path: Path, read_only: bool, readable_by: int) -> None:
+    open_store(tmp_path).close()
+    make_newer(tmp_path, readable_by)
     before = listing(tmp_path)
-    with pytest.raises(StoreError, match="has schema 5, written by a newer seedbed; this one knows schema 4"):
+    with pytest.raises(StoreError, match="has schema 6, written by a newer seedbed; this one knows schema 5"):
         open_store(tmp_path, read_only)
     assert listing(tmp_path) == before
+
+
+def test_a_newer_schema_that_only_adds_to_this_one_can_be_read(tmp_path: Path) -> None:
+    run_study(tmp_path)
+    before = open_store(tmp_path, read_only=True).runs("toy")
+    make_newer(tmp_path, readable_by=5)
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("ALTER TABLE runs ADD COLUMN mood TEXT DEFAULT 'fine'")
+    connection.close()
+    assert open_store(tmp_path, read_only=True).runs("toy") == before
+
+
+@pytest.mark.parametrize("value", ["4", "7", "abc", ""])
+def test_a_damaged_schema_number_is_no_other_schema(tmp_path: Path, value: str) -> None:
+    run_study(tmp_path)
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", [value])
+    connection.close()
+    for read_only in (True, False):
+        with pytest.raises(StoreError, match="is damaged: the number of its schema"):
+            open_store(tmp_path, read_only)
 
 
 def test_a_wal_without_its_store_does_not_start_a_new_store(tmp_path: Path) -> None:

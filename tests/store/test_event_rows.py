@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seedbed.records import EvaluationEvent
 from seedbed.store import open_store
-from seedbed.store.event_rows import EvaluationRows, MetricNames, MetricValues, SlotProgress, build_curves, fold_events
+from seedbed.store.event_rows import EvaluationRows, MetricValues, SlotProgress, build_curves, fold_events
 from tests.store.toy import claim, make_plan, make_run
 
 METRICS = st.dictionaries(st.sampled_from("abcde"), st.floats(allow_nan=False), min_size=1)
@@ -39,10 +39,10 @@ def test_curves_of_folded_events_hold_the_last_value_of_each_step_and_metric(
         EvaluationEvent(step, (0,), tuple(named), np.array([list(named.values())])) for step, named in events
     ]
     rows: EvaluationRows = fold_events(evaluations, {0: SlotProgress("run", "running", 0)}).evaluations
-    stored: list[tuple[str, int, MetricNames, bytes]] = [
-        (run, step, each.names, each.data) for (run, step), each in sorted(rows.items(), key=lambda row: row[0])
-    ]
-    found = build_curves(stored, None).get("run", {})
+    stored = [(step, each.names, each.data) for (_, step), each in sorted(rows.items(), key=lambda row: row[0])]
+    steps, names, data = zip(*stored, strict=True) if stored else ((), (), ())
+    ids = {each: index for index, each in enumerate(dict.fromkeys(names))}
+    found = build_curves(steps, [ids[each] for each in names], data, {index: each for each, index in ids.items()}, None)
     assert {name: curve.steps.tolist() for name, curve in found.items()} == {
         name: sorted(steps) for name, steps in expected.items()
     }

@@ -103,8 +103,9 @@ def test_a_changed_default_is_a_new_config_and_changes_no_stored_run(tmp_path: P
     assert {run: found[run]["train.lr"] for run in before} == dict.fromkeys(before, 1e-3)
     assert {run: found[run]["train.lr"] for run in new} == dict.fromkeys(new, 3e-3)
     table = later("show", "study").stdout
-    assert "lr=0.001" in table
-    assert "lr=0.003" in table
+    assert "learning rate" in table
+    assert "0.001" in table
+    assert "0.003" in table
     compared = later("compare", "study", "train.lr")
     assert "0.001" in compared.stdout, compared.stderr
     assert "0.003" in compared.stdout

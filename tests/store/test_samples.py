@@ -27,16 +27,11 @@ def make_sample(step: int, text: str = "and so on", slot: int = 0, number: int =
     return SampleEvent(slot, step, "my lord", text, (3, 1, 4), (-0.5, float("nan"), float("-inf")), number)
 
 
-class Row:
-    def __init__(self, values: dict[str, object]) -> None:
-        self.__dict__ = values
-
-
 @given(st.text(st.characters(), max_size=20), st.lists(st.integers(0, 2**40)), st.lists(st.floats(allow_nan=False)))
 def test_any_text_tokens_and_log_probabilities_round_trip(text: str, tokens: list[int], logs: list[float]) -> None:
     event = SampleEvent(0, 5, text, text[::-1], tuple(tokens), tuple(logs), 2)
     [row] = fold_events([event], {0: SlotProgress("run", "running", 0)}).samples
-    assert sample_from_row(Row(row)) == StoredSample("run", 5, 2, text, text[::-1], tuple(tokens), tuple(logs))
+    assert sample_from_row(row) == StoredSample("run", 5, 2, text, text[::-1], tuple(tokens), tuple(logs))
 
 
 def test_samples_are_ordered_by_step_and_number_per_run(store: Store) -> None:

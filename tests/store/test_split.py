@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seedbed.errors import Busy
+from seedbed.errors import Busy, OutOfResources
 from seedbed.records import CheckpointEvent, Cost, CostEvent, FinishEvent, StoredPack
 from seedbed.store import Store, open_store
 from seedbed.store.durable_files import is_locked
-from tests.faults.test_store_faults import fault_at
+from tests.faults.disk_operations import Operation, each_operation, input_output_error
 from tests.store.toy import claim, make_evaluation, make_plan
 
 STATE = {"weights": np.arange(15.0).reshape(5, 3), "ends": np.arange(5), "step": np.array([4]), "scalar": np.array(7)}
@@ -74,27 +74,35 @@ def test_an_unsaved_pack_splits_into_packs_that_start_at_step_0(store: Store) ->
 
 def test_a_split_is_atomic(tmp_path: Path) -> None:
     """Whichever disk operation fails, all runs can resume from step 4."""
-    for n in range(1, 100):
-        with open_store(tmp_path / str(n)) as store:
-            store.register(make_plan(5))
-            old = saved_pack(store)
-            with fault_at(n, _fail) as done, suppress(DiskFailure):
-                store.split(old)
+    n, was_reached = 0, True
+    while was_reached:
+        n += 1
+        was_reached = split_with_failure(tmp_path / str(n), n)
         with open_store(tmp_path / str(n)) as store:
             found = [store.pack(pack) for pack in claim(store, make_plan(5).runs)]
             assert [_members(pack) for pack in found] in ([ids(0, 1, 2, 3, 4)], [ids(0, 2), ids(3, 4)])
             assert [(store.resume(pack.id) or (None,))[0] for pack in found] == [4] * len(found)
-        if len(done) < n:
-            break
-    assert 6 < n < 100
+    assert n > 30
 
 
-class DiskFailure(Exception):
-    pass
+def split_with_failure(home: Path, n: int) -> bool:
+    """Whether a split has an n-th operation, which fails."""
+    operations: list[Operation] | None = None
 
+    def see(operation: Operation) -> None:
+        if operations is not None:
+            operations.append(operation)
+            if len(operations) == n:
+                input_output_error(operation)
 
-def _fail(_: str) -> None:
-    raise DiskFailure
+    with each_operation(see, home), open_store(home) as store:
+        store.register(make_plan(5))
+        old = saved_pack(store)
+        operations = []
+        with suppress(OutOfResources):
+            store.split(old)
+        n_done, operations = len(operations), None
+    return n_done >= n
 
 
 def _members(pack: StoredPack) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from sqlalchemy import text
 
 from seedbed.records import (
     CheckpointEvent,
@@ -26,6 +27,8 @@ from seedbed.records import (
 )
 from seedbed.settings import Settings
 from seedbed.store import Store, open_store
+from seedbed.store.sqlite import SQLiteStore
+from seedbed.store.upgrade import write_digests
 
 METRIC_NAMES = ("val/loss", "norm")
 LAST_STEP = {0: 4, 2: 6}
@@ -111,6 +114,14 @@ def _events(
             events += [EvaluationEvent(step + 1, (slot,), METRIC_NAMES, values[[slot]]), FinishEvent(slot, step)]
             alive[slot] = False
     return events, alive
+
+
+def rewrite(store: Store, statement: str, values: dict[str, object] | None = None) -> None:
+    """Change rows as if they had been recorded like this."""
+    assert isinstance(store, SQLiteStore)
+    with store._database.transaction() as connection:
+        connection.execute(text(statement), values or {})
+        write_digests(connection)
 
 
 def run_study(home: Path, commit: Commit = record_then_save) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seedbed.errors import StudyError
+from seedbed.errors import MissingData, StudyError
 from seedbed.records import Plan
 from seedbed.settings import Settings
 from seedbed.study.plan import compute_run_id, plan_named, plan_study
@@ -182,3 +182,23 @@ def test_training_set_sizes_round_half_to_even() -> None:
         run.settings.task.n_train(2) for run in plan_named("arithmetic/data-size", ["seeds=1", "model.kind=gpt"]).runs
     ]
     assert fractions == [96, 192, 288, 384, 480, 577, 673, 769, 865]
+
+
+def test_a_relative_corpus_is_looked_for_here_and_then_beside_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "studies"
+    folder.mkdir()
+    (folder / "study.toml").write_text('[base.task]\nkind = "text"\ncorpus = "poem.txt"\nlength = 4\n')
+    (folder / "poem.txt").write_text("beside the study, " * 9)
+    monkeypatch.chdir(tmp_path)
+    beside = plan_named("studies/study.toml").runs[0]
+    assert beside.settings.task.corpus == "studies/poem.txt"
+    (tmp_path / "poem.txt").write_text("in the current folder, " * 9)
+    here = plan_named("studies/study.toml").runs[0]
+    assert here.settings.task.corpus == "poem.txt"
+    assert here.dataset_info != beside.dataset_info
+    (folder / "poem.txt").unlink()
+    (tmp_path / "poem.txt").unlink()
+    with pytest.raises(MissingData, match=r"relative to \. or to the study"):
+        plan_named("studies/study.toml")

@@ -176,7 +176,7 @@ def test_missing_files_and_folders_are_rejected_with_a_message(tmp_path: Path) -
         find_study("aritmetic/sanity")
     with pytest.raises(StudyError, match=r"absent.toml: no such file; `seedbed init"):
         find_study("absent.toml")
-    with pytest.raises(StudyError, match=r"shipped studies: quickstart, .*arithmetic/\* \(6\)"):
+    with pytest.raises(StudyError, match=r"shipped studies: quickstart, .*arithmetic/\* \(7\)"):
         find_study("nothing-like-it")
     with pytest.raises(StudyError, match="neither a file nor a shipped study"):
         find_study("x" * 5_000 + "\0")

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from seedbed.engines.machine import Machine
-from seedbed.pipeline import match_stored_runs, run_studies
-from seedbed.records import ParameterCounts, Plan, Run, StoredRun
+from seedbed.errors import MissingData
+from seedbed.pipeline import PackJob, SilentObserver, match_stored_runs, run_pack_job, run_studies
+from seedbed.records import Cost, ParameterCounts, Placement, Plan, Run, StoredRun
 from seedbed.settings import Settings
 from seedbed.store import open_store
 from seedbed.study.plan import compute_run_id, plan_study
@@ -20,7 +21,6 @@ from seedbed.study.run_data import (
     match_moved_corpora,
     require_training_data,
 )
-from tests.test_pipeline import SilentObserver
 
 TEXT = "to be or not to be\n" * 40
 
@@ -134,3 +134,13 @@ def test_an_id_can_be_computed_without_the_text(paths):
     [run, _] = make_plan(paths[0]).runs
     assert isinstance(run, Run)
     assert compute_run_id(run.settings, run.seed, run.dataset_info.digest) == run.id
+
+
+def test_a_worker_does_not_train_on_a_text_that_differs_from_the_planned_one(paths: tuple[Path, Path]) -> None:
+    """As on a node of a cluster that has another text at the same path."""
+    [run] = make_plan(paths[0], seeds="1").runs
+    assert run.dataset_info is not None
+    job = PackJob([run.settings], [0], Placement(), None, Cost(), dataset=run.dataset_info.digest)
+    next(run_pack_job(job, lambda: False))
+    with pytest.raises(MissingData, match="is not the text that was planned"):
+        next(run_pack_job(replace(job, dataset="other"), lambda: False))

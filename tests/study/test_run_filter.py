@@ -40,6 +40,9 @@ def selected(*only: str, facts: RunFacts = NO_FACTS) -> list[int]:
         (["train.steps=1201 model.kind=gpt"], [3]),
         (["train.steps=1201", "model.kind=gpt"], [3]),
         (["steps=1201"], [3, 4, 12]),
+        (["kind=gpt"], [1, 2, 3]),  # no task is of that kind
+        (["kind!=gpt"], [4, 12]),
+        (["kind=arithmetic"], [1, 2, 3, 4, 12]),
         (["train.steps=60,1201 seed=1"], [2]),
         (["seed=0,1"], [1, 2, 3, 4, 12]),
         (["seed!=0"], [2]),
@@ -75,7 +78,7 @@ def test_planned_runs_take_their_status_from_the_store() -> None:
     [
         ("train.stps=3", "did you mean train.steps?"),
         ("statsu=finished", "did you mean status?"),
-        ("kind=gpt", "could be task.kind or model.kind"),
+        ("kind=gtp", "could be task.kind or model.kind"),
         ("model.kind", "expected key=value"),
         ("model.kind=", "expected a value after ="),
         ("seed=0,,1", "between commas"),

@@ -11,9 +11,9 @@ import torch
 from seedbed.data import batch
 from seedbed.data.windows import uniform_document_sampler, uniform_position_sampler
 from seedbed.settings import Settings
+from seedbed.tasks.base import make_batches
 from seedbed.tasks.labels import load_labelled_dataset
 from seedbed.tasks.text import load_text_dataset
-from seedbed.training.pack_batches import make_batches
 
 CPU = torch.device("cpu")
 LENGTH = 5
@@ -51,7 +51,7 @@ def draw_samples(batches, batch_indices, slot, accumulate=1):
 def test_an_epoch_holds_every_window_once(corpus, sampler, in_step, monkeypatch):
     """74 letters in one span: 69 windows with stride 1, or 15 consecutive ones, the last of which is short."""
     runs = [settings(corpus, sampler, 4), settings(corpus, sampler, 7)]
-    batches = make_batches(runs, [3, 4], CPU)
+    batches = make_batches(runs, [3, 4], "cpu")
     if in_step:
         monkeypatch.setattr(batches._training._epoch_sampler, "_order", None)
     row = load_text_dataset(runs[0].task).splits["train"].ids.tolist()
@@ -75,7 +75,7 @@ def test_an_epoch_holds_every_window_once(corpus, sampler, in_step, monkeypatch)
 
 def test_the_shuffled_order_is_the_same_on_the_host_and_in_the_update(corpus, monkeypatch):
     run = [settings(corpus, "windows")] * 2
-    in_step, stored = make_batches(run, [0, 9], CPU), make_batches(run, [0, 9], CPU)
+    in_step, stored = make_batches(run, [0, 9], "cpu"), make_batches(run, [0, 9], "cpu")
     monkeypatch.setattr(in_step._training._epoch_sampler, "_order", None)  # as on a GPU
     for step in (0, 5, 20, 3):  # a restored checkpoint may lie in an earlier epoch
         stored.prepare(step)
@@ -83,7 +83,7 @@ def test_the_shuffled_order_is_the_same_on_the_host_and_in_the_update(corpus, mo
 
 
 def test_padding_of_a_short_window_is_not_scored(corpus):
-    batches = make_batches([settings(corpus, "epochs", 15)], [0], CPU)
+    batches = make_batches([settings(corpus, "epochs", 15)], [0], "cpu")
     batch = batches.draw(torch.tensor([0]))
     assert sorted(batch.target_mask.sum(-1)[0].tolist()) == [3] + [5] * 14
     assert (batch.targets[~batch.target_mask] == 0).all()
@@ -97,10 +97,11 @@ def test_random_positions_follow_the_samplers_distribution(corpus, sampler):
     split = load_text_dataset(run.task).splits["train"]
     oracle = (uniform_document_sampler if sampler == "documents" else uniform_position_sampler)(split.spans, LENGTH)
     expected = Counter()
-    for start, n, probability in zip(oracle.starts, oracle.n_starts, oracle.span_probabilities(), strict=True):
+    probabilities = np.diff(oracle.cumulative_weights, prepend=0) / oracle.cumulative_weights[-1]
+    for start, n, probability in zip(oracle.starts, oracle.n_starts, probabilities, strict=True):
         for offset in range(n):
             expected[tuple(split.ids[start + offset : start + offset + LENGTH + 1].tolist())] += probability / n
-    rows, _ = draw_samples(make_batches([run], [5], CPU), range(286), 0)
+    rows, _ = draw_samples(make_batches([run], [5], "cpu"), range(286), 0)
     counts = Counter(rows)
     assert set(counts) == set(expected)
     for row, probability in expected.items():
@@ -111,8 +112,8 @@ def test_random_positions_follow_the_samplers_distribution(corpus, sampler):
 @pytest.mark.parametrize("sampler", ["documents", "windows", "epochs"])
 def test_accumulated_batches_equal_one_large_batch(corpus, sampler):
     """12 samples as 3 × 4 and as 1 × 12; the last update of an epoch is short in both."""
-    small = make_batches([settings(corpus, sampler, 4, **{"train.accumulate": 3})], [2], CPU)
-    large = make_batches([settings(corpus, sampler, 12)], [2], CPU)
+    small = make_batches([settings(corpus, sampler, 4, **{"train.accumulate": 3})], [2], "cpu")
+    large = make_batches([settings(corpus, sampler, 12)], [2], "cpu")
     for step in range(7):
         rows, weights = draw_samples(small, range(3 * step, 3 * step + 3), 0, accumulate=3)
         whole, whole_weights = draw_samples(large, [step], 0)
@@ -124,13 +125,13 @@ def test_accumulated_batches_equal_one_large_batch(corpus, sampler):
 @pytest.mark.parametrize("sampler", ["documents", "length", "windows", "epochs"])
 def test_a_run_draws_the_same_samples_in_any_pack(corpus, sampler):
     small, large = settings(corpus, sampler, 3), settings(corpus, sampler, 8)
-    together, alone = make_batches([large, small], [1, 7], CPU), make_batches([small], [7], CPU)
+    together, alone = make_batches([large, small], [1, 7], "cpu"), make_batches([small], [7], "cpu")
     for step in range(6):
         assert draw_samples(together, [step], 1) == draw_samples(alone, [step], 0)
 
 
 def test_ids_are_stored_once_in_the_smallest_dtype(corpus):
-    batches = make_batches([settings(corpus, "epochs")] * 50, range(50), CPU)
+    batches = make_batches([settings(corpus, "epochs")] * 50, range(50), "cpu")
     (ids,) = batches._device_ids.values()
     assert ids.dtype == torch.uint8
     assert ids.shape == (74,)
@@ -142,7 +143,7 @@ def test_an_epoch_holds_every_labelled_text_once_with_its_label(tmp_path):
     values = {"task.kind": "labels", "task.corpus": str(path), "task.length": 6, "model.kind": "encoder",
               "task.val_fraction": 0.2, "train.batch_size": 4}  # fmt: skip
     run = Settings.from_flat(values)
-    batches, train = make_batches([run], [0], CPU), load_labelled_dataset(run.task).splits["train"]
+    batches, train = make_batches([run], [0], "cpu"), load_labelled_dataset(run.task).splits["train"]
     expected = Counter((*row, label) for row, label in zip(train.rows.tolist(), train.labels.tolist(), strict=True))
     rows, _ = draw_samples(batches, range(3), 0)
     assert len(train.labels) == 9
@@ -176,7 +177,8 @@ def test_chunks_have_one_shape_if_the_number_of_rows_divides():
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_precomputed_batches_match_those_computed_on_the_fly(accumulate):
     """Three runs whose epochs have 5, 1 and 4 updates, over several epochs."""
-    arguments = ([50, 8, 37], [10, 30, 11], accumulate, [1, 2, 3], CPU)
+    runs = [Settings.from_flat({"train.batch_size": n, "train.accumulate": accumulate}) for n in (10, 30, 11)]
+    arguments = (batch.MicroBatchLayout([50, 8, 37], runs, CPU), [1, 2, 3])
     on_the_fly, precomputed = batch.EpochSampler(*arguments), batch.EpochSampler(*arguments)
     precomputed.precompute_batches()
     for batch_index in range(30):

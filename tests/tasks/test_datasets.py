@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +126,10 @@ INFO = DatasetInfo(vocab_size=9, context_length=4, n_train=1)
         ({"tokens": np.zeros((8, 6)), "positions": np.zeros((4, 6))}, "tokens is 8 × 6; .* need 9 × 6"),
         ({"tokens": np.zeros((9, 6)), "positions": np.zeros((3, 6))}, "positions is 3 × 6; .* need 4 × 6"),
         ({"tokens": np.full((9, 6), np.nan), "positions": np.zeros((4, 6))}, "holds values that are not finite floats"),
-        ({"other": np.zeros(3)}, "neither tokens nor positions"),
+        ({"other": np.zeros(3)}, "holds other; an array tokens of 9 × 6"),
+        ({"tokens": np.zeros(()), "positions": np.zeros((4, 6))}, "tokens is a single number; .* need 9 × 6"),
+        ({"tokens": np.zeros((9, 6), int), "positions": np.zeros((4, 6))}, "tokens holds int64, not floats"),
+        ({"tokens": np.full((9, 6), None)}, "tokens holds Python objects, not floats"),
     ],
 )
 def test_embeddings_of_the_wrong_shape_are_rejected(
@@ -142,3 +147,49 @@ def test_a_missing_or_malformed_embeddings_file_is_rejected(tmp_path: Path) -> N
     (tmp_path / "text.npz").write_text("hello")
     with pytest.raises(UsageError, match="not an"):
         load_embeddings(Settings.from_flat(SETTINGS | {"model.embeddings": str(tmp_path / "text.npz")}), INFO)
+
+
+def embeddings_file(path: Path, damage: str) -> Path:
+    """An .npz that fits, with something wrong in it."""
+    np.savez(path, tokens=np.zeros((9, 6), np.float32), positions=np.zeros((4, 6), np.float32))
+    data = path.read_bytes()
+    if damage == "a folder":
+        path.unlink()
+        path.mkdir()
+    elif damage == "one array":
+        with path.open("wb") as file:
+            np.save(file, np.zeros((9, 6)))
+    elif damage == "a pickle":
+        path.write_bytes(pickle.dumps(Path))
+    elif damage == "a flipped bit":  # in the data of the first array
+        at = data.index(b"NUMPY") + 300
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    elif damage == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    elif damage == "nothing":
+        return path
+    else:
+        header = {"huge": "(1000000000000, 6)", "short": "(9, 6)", "no header": "(", "deep": "(" * 9000}[damage]
+        text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {header}, }}\n".encode()
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("tokens.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + b"\0" * 9)
+    return path
+
+
+DAMAGES = ["a folder", "one array", "a pickle", "a flipped bit", "cut", "huge", "short", "no header", "deep"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_whatever_is_in_an_embeddings_file_one_sentence_says_so(tmp_path: Path, damage: str) -> None:
+    path = embeddings_file(tmp_path / "e.npz", damage)
+    with pytest.raises(UsageError) as caught:
+        load_embeddings(Settings.from_flat(SETTINGS | {"model.embeddings": str(path)}), INFO)
+    assert str(caught.value).startswith(f"model.embeddings = {path}")
+    assert len(str(caught.value).splitlines()) == 1
+    assert "pickle" not in str(caught.value)  # NumPy's advice to allow it is no advice
+
+
+def test_control_an_undamaged_embeddings_file_is_loaded(tmp_path: Path) -> None:
+    path = embeddings_file(tmp_path / "e.npz", "nothing")
+    loaded = load_embeddings(Settings.from_flat(SETTINGS | {"model.embeddings": str(path)}), INFO)
+    assert {name: array.shape for name, array in loaded.items()} == {"tokens": (9, 6), "positions": (4, 6)}

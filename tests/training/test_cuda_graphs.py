@@ -13,7 +13,7 @@ def test_a_host_copy_does_not_follow_later_changes():
     host_copy = HostCopy({"x": source})
     source += 1
     assert host_copy.is_ready
-    assert host_copy.tensors()["x"].tolist() == [0.0, 1.0, 2.0]
+    assert host_copy.tensors["x"].tolist() == [0.0, 1.0, 2.0]
 
 
 def test_without_a_gpu_there_is_no_stream():

@@ -16,6 +16,7 @@ from seedbed.records import (
     StopEvent,
 )
 from seedbed.settings import Settings
+from seedbed.tasks.base import BatchLimits
 from seedbed.training.loop import train_pack
 
 TINY = {"task.p": 5, "model.dim": 4, "model.heads": 2, "model.layers": 1}
@@ -50,10 +51,8 @@ def test_n_steps_of_the_default_task_are_whole_epochs(size, steps):
 
 
 def test_an_epoch_draws_every_training_sample_once_and_its_last_batch_is_short():
-    from seedbed.tasks.equation_batches import EquationBatches
-
-    settings = Settings.from_flat(TINY | {"train.batch_size": 5})
-    batches = EquationBatches([settings.task] * 2, [3, 4], [5, 4], torch.device("cpu"))
+    settings, other = (Settings.from_flat(TINY | {"train.batch_size": size}) for size in (5, 4))
+    batches = settings.task.make_batches([settings, other], [3, 4], "cpu", BatchLimits())
     assert batches.epoch_sampler.updates_per_epoch.tolist() == [3, 3]
     for epoch in range(2):
         seen = [[], []]

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from seedbed.pipeline import Machine, run_studies
+from seedbed.pipeline import Machine, SilentObserver, run_studies
 from seedbed.store import open_store
 from seedbed.study.plan import plan_named
 
 MACHINE = Machine("cpu", 1, "plain")
-
-
-class SilentObserver:
-    def report(self, text): ...
-
-    def on_start(self, packs): ...
-
-    def on_event(self, pack, event): ...
 
 
 @pytest.fixture(autouse=True)

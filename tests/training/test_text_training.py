@@ -371,7 +371,7 @@ def test_an_empty_prompt_stands_for_the_first_training_token(play):
 def test_wikitext_has_the_reports_windows_and_the_bias_of_its_padded_loss():
     """9,205 / 958 / 1,090 windows; if all losses were 1, the padded loss would be 0.99876 / 0.99709 / 0.98725."""
     require_corpora("wikitext2")
-    from seedbed.training.pack_batches import make_batches
+    from seedbed.tasks.base import make_batches
 
     settings = Settings.from_flat({
         "task.kind": "text", "task.corpus": "wikitext2", "task.tokenizer": "bpe", "task.vocabulary": "gpt1",
@@ -379,7 +379,7 @@ def test_wikitext_has_the_reports_windows_and_the_bias_of_its_padded_loss():
     })  # fmt: skip
     assert settings.task.dataset_info().n_train == 9205
     assert settings.updates_per_epoch(settings.task.dataset_info()) == 576
-    splits = make_batches([settings], [0], torch.device("cpu")).eval_splits
+    splits = make_batches([settings], [0], "cpu").eval_splits
     assert {split.name: split.sample_mask.shape[1] for split in splits} == {"train": 9205, "val": 958, "test": 1090}
     tokens = {"train": 2_356_375, "val": 245_045, "test": 279_022}
     ratios = {"train": 0.99876, "val": 0.99709, "test": 0.98725}

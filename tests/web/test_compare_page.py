@@ -16,7 +16,7 @@ from seedbed.charts.pairwise_differences import gather_pairwise_differences
 from seedbed.report.group_comparison import compare_named_groups
 from seedbed.report.study_answers import load_groups
 from seedbed.stats.answers.best_group import compare_groups
-from seedbed.stats.answers.comparison_text import MetricStatistic
+from seedbed.stats.answers.finding import MetricStatistic
 from seedbed.store import open_store
 from seedbed.web.compare_page import GROUP_KEYS, CompareQuery, compute_comparison
 from seedbed.web.downloads import content_disposition
@@ -64,14 +64,14 @@ def test_the_sentence_and_the_numbers_match_the_command_line(client: TestClient,
         groups = load_groups(store, ["toy", "train.weight_decay=0.1", "train.weight_decay=1.0"])
     expected = compare_groups(groups, MetricStatistic("val/loss", "best"))
     assert found["sentence"] == expected.sentence
-    assert "paired over 7 seeds" in found["sentence"]
+    assert "7 paired seeds" in found["sentence"]
     (row,) = found["tables"][1]["rows"]  # six differences of −0.9 and one of −2: the interval reaches to the long tail
     assert row[:4] == ["train.weight_decay=0.1", "train.weight_decay=1.0", "−1.06", "[−2, −0.9]"]
 
 
 def test_a_setting_splits_a_study_by_its_values(client: TestClient) -> None:
     found = client.get("/api/compare", params=SPLIT).json()
-    assert [group["name"] for group in found["groups"]] == [f"weight_decay = {value}" for value in (0.1, 1.0, 3.0)]
+    assert [group["name"] for group in found["groups"]] == ["weight decay 0.1", "weight decay 1", "weight decay 3"]
     assert len(found["tables"][1]["rows"]) == 3
 
 
@@ -193,8 +193,14 @@ def test_a_dark_image_is_dark(client: TestClient) -> None:
 
 
 def test_an_image_shows_the_current_view(client: TestClient) -> None:
-    plain = client.get("/download/study/toy/figure/1.svg").text
+    plain = client.get("/download/study/toy/figure/1.svg", params={"colour": "none"}).text  # not by what varies
     coloured = client.get("/download/study/toy/figure/1.svg", params={"colour": "train.weight_decay"}).text
+    without = client.get(
+        "/download/study/toy/figure/1.svg", params={"colour": "train.weight_decay", "hide": ["0.1"]}
+    ).text
+    assert without.count("<path") < coloured.count("<path")
+    assert client.get("/download/study/toy/figure/1.svg", params={"smooth": 0.9}).text != plain
+    assert client.get("/download/study/toy/figure/1.svg", params={"smooth": 1}).status_code == 400
     assert "weight decay" in coloured
     assert "weight decay" not in plain
 
@@ -204,7 +210,8 @@ def test_tables_match_the_page_in_every_format(client: TestClient) -> None:
     text = client.get("/download/compare/pairs.csv", params=SPLIT)
     rows = list(csv.reader(io.StringIO(text.text)))
     assert text.headers["content-type"] == "text/csv; charset=utf-8"
-    assert rows == [pairs["columns"], *pairs["rows"]]
+    shown = [[re.sub("^−", "-", cell) for cell in row] for row in pairs["rows"]]  # numbers are written as numbers
+    assert rows == [pairs["columns"], *shown]
     assert r"\begin{tabular}" in client.get("/download/compare/means.tex", params=SPLIT).text
     assert "| first |" in client.get("/download/compare/pairs.md", params=SPLIT).text
     assert client.get("/download/study/toy/table/1.csv").text.startswith("metric,")

@@ -165,6 +165,22 @@ def test_sec_fetch_headers_are_checked_against_a_list(app: GuardedApp, site: str
     assert app.ask("GET", "/api/studies", ("sec-fetch-site", site), ("sec-fetch-mode", mode))[0] == status
 
 
+def test_a_link_from_another_site_gets_a_page_that_requests_the_view_again(app: GuardedApp) -> None:
+    """The browser withholds the cookie from the link, and sends it with the request that the page itself makes."""
+    link = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")]
+    status, headers = app.ask("GET", "/study/tiny/rule", *link, token=None)
+    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert app.reached == []
+    wrong = ("cookie", f"seedbed-{PORT}=x")
+    assert app.ask("GET", "/study/tiny/rule", *link, wrong, token=None)[0] == 403
+    assert app.ask("GET", "/study/tiny/rule", ("sec-fetch-site", "same-origin"), *link[1:], token=None)[0] == 403
+    assert app.ask("GET", "/study/tiny/rule", *link[:2], ("sec-fetch-dest", "iframe"), token=None)[0] == 403
+    for path in ("/api/studies", "/download/compare/means.csv", "/static/page.js"):
+        assert app.ask("GET", path, *link, token=None)[0] == 403
+    assert app.ask("POST", "/study/tiny/rule", *link, OURS, JSON, token=None)[0] == 403
+    assert app.reached == []
+
+
 def test_nothing_is_inferred_from_the_user_agent(app: GuardedApp) -> None:
     for agent in ("Mozilla/5.0", "curl/8", ""):
         assert app.ask("DELETE", "/", ("user-agent", agent))[0] == 405

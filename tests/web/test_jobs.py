@@ -238,7 +238,7 @@ def test_an_id_is_never_a_path(tmp_path: Path, id: str) -> None:
         (143, "pause", {"stopped": 2}, "paused", "is saved"),
         (143, "stop", {"stopped": 2}, "stopped", "is saved"),
         (143, "", {"stopped": 2}, "paused", "from outside"),
-        (1, "", {"finished": 1, "failed": 1}, "failed", "some of its runs failed"),
+        (6, "", {"finished": 1, "failed": 1}, "failed", "some runs failed"),
         (-9, "", {"running": 2}, "failed", "SIGKILL"),
         (75, "", {}, "failed", "another process"),
         (None, "", {"running": 2}, "failed", "no server"),
@@ -252,6 +252,27 @@ def test_every_outcome_has_a_state_and_a_message(
     record = JobRecord("0" * 16, "toy", "shipped", (), ("r0", "r1"), "", process, stop_request, outcome)  # type: ignore[arg-type]
     assert describe_state(record)[0] == state
     assert message in describe_state(record)[1]
+
+
+def test_analyses_are_a_job_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def spawn_nothing(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+        commands.append(command[3:])
+        return subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+
+    monkeypatch.setattr("seedbed.web.jobs.spawn", spawn_nothing)
+    manager = JobManager(tmp_path)
+    job = manager.analyze("a/study")
+    assert manager.analyze("a/study").id == job.id, "it is being computed already"
+    assert commands == [["analyze", "--home", str(tmp_path), "--", "a/study"]]
+    assert (job.state, job.kind, job.command) == ("running", "analyze", f"seedbed analyze a/study --home {tmp_path}")
+    child = manager._children[job.id]
+    child.communicate()
+    assert manager.job(job.id).state == "finished"
+    failed = replace(JobStore(tmp_path).read(job.id), outcome=JobOutcome(5, {}))
+    assert describe_state(failed)[0] == "failed"
+    assert "runs" not in describe_state(failed)[1]
 
 
 def test_a_damaged_record_does_not_hide_the_others(tmp_path: Path) -> None:

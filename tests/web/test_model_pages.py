@@ -231,6 +231,12 @@ def test_generation_parameters_are_bounded(page, model_zoo, message, body):
     assert message in answer.json()["error"]
 
 
+def test_a_classifier_has_no_next_token_and_says_what_to_use(page, model_zoo):
+    answer = page.post("/api/alternatives", json={"run": model_zoo["labels"], "ids": [1, 2], "n_prompt": 1})
+    assert answer.status_code == 400
+    assert "is a classifier and has no next token; use `seedbed classify" in answer.json()["error"]
+
+
 def test_alternatives_are_bounded_by_the_generated_tokens(page, model_zoo):
     answer = page.post("/api/alternatives", json={"run": model_zoo["lstm"], "ids": [1] * 2002, "n_prompt": 1})
     assert (answer.status_code, answer.json()["error"]) == (

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 
 from seedbed.errors import UsageError
-from seedbed.records import RunProgress
+from seedbed.records import RunProgress, RunStatus
+from seedbed.store import open_store
 from seedbed.web.live import LiveProgress, StepRate, compute_progress
-from seedbed.web.server import serve
+from seedbed.web.server import SHUTDOWN_TIMEOUT_SECONDS, serve
 from seedbed.web.store_cache import StoreCache
 
 from ..report.factories import fill
+from .server import run_server
 
 
 def test_a_stream_ends_soon_when_closed_before_the_next_poll(tmp_path: Path) -> None:
@@ -64,8 +69,6 @@ def test_a_wildcard_host_is_rejected_with_advice(host: str, tmp_path: Path) -> N
 
 
 def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UsageError, match="address already in use"):
         serve(tmp_path, "127.0.0.1", taken.getsockname()[1], browser=False)
 
@@ -76,8 +79,69 @@ def test_progress_counts_unfinished_runs_and_estimates_the_time_left() -> None:
     first = [RunProgress("a", "running", 10), RunProgress("b", "diverged", 40), RunProgress("c", "planned", 0)]
     compute_progress(first, target_steps, rate, 0.0)
     later = [RunProgress("a", "running", 50), *first[1:]]
-    progress = compute_progress(later, target_steps, rate, 4.0)
+    assert compute_progress(later, target_steps, rate, 4.0).seconds_left is None, "too early to tell"
+    progress = compute_progress(later, target_steps, rate, 10.0)
     assert (progress.done_steps, progress.total_steps) == (90, 240)  # 50 + 40 + 0 of 100 + 40 + 100
-    assert progress.seconds_left == 15.0  # 150 steps at 10 a second
+    assert progress.seconds_left == 37.5  # 150 steps at 4 a second
     assert progress.version == 2
-    assert compute_progress(later, target_steps | {"c": None}, rate, 5.0).total_steps is None
+    assert compute_progress(later, target_steps | {"c": None}, rate, 15.0).total_steps is None
+
+
+def test_the_time_left_starts_from_the_estimate_and_forgets_a_pause() -> None:
+    def runs(step: int, status: RunStatus = "running") -> list[RunProgress]:
+        return [RunProgress("a", status, step)]
+
+    def left(step: int, now: float) -> float | None:
+        return compute_progress(runs(step), {"a": 1000}, rate, now).seconds_left
+
+    rate = StepRate(estimate=80.0)
+    assert left(0, 0.0) == 80.0
+    assert left(10, 3.0) == 77.0, "3 seconds of the estimate have passed, whatever the first steps took"
+    assert left(50, 10.0) == pytest.approx(0.5 * 190 + 0.5 * 80 * 0.95)  # at 5 % of the steps half of each
+    assert left(200, 20.0) == pytest.approx(80.0)  # 800 steps at 10 a second
+    compute_progress(runs(200, "stopped"), {"a": 1000}, rate, 30.0)
+    assert left(210, 1000.0) is None, "no rate over the pause, and no estimate of an earlier start"
+
+
+def test_a_job_has_the_progress_of_its_own_runs(tmp_path: Path) -> None:
+    fill(tmp_path, "first", (0.1, 0.5), (0, 1))
+    live = LiveProgress(StoreCache(tmp_path))
+    with open_store(tmp_path, read_only=True) as store:
+        run = store.runs("first")[0].id
+    whole = live._read_snapshot().studies["first"]
+    part = live.job_progress("3f2a", "first", {run, "not stored yet"})
+    assert part is not None
+    assert (sum(part.states.values()), part.done_steps * 4) == (1, whole.done_steps)
+    assert live.job_progress("3f2a", "other", {run}) is None
+
+
+# ---- single requests ----
+
+
+def test_head_is_answered_and_long_responses_are_compressed(client: TestClient) -> None:
+    assert client.head("/").status_code == 200
+    assert client.get("/static/style.css").headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in client.get("/static/icon.svg", headers={"accept-encoding": "identity"}).headers
+
+
+def test_an_oversized_body_without_a_length_is_refused_as_one(client: TestClient) -> None:
+    parts = (b"x" * 100_000 for _ in range(20))
+    answer = client.post("/api/start", content=parts, headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+
+
+def test_a_body_that_never_arrives_does_not_delay_the_end(tmp_path: Path) -> None:
+    with run_server(tmp_path) as server:
+        host, _, port = server.base.removeprefix("http://").partition(":")
+        lines = [
+            "POST /api/start HTTP/1.1", f"Host: {host}:{port}", f"Origin: {server.base}",
+            f"X-Seedbed-Token: {server.token}", "Content-Type: application/json", "Content-Length: 100", "", "{",
+        ]  # fmt: skip
+        hanging = [socket.create_connection((host, int(port))) for _ in range(5)]
+        for one in hanging:
+            one.sendall("\r\n".join(lines).encode())
+        time.sleep(0.3)
+        began = time.monotonic()
+    assert time.monotonic() - began < SHUTDOWN_TIMEOUT_SECONDS
+    for one in hanging:
+        one.close()

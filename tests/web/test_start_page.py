@@ -72,8 +72,8 @@ def test_the_plan_is_that_of_the_command_line(empty: TestClient) -> None:
     found = empty.get("/api/start/plan", params={"study": "quickstart", "override": overrides}).json()
     plan = plan_named("quickstart", overrides)
     assert (found["runs"], found["problems"]) == (len(plan.runs), [])
-    assert found["tables"][0]["title"] == "quickstart: 2 configs, 6 runs, seeds 0, 1, 2"
-    assert [row[0] for row in found["tables"][0]["rows"]] == ["weight_decay=0.0", "weight_decay=1.0"]
+    assert found["tables"][0]["title"] == "quickstart: 2 configs, 6 runs, seeds 0–2"
+    assert [row[0] for row in found["tables"][0]["rows"]] == ["weight decay 0", "weight decay 1"]
 
 
 def test_a_stored_study_is_planned_from_its_stored_text(stored: Path) -> None:
@@ -82,13 +82,14 @@ def test_a_stored_study_is_planned_from_its_stored_text(stored: Path) -> None:
     assert found.job_spec.study_text.startswith('name = "toy"')
 
 
-def test_a_finished_study_warns_that_starting_it_trains_nothing(trained_home: Path) -> None:
+def test_a_preview_counts_the_runs_that_have_ended_and_estimates_only_the_others(trained_home: Path) -> None:
     found = preview_plan(trained_home, PlanRequest("tiny/rule", "stored"))
     more = preview_plan(trained_home, PlanRequest("tiny/rule", "stored", ("seeds=3",)))
     assert isinstance(found, PlanPreview)
     assert isinstance(more, PlanPreview)
-    assert found.warnings == ("All of these runs have already ended: starting them trains nothing.",)
-    assert more.warnings == ()
+    assert (found.n_ended, found.seconds) == (4, 0)
+    assert more.n_ended == 4  # and a third seed is new
+    assert more.seconds > 0
 
 
 def test_every_problem_is_reported_at_its_setting() -> None:

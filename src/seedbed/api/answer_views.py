@@ -9,12 +9,13 @@ from typing import Any
 
 from seedbed.api.table_views import notes_as_html
 from seedbed.errors import MissingData, UsageError
+from seedbed.format import format_number
 from seedbed.report.study_answers import choose_subject, compare_named, load_groups, parse_subject
 from seedbed.settings import Value
-from seedbed.stats.answers import Answer, format_question
-from seedbed.stats.answers.finding import Finding
+from seedbed.stats.answers import Answer, all_definitions, answer_lines, format_question
+from seedbed.stats.answers.finding import Finding, finding_lines
 from seedbed.stats.chance import check_one_unit
-from seedbed.stats.format import format_number
+from seedbed.stats.decision import Verdict
 from seedbed.stats.importance import config_values, describe_best
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
@@ -32,6 +33,11 @@ class Comparison:
         return self.finding.sentence
 
     @property
+    def verdict(self) -> Verdict | None:
+        """yes, no, cannot tell or no verdict; None if nothing is decided."""
+        return self.finding.verdict
+
+    @property
     def notes(self) -> tuple[str, ...]:
         return self.finding.notes
 
@@ -41,10 +47,16 @@ class Comparison:
         return self.finding.numbers
 
     def __repr__(self) -> str:
-        return "\n".join([self.sentence, *(f"  ({note})" for note in self.notes)])
+        return "\n".join([*finding_lines(self.finding), *self.finding.definitions])
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(self.sentence)}</p>{notes_as_html(self.notes)}"
+        notes = notes_as_html([*self.notes, *self.finding.definitions])
+        return f"<p>{badge_as_html(self.verdict)}{escape(self.sentence)}</p>{notes}"
+
+
+def badge_as_html(verdict: Verdict | None) -> str:
+    """The verdict before a sentence, in bold."""
+    return f"<b>{verdict}</b> · " if verdict else ""
 
 
 @dataclass(frozen=True)
@@ -63,19 +75,15 @@ class Answers:
         return self.answers[index]
 
     def __repr__(self) -> str:
-        return "\n\n".join(
-            "\n".join(
-                [format_question(one.question), f"  {one.sentence}", *([f"  ({one.warning})"] * bool(one.warning))]
-            )
-            for one in self.answers
-        )
+        parts = ["\n".join(answer_lines(one)) for one in self.answers]
+        return "\n\n".join([*parts, "\n".join(all_definitions(self.answers))]).strip()
 
     def _repr_html_(self) -> str:
         return "".join(
-            f"<p><b>{escape(format_question(one.question))}</b><br>{escape(one.sentence)}</p>"
+            f"<p><b>{escape(format_question(one.question))}</b><br>{badge_as_html(one.verdict)}{escape(one.sentence)}</p>"
             + notes_as_html([one.warning] * bool(one.warning))
             for one in self.answers
-        )
+        ) + notes_as_html(all_definitions(self.answers))
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,9 @@ def find_best_config(runs: Sequence[RunCurves], metric: str, value: str) -> Best
         check_one_unit((run.run for run in runs if run.is_complete), metric)
     best = (max if subject.direction == "max" else min)(configs, key=lambda config: config.mean)
     name = str(best) or "the only one"
-    found = f"Best config by {subject}: {name} ({format_number(best.mean)}, n = {len(best.values)})."
+    found = (
+        f"The config with the {subject.superlative()} is {name} ({format_number(best.mean)}, n = {len(best.values)})."
+    )
     return BestConfig(best.config, best.values, describe_best(runs, subject) or (found,))
 
 

@@ -7,14 +7,16 @@ print(import_archive("lab.zip", home="laptop"))
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from seedbed.api.homes import home as current_home
+from seedbed.api.homes import find_home
 from seedbed.errors import MissingData, UsageError
-from seedbed.stats.format import join_words, pluralise
+from seedbed.format import join_words, pluralise
 
 if TYPE_CHECKING:
     from seedbed.store import Store
@@ -47,18 +49,24 @@ def export_archive(
     """Writes the runs of studies that match the filters to an archive.
 
     It holds evaluations, samples, costs, analyses, vocabularies, notes and tags; `weights` adds the "last" weights of
-    each run or "all", `unfinished` what it takes to go on with unfinished runs.
+    each run or "all", `unfinished` what it takes to go on with unfinished runs. A path in `.xz` is compressed.
     """
     from seedbed.store import open_store
-    from seedbed.store.archive import write_archive
+    from seedbed.store.archive import compress_archive, write_archive
     from seedbed.store.dump import WeightsChoice
 
     if weights not in (accepted := get_args(WeightsChoice)):
         raise UsageError(f"--weights {weights}: expected {join_words(list(accepted), 'or')}")
     target, left_out = Path(path), list[str]()
-    with open_store(current_home() if home is None else home, read_only=True) as store:
+    with ExitStack() as stack:
+        store = stack.enter_context(open_store(find_home(home), read_only=True))
         dump = store.dump(_select_runs(store, studies, only), weights, unfinished)
-        dump = write_archive(store, dump, target, left_out.append)
+        if target.suffix == ".xz":
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="seedbed-"))
+            dump = write_archive(store, dump, Path(folder, target.stem), left_out.append)
+            compress_archive(Path(folder, target.stem), target)
+        else:
+            dump = write_archive(store, dump, target, left_out.append)
     n_bytes = target.stat().st_size
     lines = [f"wrote {target}: {describe_dump(dump, n_bytes)}", *(f"left out: {reason}" for reason in left_out)]
     return ArchiveReport(target, n_bytes, tuple(lines))
@@ -87,21 +95,50 @@ def import_archive(
     path: str | os.PathLike[str],
     home: str | os.PathLike[str] | None = None,
     announce: Callable[[str], None] = lambda _: None,
+    store: str | None = None,
 ) -> ArchiveReport:
     """Merges an archive into a home; the archive is checked to its last byte before anything is written.
 
     Of a run that both have, the one that was trained further is kept. `announce` is told the size before unpacking.
     """
     from seedbed.store import open_store
-    from seedbed.store.archive import open_archive
+    from seedbed.store.archive import decompressed_archive, open_archive
 
     source = Path(path)
-    with open_archive(source) as archive:
+    with decompressed_archive(source) as plain, open_archive(plain) as archive:
         announce(f"{source}: {describe_dump(archive.dump, archive.n_bytes)}")
-        with open_store(current_home() if home is None else home) as store:
-            outcome = store.merge(archive.dump, archive.read)
-            address = store.address
+        with open_store(find_home(home, store)) as opened:
+            outcome = opened.merge(archive.dump, archive.read)
+            address = opened.address
         return ArchiveReport(source, archive.n_bytes, (f"{address}: {describe_outcome(outcome)}",))
+
+
+def copy_runs(
+    studies: Sequence[str],
+    to: str,
+    *,
+    home: str | os.PathLike[str] | None = None,
+    only: Sequence[str] = (),
+    weights: WeightsChoice = "all",
+) -> str:
+    """Merges the runs of studies that match the filters into another store; returns a sentence that says what it did.
+
+    They come with all that `export_archive` writes, and with what it takes to go on with unfinished ones. `to` is the
+    folder of a home, or an address.
+    """
+    from seedbed.store import check_address, open_store
+    from seedbed.store.dump import WeightsChoice
+
+    if weights not in (accepted := get_args(WeightsChoice)):
+        raise UsageError(f"--weights {weights}: expected {join_words(list(accepted), 'or')}")
+    target = to if ":" in to and not Path(to).exists() else f"sqlite:{to}"
+    check_address(target)
+    if "#" not in target and target.startswith("postgresql:"):
+        target = f"{target}#{find_home(home)}"
+    with open_store(find_home(home), read_only=True) as source:
+        dump = source.dump(_select_runs(source, studies, only), weights, unfinished=True)
+        with open_store(target) as store:
+            return f"{store.address}: {describe_outcome(store.merge(dump, source.read_file))}"
 
 
 def describe_dump(dump: StoreDump, n_bytes: int) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from seedbed.api.table_views import tables_as_html, tables_as_text
+from seedbed.engines import find_engine
 from seedbed.engines.machine import Machine
-from seedbed.errors import StudyError
+from seedbed.engines.ray import detect_cluster
+from seedbed.errors import StudyError, UsageError
 from seedbed.estimates import estimate_study, place_packs, probe_candidates, probe_packs
 from seedbed.pipeline import pack_plans
-from seedbed.records import Pack, Plan, Run, StoredRun, StudyEstimate
+from seedbed.records import ENDED_STATUSES, Pack, Plan, Run, StoredRun, StudyEstimate
 from seedbed.report.overview import plan_as_json, plan_tables
 from seedbed.report.study_runs import run_facts
 from seedbed.report.tables import Table
@@ -61,9 +63,21 @@ class StudyPlan:
         return tables_as_html(self.tables)
 
 
-def find_machine(device: str | None = None, workers: int | None = None, mode: str | None = None) -> Machine:
-    """This machine; SEEDBED_DEVICE names the device where none is given."""
-    return Machine.detect(device or os.environ.get("SEEDBED_DEVICE") or None, workers, mode)
+def find_machine(
+    device: str | None = None,
+    workers: int | None = None,
+    mode: str | None = None,
+    engine: str | None = None,
+    address: str | None = None,
+) -> Machine:
+    """This machine, or the cluster at an address; SEEDBED_DEVICE names the device where none is given."""
+    device, engine = device or os.environ.get("SEEDBED_DEVICE") or None, engine or os.environ.get("SEEDBED_ENGINE")
+    if engine == "ray":
+        return detect_cluster(address, device, workers, mode)
+    if address is not None:
+        raise UsageError(f"address {address} has an effect only with the engine ray: --engine ray")
+    find_engine(engine)  # refuses a name that is none, before anything is stored
+    return replace(Machine.detect(device, workers, mode), engine=engine or "local")
 
 
 def load_stored_runs(home: Path) -> dict[str, StoredRun]:
@@ -105,7 +119,7 @@ def estimate_plans(plans: Sequence[Plan], home: Path, machine: Machine, with_end
     """The plans with the packs and the estimate of what is left to train; `with_ended`: packs have all runs."""
     stored = load_stored_runs(home)
     statuses = {name: run.status for name, run in stored.items()}
-    packs = pack_plans(plans, machine, lambda run: not with_ended and statuses.get(run) in ("finished", "diverged"))
+    packs = pack_plans(plans, machine, lambda run: not with_ended and statuses.get(run) in ENDED_STATUSES)
     return StudyPlan(tuple(plans), tuple(packs), estimate_study(packs, machine, stored), statuses, machine.device)
 
 

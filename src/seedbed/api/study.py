@@ -20,10 +20,9 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from seedbed.api.homes import home as current_home
+from seedbed.api.homes import find_home
 from seedbed.api.study_reader import StudyReader
 
 if TYPE_CHECKING:
@@ -67,10 +66,11 @@ class Study(StudyReader):
         figures: Sequence[Mapping[str, Any]] | None = None,
         questions: Sequence[Mapping[str, Any]] | None = None,
         home: str | os.PathLike[str] | None = None,
+        store: str | None = None,
     ) -> None:
         from seedbed.api.study_text import read_written_study, to_overrides
 
-        self.home = current_home() if home is None else Path(home)
+        self.home = find_home(home, store)
         written = {
             "name": name, "question": question, "base": base, "grid": grid, "zip": zip, "random": random,
             "configs": configs, "exclude": exclude, "scales": scales, "figures": figures, "questions": questions,
@@ -84,12 +84,12 @@ class Study(StudyReader):
             self._definition = self._find_definition(os.fspath(source))
 
     @classmethod
-    def stored(cls, name: str, home: str | os.PathLike[str] | None = None) -> Study:
+    def stored(cls, name: str, home: str | os.PathLike[str] | None = None, store: str | None = None) -> Study:
         """All runs that are stored under a name, whatever their settings; `run` continues what was planned last."""
         from seedbed.api.planning import read_stored_study
 
         study = cls.__new__(cls)
-        study.home, study._overrides = current_home() if home is None else Path(home), []
+        study.home, study._overrides = find_home(home, store), []
         study._definition, study._reads_all = read_stored_study(name, (), study.home), True
         return study
 
@@ -154,6 +154,8 @@ class Study(StudyReader):
         device: str | None = None,
         workers: int | None = None,
         mode: str | None = None,
+        engine: str | None = None,
+        address: str | None = None,
         until: int | None = None,
         restart: bool = False,
         progress: bool = True,
@@ -169,7 +171,7 @@ class Study(StudyReader):
         plan = self._selected_plan(only)
         if restart:
             restart_unfinished(self.home, plan)
-        outcome = train_plans([plan], self.home, find_machine(device, workers, mode), progress, until)
+        outcome = train_plans([plan], self.home, find_machine(device, workers, mode, engine, address), progress, until)
         if n_failed := outcome.counts.get("failed", 0):
             text = f"{n_failed} runs of {self.name} failed; their `cause` in runs() says why"
             warnings.warn(text, stacklevel=_caller_level())
@@ -185,6 +187,8 @@ class Study(StudyReader):
         device: str | None = None,
         workers: int | None = None,
         mode: str | None = None,
+        engine: str | None = None,
+        address: str | None = None,
         progress: bool = True,
     ) -> Search:
         """Successive halving: trains all configs a little, and 1 in `factor` of them, by this metric, further.
@@ -196,7 +200,7 @@ class Study(StudyReader):
         from seedbed.api.training_session import train_plans
         from seedbed.search import search_study
 
-        machine = find_machine(device, workers, mode)
+        machine = find_machine(device, workers, mode, engine, address)
         return Search(
             search_study(
                 self._selected_plan(only),

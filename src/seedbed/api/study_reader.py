@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StudyReader(ABC):
-    """The stored runs of a study in a home; nothing here writes, except analyses that answers and charts need."""
+    """The stored runs of a study in a home; nothing here writes, except `analyze` and `report`."""
 
     home: Path
 
@@ -93,13 +93,16 @@ class StudyReader(ABC):
             return find_best_config(load_run_curves(store, self.name, filters), metric, value)
 
     def answer(self, only: Filters = ()) -> Answers:
-        """The answers to the study's questions, in sentences; computes the analyses that they need."""
+        """The answers to the study's questions, in sentences; those of analyses are computed by `analyze`."""
         from seedbed.api.answer_views import Answers
+        from seedbed.interp.analysis import is_analysis_metric
         from seedbed.report.study_answers import answer_study
 
         with self._open(only) as (store, filters):
-            self._analyze(filters)
-            return Answers(tuple(answer_study(store, self.name, filters)))
+            answers = Answers(tuple(answer_study(store, self.name, filters)))
+            if any(is_analysis_metric(one.question.metric) for one in answers):
+                self._warn_of_missing_analyses(store, filters)
+        return answers
 
     def plot(
         self,
@@ -115,19 +118,32 @@ class StudyReader(ABC):
 
         Options are those of `[[figures]]`, such as `x="train.lr"`, `colour="model.kind"` and `y_scale="log"`.
         """
-        from seedbed.api.figure_request import draw_figure, load_figure
+        from seedbed.charts.chart_kinds import CHART_KINDS
+        from seedbed.report.figures import draw_figure, load_figure
 
         named = (metrics,) if isinstance(metrics, str) else None if metrics is None else tuple(metrics)
-        with self._open(only) as (_, filters):
+        with self._open(only) as (store, filters):
             spec, runs = load_figure(self.home, self.name, filters, {"kind": kind, "metrics": named, **options}, figure)
+            if CHART_KINDS[spec.kind].shows_analyses(spec):
+                self._warn_of_missing_analyses(store, filters)
         return draw_figure(spec, runs, theme)
+
+    def analyze(self, only: Filters = ()) -> int:
+        """Computes and stores the analyses that figures and questions need and the home lacks; returns how many."""
+        from seedbed.report.stored_analyses import describe_failed_analyses, update_analyses
+
+        with self._open(only) as (store, filters):
+            n_analyzed = update_analyses(self.home, self.name, filters)
+            for sentence in describe_failed_analyses(store, self.name, filters):
+                warnings.warn(sentence, stacklevel=2)
+        return n_analyzed
 
     def report(self, out: str | os.PathLike[str] | None = None, only: Filters = ()) -> Path:
         """Writes the report, one HTML page with answers, figures and tables, and returns its path."""
         from seedbed.report.html_report import write_report
 
+        self.analyze(only)
         with self._open(only) as (_, filters):
-            self._analyze(filters)
             return write_report(self.home, [self.name], filters, None if out is None else Path(out))
 
     def export(
@@ -151,15 +167,10 @@ class StudyReader(ABC):
 
     def load(self, only: Filters = (), step: int | Literal["last", "best"] = "last") -> list[LoadedRun]:
         """The trained models of its runs that have weights, to sample, to score text and to look inside."""
-        from seedbed.api.loading import load
-        from seedbed.store import no_weights
+        from seedbed.api.homes import load_all
 
-        with self._open(only) as (store, _):
-            with_weights = store.runs_with_weights()
-        ids = [run.id for run in self.runs(only) if run.id in with_weights]
-        if not ids:
-            raise no_weights(self.name)
-        return [load(run_id, self.home, step) for run_id in ids]
+        with self._open(only) as (_, filters):
+            return load_all(self.name, self.home, step, filters)
 
     def ensemble(
         self, only: Filters = (), step: Literal["last", "best"] = "last", device: str | None = None
@@ -171,10 +182,10 @@ class StudyReader(ABC):
         with self._open(only) as (_, filters):
             return ensemble_study(self.home, self.name, filters, step, find_machine(device).device)
 
-    def _analyze(self, filters: Sequence[str]) -> None:
-        from seedbed.api.figure_request import compute_missing_analyses
+    def _warn_of_missing_analyses(self, store: Store, filters: Sequence[str]) -> None:
+        from seedbed.report.stored_analyses import describe_missing_analyses
 
-        for sentence in compute_missing_analyses(self.home, self.name, filters)[1]:
+        for sentence in describe_missing_analyses(store, self.name, "study.analyze()", filters):
             warnings.warn(sentence, stacklevel=3)
 
     # ---- which runs are its own ----

@@ -25,10 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbed.errors import MissingData, UsageError
+from seedbed.format import join_words
 from seedbed.records import Curve
 from seedbed.report.study_runs import matching_runs, run_configs
+from seedbed.sampling.notebook_html import legend_html, table_html
 from seedbed.settings import Value
-from seedbed.stats.format import join_words
 from seedbed.stats.metric_registry import metric_sort_key
 from seedbed.store import Store
 from seedbed.study.conditions import format_filter_value
@@ -90,41 +91,27 @@ class Results:
     def to_pandas(self) -> pandas.DataFrame:
         """A pandas DataFrame."""
         library = _import("pandas")
-        frame: pandas.DataFrame = library.DataFrame(
-            {
-                name: library.Series(_array_of(column.values)).take(column.codes).array
-                if isinstance(column, Column)
-                else column
-                for name, column in self._columns.items()
-            }
-        )
+        columns = self._expand(lambda column: library.Series(_array_of(column.values)).take(column.codes).array)
+        frame: pandas.DataFrame = library.DataFrame(columns)
         return frame
 
     def to_polars(self) -> polars.DataFrame:
         """A polars DataFrame."""
         library = _import("polars")
-        frame: polars.DataFrame = library.DataFrame(
-            {
-                name: library.Series(list(column.values), strict=False).gather(column.codes)
-                if isinstance(column, Column)
-                else column
-                for name, column in self._columns.items()
-            }
-        )
+        columns = self._expand(lambda column: library.Series(list(column.values), strict=False).gather(column.codes))
+        frame: polars.DataFrame = library.DataFrame(columns)
         return frame
 
     def to_arrow(self) -> pyarrow.Table:
         """A pyarrow Table."""
         library = _import("pyarrow")
-        table: pyarrow.Table = library.table(
-            {
-                name: library.array(list(column.values)).take(library.array(column.codes))
-                if isinstance(column, Column)
-                else library.array(column)
-                for name, column in self._columns.items()
-            }
-        )
+        columns = self._expand(lambda column: library.array(list(column.values)).take(library.array(column.codes)))
+        table: pyarrow.Table = library.table(columns)
         return table
+
+    def _expand(self, expand: Callable[[Column], Any]) -> dict[str, Any]:
+        """The columns by name, those with few distinct values expanded by a library in its own way."""
+        return {name: expand(one) if isinstance(one, Column) else one for name, one in self._columns.items()}
 
     def write(self, path: str | os.PathLike[str], file_format: str | None = None) -> None:
         """Writes a file in the format of its suffix, or in this one: csv, jsonl or parquet."""
@@ -161,13 +148,8 @@ class Results:
         return "\n".join([*lines, *self._note()])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(_format_cell(value))}</td>" for value in row) + "</tr>"
-            for row in self._rows(N_SHOWN_ROWS)
-        )
-        notes = "".join(f"<p>{note}</p>" for note in self._note())
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+        rows = ([escape(_format_cell(value)) for value in row] for row in self._rows(N_SHOWN_ROWS))
+        return table_html(self.columns, rows) + "".join(map(legend_html, self._note()))
 
     def _note(self) -> list[str]:
         n_more = len(self) - N_SHOWN_ROWS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections import Counter
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from seedbed.engines.base import JobFailure
+from seedbed.engines.child_process import STOP_SIGNALS
 from seedbed.engines.machine import Machine
 from seedbed.errors import Busy
+from seedbed.format import join_words, pluralise
 from seedbed.pipeline import ActivePack, ProgressObserver, StudyOutcome, run_studies
 from seedbed.records import CheckpointEvent, Event, Plan, StepEvent, StopEvent
-from seedbed.stats.format import join_words, pluralise
 from seedbed.store import open_store
 
 
@@ -54,35 +56,64 @@ def describe_holders(plans: Sequence[Plan], outcome: StudyOutcome) -> str:
 
 
 def restart_unfinished(home: Path, plan: Plan) -> None:
-    """Sets the unfinished runs of a plan back to step 0."""
+    """Sets unfinished runs of a plan back to step 0: those whose saved state is damaged or, if none is, all of them."""
     with open_store(home) as store:
         store.register(plan)
         run_ids = {run.id for run in plan.runs}
-        for pack in store.study_packs(plan.study):
-            if run_ids & set(pack.runs):
-                store.restart(pack.id)
+        packs = [pack for pack in store.study_packs(plan.study) if run_ids & set(pack.runs)]
+        for pack in [pack for pack in packs if not store.can_resume(pack.id)] or packs:
+            store.restart(pack.id)
 
 
 @contextmanager
-def catch_stop_signals(numbers: Sequence[int] = (signal.SIGINT, signal.SIGTERM)) -> Iterator[list[int]]:
-    """Yields a list of received signals, for a graceful stop; a second SIGINT aborts at once.
+def catch_stop_signals(
+    numbers: Sequence[int] = STOP_SIGNALS, exit_after_seconds: float | None = None
+) -> Iterator[list[int]]:
+    """Yields a list of received signals, for a graceful stop; a second Ctrl-C aborts at once.
 
-    Signals can be handled only in the main thread; elsewhere nothing is caught.
+    With `exit_after_seconds` the process ends that long after a signal whatever it is doing, which a kill would too:
+    what was saved is kept. Signals can be handled only in the main thread; elsewhere nothing is caught.
     """
     caught: list[int] = []
+    terminals = [stream for stream in (1, 2) if os.isatty(stream)]
 
     def handle(number: int, _: Any) -> None:
         if caught and number == signal.SIGINT:
             raise KeyboardInterrupt
+        if number == getattr(signal, "SIGHUP", None):  # the terminal is gone, and writing to it is an error
+            for stream in terminals:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         caught.append(number)
 
-    is_main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, handle) for number in numbers if is_main}
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    numbers = [number for number in numbers if not _is_nohup(number)]
+    before = {number: signal.signal(number, handle) for number in numbers}
+    done = threading.Event()
+    if exit_after_seconds is not None:
+        threading.Thread(target=_exit_late, args=(caught, done, exit_after_seconds), daemon=True).start()
     try:
         yield caught
     finally:
+        done.set()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_nohup(number: int) -> bool:
+    """Whether it is a SIGHUP that `nohup` has told this process to ignore."""
+    return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
+
+
+def _exit_late(caught: Sequence[int], done: threading.Event, seconds: float) -> None:
+    """Ends the process when it has not stopped in time after a signal."""
+    while not done.wait(0.1):
+        if caught:
+            if not done.wait(seconds):
+                os.write(2, f"seedbed: not stopped within {seconds:g} s; ended with what was saved before\n".encode())
+                os._exit(128 + caught[0])
+            return
 
 
 def _make_display(show_progress: bool) -> AbstractContextManager[SessionDisplay]:

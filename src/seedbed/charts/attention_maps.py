@@ -11,6 +11,7 @@ so that repeated tokens keep separate cells. `preview_attention` shows the same 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import shorten
@@ -19,12 +20,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from seedbed.charts.axis_labels import isolate_direction
+from seedbed.charts.panel_layout import config_label
 from seedbed.errors import UsageError
+from seedbed.format import format_config, join_words
 from seedbed.interp.text_attention import Floats, TextAttention, is_right_to_left
+from seedbed.specs import FigureSpec
+from seedbed.stats.groups import filter_runs, setting_value, varying_settings
+from seedbed.stats.summary import RunCurves, group_by_config
 
 if TYPE_CHECKING:
     import altair as alt
 
+MAX_CONFIGS: Final = 4  # with maps in one figure of a study
 MAX_CELLS: Final = 200_000  # rectangles in one picture
 MIN_MAX_MAP_PIXELS: Final = (130, 340)  # side of a map
 CELL_PIXELS: Final = 17  # before the limits above
@@ -97,10 +104,14 @@ def build_attention_maps(
 
 
 def _grid_title(maps: TextAttention, all_maps: Sequence[TextAttention]) -> str:
-    """The text, isolated if its directions mix, the step, and the run if there are several."""
-    text = isolate_mixed_direction(shorten(maps.text, 100, placeholder=" …"))
+    """The text, the step, and the run if there are several."""
     run = f", run {maps.run}" if len({one.run for one in all_maps}) > 1 else ""
-    return f"{text}, step {maps.step:,}{run}"
+    return f"{_text_and_step(maps)}{run}"
+
+
+def _text_and_step(maps: TextAttention) -> str:
+    """The text, isolated if its directions mix, and the step."""
+    return f"{isolate_mixed_direction(shorten(maps.text, 100, placeholder=' …'))}, step {maps.step:,}"
 
 
 def isolate_mixed_direction(text: str) -> str:
@@ -112,10 +123,66 @@ def isolate_mixed_direction(text: str) -> str:
 def _map_panels(grid_index: int, maps: TextAttention) -> Iterator[MapPanel]:
     for row, layer in enumerate(maps.layers):
         for column, head in enumerate(maps.heads):
-            title = (
-                f"layer {layer + 1}, head {head + 1}" if maps.kind == "attention" else "of the most likely next token"
-            )
+            head_title = f"layer {layer + 1}, head {head + 1}"
+            title = head_title if maps.kind == "attention" else "gradient of the most likely next token"
             yield MapPanel(title, grid_index, maps.weights[row, column])
+
+
+# ---- as a figure of a study, from the stored analyses of its runs ----
+
+
+def gather_attention_figure(figure: FigureSpec, runs: Sequence[RunCurves]) -> AttentionMaps:
+    """The maps of an `attention` figure, for one run per config: heads of different seeds have no common order."""
+    selected = filter_runs(runs, figure.only)
+    configs = [[run for run in seed_runs if _maps_of_run(figure, run)] for seed_runs in group_by_config(selected)]
+    shown = [seed_runs[0] for seed_runs in configs if seed_runs][:MAX_CONFIGS]
+    all_maps = [maps for run in shown if (maps := _maps_of_run(figure, run))]
+    names = varying_settings([shown])
+    titles = [_config_title(run, maps, names) for run, maps in zip(shown, all_maps, strict=True)]
+    notes = (*_missing_notes(figure, selected), *_selection_notes(shown, sum(map(bool, configs))))
+    title = figure.title or f"Attention of {isolate_mixed_direction(figure.text)}"
+    return build_attention_maps(title, all_maps, titles, notes)
+
+
+def attend_command(figure: FigureSpec, runs: Sequence[RunCurves]) -> str:
+    """The `seedbed attend` command that reproduces an attention figure, for its first run."""
+    run = next((run.run.id for run in filter_runs(runs, figure.only) if run.analyses), "RUN")
+    command = ["seedbed", "attend", run, figure.text]
+    for name, value in (("--layer", figure.layers), ("--head", figure.heads)):
+        command += [name, ",".join(map(str, value))] if value else []
+    return shlex.join([*command, *(["--by", figure.by] if figure.by != "token" else []), "--out", "attention.svg"])
+
+
+def _maps_of_run(figure: FigureSpec, run: RunCurves) -> TextAttention | None:
+    """The attention to the figure's text in the run's last analysis, if it has it."""
+    maps = run.analyses[-1].find_attention(figure.text, figure.by) if run.analyses else None
+    return maps and maps.select_available(figure.layers, figure.heads)
+
+
+def _config_title(run: RunCurves, maps: TextAttention, names: Sequence[str]) -> str:
+    config = format_config({name: setting_value(run, name) for name in names})
+    return ", ".join(filter(None, (config, _text_and_step(maps), f"seed {run.run.seed}")))
+
+
+def _selection_notes(runs: Sequence[RunCurves], n_configs: int) -> Iterator[str]:
+    if runs:
+        yield "One seed per config: heads of different seeds have no common order."
+    if n_configs > len(runs):
+        yield f"The first {len(runs)} of {n_configs} configs are shown."
+
+
+def _missing_notes(figure: FigureSpec, runs: Sequence[RunCurves]) -> Iterator[str]:
+    """Which configs have no maps of this text, and why."""
+    by_reason: dict[str, list[str]] = {}
+    for run in runs:
+        reason = run.analyses[-1].attention_errors.get(figure.text) if run.analyses else None
+        if reason and config_label(run) not in by_reason.setdefault(reason, []):
+            by_reason[reason].append(config_label(run))
+    n_configs = len(group_by_config(runs))
+    for reason, configs in sorted(by_reason.items()):
+        yield f"Not shown{f' for {join_words(configs)}' if len(configs) < n_configs else ''}: {reason}."
+    if not any(run.analyses or run.weights_error for run in runs):
+        yield "No run has been analysed yet; `seedbed analyze` does that."
 
 
 # ---- as a picture ----
@@ -190,7 +257,7 @@ def _draw_panel(base: alt.Chart, maps: AttentionMaps, grid: MapGrid, panel_index
 
 def preview_attention(maps: AttentionMaps) -> str:
     """The maps as text: weights in percent for short texts, shades for long ones."""
-    blocks = [maps.title]
+    blocks = []
     for grid_index, grid in enumerate(maps.grids):
         blocks.append(grid.title)
         blocks += [_panel_as_text(grid, panel) for panel in maps.panels if panel.grid_index == grid_index]

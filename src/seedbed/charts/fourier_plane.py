@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -83,7 +84,7 @@ def _reason_for_no_planes(runs: Sequence[RunCurves]) -> str:
     if runs and all(run.weights_error for run in runs):
         return "The circles are drawn from the weights."
     if any(run.run.settings.task.cyclic_order() for run in runs):
-        return "`seedbed report` analyses the runs."
+        return "`seedbed analyze` analyses the runs."
     return (
         "Only numbers that are added or subtracted modulo p, or multiplied or divided modulo a prime, lie on circles."
     )
@@ -133,20 +134,13 @@ def _dataset_rows(planes: FourierPlanes) -> Iterator[tuple[float, ...]]:
     """One row per number in the order of their angles; the first again at the end closes the loop."""
     for index, panel in enumerate(planes.panels):
         p = len(panel.coordinates)
-        by_angle = (
-            [turn * pow(panel.frequency, -1, p) % p for turn in range(p)]
-            if _visits_all_numbers(panel, p)
-            else list(range(p))
-        )
+        # Multiples of the frequency reach every number if they have no common divisor, as always where p is prime.
+        reaches_all = gcd(panel.frequency, p) == 1
+        by_angle = [turn * pow(panel.frequency, -1, p) % p if reaches_all else turn for turn in range(p)]
         for turn, row in enumerate([*by_angle, by_angle[0]]):
             dot = panel.coordinates[row]
             label = dot * (1 + LABEL_OFFSET / max(float(np.linalg.norm(dot)), 0.1))
             yield index, panel.numbers[row], turn, *map(float, dot), *map(float, label)
-
-
-def _visits_all_numbers(panel: PlanePanel, p: int) -> bool:
-    """Whether multiples of this frequency reach every number mod p: always if p is prime."""
-    return bool(np.gcd(panel.frequency, p) == 1)
 
 
 def _draw_panel(base: alt.Chart, panel_index: int, panel: PlanePanel, limit: float) -> alt.LayerChart:

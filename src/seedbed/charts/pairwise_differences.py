@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, Final
 
-from seedbed.charts.axis_labels import capitalize_first, isolate_direction
-from seedbed.stats.answers.comparison_text import MetricStatistic
+from seedbed.charts.axis_labels import isolate_direction
+from seedbed.format import capitalise, format_p_value
+from seedbed.stats.answers.finding import MetricStatistic
 from seedbed.stats.decision import SIGNIFICANCE_LEVEL
-from seedbed.stats.format import format_p_value
 
 if TYPE_CHECKING:
     import altair as alt
@@ -65,7 +65,7 @@ def gather_pairwise_differences(comparison: Mapping[str, Any], subject: MetricSt
     ]
     better = {"max": "; right of 0 the first is better", "min": "; left of 0 the first is better", None: ""}
     return PairwiseDifferences(
-        title=capitalize_first(f"differences in {subject}"),
+        title=capitalise(f"differences in {subject}"),
         x_title=f"difference (first − second){better[subject.direction]}",
         y_title=shared_prefix.strip(" ="),
         differences=tuple(pairs),
@@ -74,8 +74,8 @@ def gather_pairwise_differences(comparison: Mapping[str, Any], subject: MetricSt
 
 
 def _shared_prefix(names: Sequence[str]) -> str:
-    """What all names have up to their last `=`, as groups by one setting do; else empty."""
-    prefixes = {name[: name.rfind("=") + 1] for name in names}
+    """What all names have up to their last word or `=`, as groups by one setting do; else empty."""
+    prefixes = {name[: max(name.rfind("="), name.rfind(" ")) + 1] for name in names}
     return prefixes.pop() if len(prefixes) == 1 else ""
 
 
@@ -111,7 +111,7 @@ def draw_pairwise_differences(differences: PairwiseDifferences) -> alt.ConcatCha
     import altair as alt
 
     from seedbed.charts.theme import CATEGORY_COLOURS
-    from seedbed.charts.vega_lite import csv_dataset, wrapped_title
+    from seedbed.charts.vega_lite import CHARACTER_PIXELS, csv_dataset, inline_chart, number_tooltip, panel_grid
 
     data, block = csv_dataset(DATASET_COLUMNS | {"significance": "string"}, _dataset_rows(differences))
     names = [one.pair for one in differences.differences]
@@ -120,26 +120,24 @@ def draw_pairwise_differences(differences: PairwiseDifferences) -> alt.ConcatCha
     colours = alt.Scale(domain=[SIGNIFICANT, NOT_SIGNIFICANT], range=[CATEGORY_COLOURS[0], CATEGORY_COLOURS[6]])
     colour = alt.Color("significance:N", scale=colours, legend=alt.Legend(title=None, orient="top"))
     means = alt.Chart(data).transform_filter("isValid(datum.effect)").encode(y=y, color=colour)
-    tooltip = [alt.Tooltip("pair:N"), alt.Tooltip("effect:Q", title="difference", format=".4~g")]
-    tooltip += [
-        alt.Tooltip("low:Q", format=".4~g"),
-        alt.Tooltip("high:Q", format=".4~g"),
-        alt.Tooltip("test:N"),
-    ]
-    zero = alt.Chart(alt.Data(values=[{"effect": 0}])).mark_rule(strokeDash=[4, 3]).encode(x=x)
-    seeds = alt.Chart(data).transform_filter("isValid(datum.value)").mark_point(filled=True, size=20, opacity=0.55)
+    tooltip = [alt.Tooltip("pair:N"), number_tooltip("effect", "difference"), number_tooltip("low")]
+    tooltip += [number_tooltip("high"), alt.Tooltip("test:N")]
+    seeds = (
+        alt.Chart(data)
+        .transform_filter("isValid(datum.value)")
+        .mark_point(size=45, opacity=1, fillOpacity=0.7, filled=True, strokeWidth=1.2, yOffset=9)
+    )
     marks = [
-        zero,
-        seeds.encode(
-            x="value:Q", y=y, color=colour, tooltip=[alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".4~g")]
-        ),
+        inline_chart([{"effect": 0}]).mark_rule(strokeDash=[4, 3]).encode(x=x),
         means.mark_point(filled=True, size=110, opacity=1).encode(x=x, tooltip=tooltip),
+        seeds.encode(x="value:Q", y=y, color=colour, tooltip=[alt.Tooltip("seed:N"), number_tooltip("value")]),
     ]
     if any(isfinite(one.low) for one in differences.differences):  # an axis of missing values has no extent
         intervals = means.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=3)
-        marks.insert(2, intervals.encode(x="low:Q", x2="high:Q", tooltip=tooltip))
-    layered = alt.layer(*marks).properties(width=420, height=max(70, 34 * len(names)))
-    return alt.concat(layered, title=wrapped_title(differences.title), datasets=block)
+        marks.insert(1, intervals.encode(x="low:Q", x2="high:Q", tooltip=tooltip))
+    layered = alt.layer(*marks).properties(width=420, height=max(70, 36 * len(names)))
+    axis_pixels = 60 + CHARACTER_PIXELS * min(45, max(map(len, names), default=0))
+    return panel_grid([layered], 1, differences.title, block, axis_pixels=axis_pixels, keep_height=True)
 
 
 def _dataset_rows(differences: PairwiseDifferences) -> Iterator[tuple[Any, ...]]:

@@ -8,29 +8,29 @@ from math import isfinite, log
 from typing import TYPE_CHECKING, Any, Final
 
 from seedbed.charts.axis_labels import (
-    capitalize_first,
     label_with_unit,
     metric_label,
     metric_unit,
     setting_label,
     value_label,
 )
-from seedbed.charts.line_data import status_notes
-from seedbed.charts.panel_layout import config_label
-from seedbed.charts.run_selection import distinct_values, group_by_config, is_number
+from seedbed.charts.panel_layout import config_label, distinct_values, status_notes
 from seedbed.charts.sweep import spread_over_seeds
+from seedbed.format import capitalise, format_number, format_part, format_range
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.comparison import SeedSummary
-from seedbed.stats.groups import filter_runs, setting_value
+from seedbed.stats.groups import filter_runs, is_number, is_numeric, setting_value
 from seedbed.stats.run_statistics import find_statistic
-from seedbed.stats.summary import RunCurves
+from seedbed.stats.summary import RunCurves, group_by_config
 
 if TYPE_CHECKING:
     import altair as alt
 
 MIN_LOG_SCALE_RATIO: Final = 16  # of the largest value to the smallest, from which an axis is logarithmic
 PANEL_HEIGHT_PIXELS: Final = 260
+AXIS_DISTANCE_PIXELS: Final = 170
+MAX_TITLE_CHARS: Final = 22
 MARGIN_X_PIXELS, MARGIN_Y_PIXELS = 45, 20  # from the panel's edges to the first axis and label
 LABEL_HEIGHT: Final = 0.06  # as a share of an axis
 BRUSH_REACH_PIXELS: Final = 24  # distance from an axis within which a drag starts its brush
@@ -90,7 +90,7 @@ def gather_parallel_coordinates(figure: FigureSpec, runs: Sequence[RunCurves]) -
     title = label_with_unit(label, statistic.axis_unit(metric_unit(metric)))
     axes = [ParallelAxis(setting_label(name), scale.labels()) for name, scale in setting_scales.items()]
     return ParallelCoordinates(
-        title=figure.title or capitalize_first(f"{title} across all settings"),
+        title=figure.title or capitalise(f"{title} across all settings"),
         axes=(*axes, ParallelAxis(title, metric_scale.labels())) if lines else (),
         lines=lines,
         value_title=title,
@@ -111,8 +111,7 @@ def _config_line(
 
 
 def _chart_notes(runs: Sequence[RunCurves], lines: Sequence[ConfigLine], n_missing: int) -> tuple[str, ...]:
-    n = sorted({line.n for line in lines})
-    count = f"n = {n[0] if len(n) == 1 else f'{n[0]} to {n[-1]}'} seeds per line." if n else ""
+    count = f"n = {format_range(line.n for line in lines)} seeds per line." if lines else ""
     missing = f"{n_missing} configs have no finite mean and no line." if n_missing else ""
     return tuple(note for note in (count, missing, *status_notes(runs, of_means=True)) if note)
 
@@ -126,7 +125,7 @@ class _AxisScale:
 
     @classmethod
     def fit(cls, values: Sequence[Value]) -> _AxisScale:
-        if not values or not all(is_number(value) for value in values):
+        if not values or not is_numeric(values):
             return cls(tuple(values), "category")
         use_log = min(values) > 0 and max(values) >= MIN_LOG_SCALE_RATIO * min(values)
         return cls(tuple(sorted(set(values))), "log" if use_log else "linear")
@@ -159,45 +158,39 @@ def _non_overlapping(labels: Sequence[tuple[float, str]]) -> Iterator[tuple[floa
 
 
 def _short_label(value: Value) -> str:
-    return (
-        f"{value:.3g}"
-        if is_number(value) and abs(value) < 1e5
-        else f"{value:.2e}"
-        if is_number(value)
-        else value_label(value)
-    )
+    return format_number(value) if is_number(value) else value_label(value)
 
 
 def draw_parallel_coordinates(parallel: ParallelCoordinates, brushable: bool = False) -> alt.ConcatChart:
     """The lines across labelled axes; if brushable, dragging along an axis fades the lines that do not pass there."""
     import altair as alt
 
-    from seedbed.charts.vega_lite import csv_dataset, wrapped_title
+    from seedbed.charts.vega_lite import csv_dataset, inline_chart, number_tooltip, panel_grid
 
     columns = DATASET_COLUMNS | {f"h{index}": "number" for index in range(len(parallel.axes)) if brushable}
     data, block = csv_dataset(columns, _dataset_rows(parallel, brushable))
     last = len(parallel.axes) - 1
-    width = max(360, 170 * max(1, last))
+    width = max(360, AXIS_DISTANCE_PIXELS * max(1, last))
     x = alt.X("axis:Q", axis=None, scale=alt.Scale(domain=[0, max(1, last)], padding=MARGIN_X_PIXELS))
-    tooltip = [alt.Tooltip("name:N", title="config"), alt.Tooltip("value:Q", format=".4~g"), alt.Tooltip("n:N")]
-    colour = alt.Color("value:Q", title=parallel.value_title, scale=alt.Scale(), legend=alt.Legend(format=".3~g"))
+    tooltip = [alt.Tooltip("name:N", title="config"), number_tooltip("value"), alt.Tooltip("n:N")]
+    colour = alt.Color("value:Q", scale=alt.Scale(), legend=None)  # the last axis says what the colours mean
     lines = alt.Chart(data).encode(x=x, y=_height_encoding(), detail="line:N", tooltip=tooltip, color=colour)
-    line_width = 1.8 if len(parallel.lines) < 60 else 0.8
-    config_lines = lines.mark_line(strokeWidth=line_width, opacity=0.85)
-    axes = alt.Chart(alt.Data(values=[{"axis": index, "foot": 0, "head": 1} for index in range(last + 1)]))
-    brushes = _brushes(data, x, last, width) if brushable else []
+    config_lines = lines.mark_line(strokeWidth=1.8 if len(parallel.lines) < 60 else 0.8, opacity=0.85)
     if brushable:
         selected: Any = {"and": [{"param": f"brush{index}"} for index in range(last + 1)]}
         opacity: Any = {"condition": {"test": selected, "value": 0.9}, "value": 0.06}
         config_lines = config_lines.encode(opacity=alt.Opacity(**opacity))
+    axes = inline_chart([{"axis": index, "foot": 0, "head": 1} for index in range(last + 1)])
     layers = [
         axes.mark_rule(strokeWidth=1.2).encode(x=x, y=_height_encoding("foot:Q"), y2="head:Q"),
         config_lines,
-        *brushes,
+        *(_brushes(data, x, last, width) if brushable else []),
         *_axis_labels(parallel, x),
     ]
     layered = alt.layer(*layers).properties(width=width, height=PANEL_HEIGHT_PIXELS)
-    return alt.concat(layered, title=wrapped_title(parallel.title), datasets=block)
+    if brushable:  # its axes lie at fixed pixels
+        return alt.concat(layered, title=parallel.title, datasets=block)
+    return panel_grid([layered], 1, parallel.title, block)
 
 
 def _brushes(data: alt.NamedData, x: alt.X, last: int, width: int) -> list[alt.Chart]:
@@ -228,10 +221,10 @@ def _brush_bar(axis_index: int, x: alt.X) -> alt.Chart:
 
     selection = f"brush{axis_index}.h{axis_index}"
     is_set = f"isDefined(brush{axis_index}) && isDefined({selection})"
-    ends = [
-        f"{MARGIN_Y_PIXELS} + (1 - {selection}[{end}]) * {PANEL_HEIGHT_PIXELS - 2 * MARGIN_Y_PIXELS}" for end in (1, 0)
-    ]
-    top, bottom = ({"expr": f"{is_set} ? {end} : 0"} for end in ends)
+    inside = PANEL_HEIGHT_PIXELS - 2 * MARGIN_Y_PIXELS
+    top, bottom = (
+        {"expr": f"{is_set} ? {MARGIN_Y_PIXELS} + (1 - {selection}[{end}]) * {inside} : 0"} for end in (1, 0)
+    )
     bar = alt.Chart(alt.Data(values=[{"axis": axis_index}])).mark_rect(width=14, opacity=0.35)
     return bar.encode(x=x, y=alt.YValue(top), y2=alt.Y2Value(bottom), color=alt.value("#0072B2"))
 
@@ -244,7 +237,7 @@ def _height_encoding(field: str = "height:Q") -> alt.Y:
 
 def _dataset_rows(parallel: ParallelCoordinates, wide: bool) -> list[tuple[Any, ...]]:
     """One row per line and axis; `wide` adds the line's heights on all axes."""
-    counts = [str(line.n) if line.n == line.n_runs else f"{line.n}/{line.n_runs}" for line in parallel.lines]
+    counts = [format_part(line.n, line.n_runs) for line in parallel.lines]
     return [
         (index, axis, height, line.value, line.name, counts[index], *(line.heights if wide else ()))
         for index, line in enumerate(parallel.lines)
@@ -253,21 +246,19 @@ def _dataset_rows(parallel: ParallelCoordinates, wide: bool) -> list[tuple[Any, 
 
 
 def _axis_labels(parallel: ParallelCoordinates, x: alt.X) -> list[alt.Chart]:
-    """The tick labels of the axes, and the axis titles above."""
-    import altair as alt
+    """The tick labels of the axes on a halo, which keeps lines off them, and the axis titles above."""
+    from seedbed.charts.vega_lite import inline_chart, wrap_words
 
     labels = [
         {"axis": index, "height": height, "text": text}
         for index, axis in enumerate(parallel.axes) for height, text in axis.labels
     ]  # fmt: skip
-    titles = [{"axis": index, "height": 1, "text": axis.title} for index, axis in enumerate(parallel.axes)]
-    tick_text = alt.Chart(alt.Data(values=labels)).mark_text(align="right", dx=-8, fontSize=11)
-    title_text = alt.Chart(alt.Data(values=titles)).mark_text(dy=-20, fontSize=12, limit=165)
-    halo = tick_text.encode(x=x, y=_height_encoding(), text="text:N").mark_text(
-        align="right", dx=-8, fontSize=11, style="halo"
-    )
-    return [
-        halo,
-        tick_text.encode(x=x, y=_height_encoding(), text="text:N"),
-        title_text.encode(x=x, y=_height_encoding(), text="text:N"),
-    ]
+    titles = [wrap_words(axis.title, MAX_TITLE_CHARS) for axis in parallel.axes]
+    n_lines = max(map(len, titles), default=1)
+    padded = ["\n".join([*[""] * (n_lines - len(title)), *title]) for title in titles]
+    title_rows = [{"axis": index, "height": 1, "text": text} for index, text in enumerate(padded)]
+    title_text = inline_chart(title_rows).mark_text(dy=-10 - 14 * n_lines, fontSize=12, lineBreak="\n", lineHeight=14)
+    position = {"x": x, "y": _height_encoding(), "text": "text:N"}
+    styles: list[dict[str, Any]] = [{"style": "halo"}, {}]
+    halo, tick_text = (inline_chart(labels).mark_text(align="right", dx=-8, fontSize=11, **style) for style in styles)
+    return [halo.encode(**position), tick_text.encode(**position), title_text.encode(**position)]

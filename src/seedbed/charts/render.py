@@ -6,10 +6,12 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, Final
 
 import vl_convert
+
+from seedbed.data.catalogue import cache_folder
 
 PNG_SCALE: Final = 2.0  # for high-resolution screens and print
 _PDF_RESOURCE_TABLE = re.compile(rb"(/(?:Font|XObject|ExtGState|ColorSpace|Pattern) <<\n)((?: +/\w+ [^\n]*\n)+)")
@@ -26,9 +28,11 @@ def to_svg(spec: Mapping[str, Any]) -> str:
     return _rename_svg_ids(svg, renumbered.__getitem__)
 
 
-def render(spec: Mapping[str, Any], file_format: str) -> bytes:
-    """The chart as the bytes of an svg, png or pdf file."""
+def render(spec: Mapping[str, Any], file_format: str, in_points: bool = False) -> bytes:
+    """The chart as the bytes of an svg, png or pdf file; `in_points`: 72 of its units are an inch, as in a PDF."""
     writers: dict[str, Callable[[str], bytes]] = {"svg": str.encode, "png": to_png, "pdf": to_pdf}
+    if in_points and file_format == "svg":
+        return re.sub(r'(<svg [^>]*?width="[\d.]+)(" height="[\d.]+)"', r'\1pt\2pt"', to_svg(spec), count=1).encode()
     return writers[file_format](to_svg(spec))
 
 
@@ -54,8 +58,13 @@ def _rename_svg_ids(svg: str, rename: Callable[[str], str]) -> str:
 
 
 def vega_javascript() -> str:
-    """The JavaScript that draws charts in a page (Vega, Vega-Lite, Vega-Embed), built once per user and cached."""
-    cached = _cache_folder() / f"vega-{version('vl-convert-python')}.js"
+    """The JavaScript that draws charts in a page: Vega, Vega-Lite, Vega-Embed, and `fitWidth`."""
+    return f"{_vega_bundle()}\n{files('seedbed.charts').joinpath('fit_width.js').read_text(encoding='utf-8')}"
+
+
+def _vega_bundle() -> str:
+    """The libraries, built once per user and cached."""
+    cached = cache_folder() / f"vega-{version('vl-convert-python')}.js"
     try:
         return cached.read_text(encoding="utf-8")
     except OSError:
@@ -68,8 +77,3 @@ def vega_javascript() -> str:
     except OSError:  # the cache is not writable: built again next time
         pass
     return text
-
-
-def _cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "seedbed"

@@ -1,5 +1,7 @@
 """Charts as plain text for a terminal: lines in Braille dots, bars in block characters, no colour.
 
+The record of each chart kind names its preview; attention maps and Fourier planes have theirs in their own files.
+
 >>> print(format_bars([("gpt", 2.0), ("lstm", 1.0)], 8))
 gpt   ████████  2
 lstm  ████      1
@@ -8,17 +10,16 @@ lstm  ████      1
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isfinite, log
+from math import isfinite
 from typing import Any, Final
 
 import numpy as np
 
-from seedbed.charts.attention_maps import AttentionMaps, preview_attention
 from seedbed.charts.bars import Bars
 from seedbed.charts.budget import BudgetChart
-from seedbed.charts.fourier_plane import FourierPlanes, preview_fourier_planes
-from seedbed.charts.line_data import Line, LineChart, Panel
+from seedbed.charts.panel_layout import Line, LineChart, Panel
 from seedbed.charts.parallel_coordinates import ParallelCoordinates
+from seedbed.format import format_number
 
 PANEL_WIDTH_CELLS: Final = 64  # characters, each of 2 × 4 dots
 PANEL_HEIGHT_CELLS: Final = 12
@@ -28,38 +29,25 @@ _BRAILLE_DOT_BITS: Final = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [
 _BRAILLE_BASE: Final = 0x2800
 
 
-def preview_chart(chart: Any, preview: Callable[[Any], str] | None = None) -> str:
-    """The data of any chart kind as plain text; `preview` is the kind's own, if it has one."""
+def preview_chart(chart: Any, preview: Callable[[Any], str] | None) -> str:
+    """The data of any chart kind as plain text: its title, what the kind's own preview makes of it, and its notes."""
     if chart.is_empty:
         return "\n".join([chart.title, "nothing is recorded yet", *chart.notes])
-    if preview:
-        body = [preview(chart)]
-    elif isinstance(chart, LineChart):
-        body = [_line_panel(chart, index, panel) for index, panel in enumerate(chart.panels)]
-    elif isinstance(chart, Bars):
-        body = [_bar_panel(chart, index, panel) for index, panel in enumerate(chart.panels)]
-    elif isinstance(chart, ParallelCoordinates):
-        ranked = sorted(chart.lines, key=lambda line: line.value)
-        body = [f"{chart.value_title}\n" + format_bars([(line.name, line.value) for line in ranked], 40)]
-    elif isinstance(chart, FourierPlanes):
-        body = [preview_fourier_planes(chart)]
-    elif isinstance(chart, AttentionMaps):
-        return "\n\n".join([preview_attention(chart), *chart.notes])
-    elif isinstance(chart, BudgetChart):
-        body = [_budget_summary(chart)]
-    else:
-        body = ["There is no preview of this kind of chart; `--out FILE.svg` draws it."]
-    return "\n\n".join([chart.title, *body, "\n".join(chart.notes)])
+    body = preview(chart) if preview else "There is no preview of this kind of chart; `--out FILE.svg` draws it."
+    return "\n\n".join([chart.title, body, "\n".join(chart.notes)])
 
 
 # ---- lines ----
 
 
+def preview_lines(chart: LineChart) -> str:
+    return "\n\n".join(_line_panel(chart, index, panel) for index, panel in enumerate(chart.panels))
+
+
 def _line_panel(chart: LineChart, panel_index: int, panel: Panel) -> str:
     panel_lines = [line for line in chart.lines if line.panel == panel_index and np.isfinite(line.y).any()]
-    title = f"{panel.y_title}{', ' * bool(panel.title)}{panel.title}"
     if not panel_lines:
-        return f"{title}\nnothing is recorded"
+        return f"{_panel_title(panel)}\nnothing is recorded"
     xs = [_x_values(chart, line) for line in panel_lines]
     ys = [_apply_scale(line.y, panel.scale) for line in panel_lines]
     area = _PlotArea.from_data(xs, ys)
@@ -68,9 +56,12 @@ def _line_panel(chart: LineChart, panel_index: int, panel: Panel) -> str:
         _draw_polyline(canvas, area.dot_columns(x), area.dot_rows(y))
     rows = ["".join(chr(_BRAILLE_BASE + cell) for cell in row) for row in canvas]
     rows = _with_end_letters(rows, panel_lines, [area.dot_rows(y) for y in ys])
-    return "\n".join(
-        [title, *_with_y_axis(rows, panel, area), _x_axis_line(chart, panel_lines, area), *_legend(panel_lines)]
-    )
+    axes = [*_with_y_axis(rows, panel, area), _x_axis_line(chart, panel_lines, area)]
+    return "\n".join([_panel_title(panel), *axes, *_legend(panel_lines)])
+
+
+def _panel_title(panel: Panel) -> str:
+    return ", ".join(filter(None, (panel.y_title, panel.title)))
 
 
 def _x_values(chart: LineChart, line: Line) -> Any:
@@ -134,7 +125,7 @@ def _with_end_letters(rows: Sequence[str], panel_lines: Sequence[Line], dot_rows
 
 def _with_y_axis(rows: Sequence[str], panel: Panel, area: _PlotArea) -> list[str]:
     is_log = panel.scale in ("log", "log2")
-    top, bottom = (_short_number(10**end if is_log else end) for end in (area.top, area.bottom))
+    top, bottom = (format_number(10**end if is_log else end) for end in (area.top, area.bottom))
     width = max(len(top), len(bottom))
     tick_labels = [top, *[""] * (PANEL_HEIGHT_CELLS - 2), bottom]
     return [f"{label:>{width}} ┤{row}" for label, row in zip(tick_labels, rows, strict=True)]
@@ -144,7 +135,7 @@ def _x_axis_line(chart: LineChart, panel_lines: Sequence[Line], area: _PlotArea)
     if chart.x.scale is None:
         return f"  {chart.x.title}: {', '.join(str(x) for x in panel_lines[0].x)}"
     is_log = chart.x.scale in ("log", "log2")
-    left, right = (_short_number(10**end if is_log else end) for end in (area.left, area.right))
+    left, right = (format_number(10**end if is_log else end) for end in (area.left, area.right))
     return f"  {chart.x.title}: {left} to {right}"
 
 
@@ -160,10 +151,19 @@ def _legend(panel_lines: Sequence[Line]) -> list[str]:
 # ---- bars and budgets ----
 
 
+def preview_bars(chart: Bars) -> str:
+    return "\n\n".join(_bar_panel(chart, index, panel) for index, panel in enumerate(chart.panels))
+
+
+def preview_parallel_coordinates(chart: ParallelCoordinates) -> str:
+    """The configs as bars, the lowest value first."""
+    ranked = sorted(chart.lines, key=lambda line: line.value)
+    return f"{chart.value_title}\n" + format_bars([(line.name, line.value) for line in ranked], 40)
+
+
 def _bar_panel(bars: Bars, panel_index: int, panel: Panel) -> str:
     rows = [(f"{bar.x} {bar.colour}".strip(), bar.mean) for bar in bars.bars if bar.panel == panel_index]
-    title = f"{panel.y_title}{', ' * bool(panel.title)}{panel.title}"
-    return f"{title}\n{format_bars(rows, 40)}"
+    return f"{_panel_title(panel)}\n{format_bars(rows, 40)}"
 
 
 def format_bars(rows: Sequence[tuple[str, float]], width: int) -> str:
@@ -178,21 +178,17 @@ def _format_bar(name: str, value: float, longest: float, width: int) -> str:
         return f"{name}  no finite mean"
     n = round(abs(value) / longest * width * 8)
     block = "█" * (n // 8) + (" ▏▎▍▌▋▊▉"[n % 8] if n % 8 else "")
-    return f"{name}  {block:<{width}}  {_short_number(value)}"
+    return f"{name}  {block:<{width}}  {format_number(value)}"
 
 
-def _budget_summary(chart: BudgetChart) -> str:
+def preview_budget(chart: BudgetChart) -> str:
+    """The best config of each budget."""
     rows = []
     for curve in chart.curves:
         best = next(point for point in curve.points if point.is_best)
         group = f"{chart.groups[curve.group]}: " if chart.groups[curve.group] else ""
         rows.append(
-            f"{group}C = {curve.budget:.2g}: best {chart.metrics[curve.metric]} {_short_number(best.mean)} "
-            f"at {chart.x_title} {_short_number(best.x)}, T = {best.steps:,.0f}"
+            f"{group}C = {format_number(curve.budget, 2)}: best {chart.metrics[curve.metric]} "
+            f"{format_number(best.mean)} at {chart.x_title} {format_number(best.x)}, T = {best.steps:,.0f}"
         )
     return "\n".join(rows)
-
-
-def _short_number(number: float) -> str:
-    size = abs(number)
-    return f"{number:,.0f}" if size >= 1000 and log(size, 10) < 7 else f"{number:.3g}"

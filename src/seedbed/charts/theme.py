@@ -29,13 +29,16 @@ _VIRIDIS_ON_WHITE: Final = (
 _VIRIDIS_ON_BLACK: Final = (
     "#4f5fa8", "#3f7fa3", "#2f939b", "#27a68a", "#3dba76", "#6dcd59", "#b0d92f", "#e2e418", "#fdf08a"
 )  # fmt: skip
+# A few numbers, in order: steps of viridis would look too much alike in thin lines.
+_STEPS_ON_WHITE: Final = ("#45318f", "#1f78b4", "#0f9d8a", "#7fa51f", "#d99a00", "#d4531c", "#97194f")
+_STEPS_ON_BLACK: Final = ("#9a90ff", "#56b4e9", "#2fc4ad", "#a5d14b", "#f2c14e", "#f2854e", "#e5649e")
 # One weight only: the renderer writes two fonts to a PDF in random order, and equal charts would give unequal files.
 FONT: Final = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first is bundled with the renderer
 
 
 @dataclass(frozen=True)
 class Theme:
-    """One theme: the colours of text, tick labels and axes, grid, background, and the ramp for numbers."""
+    """One theme: the colours of text, tick labels and axes, grid, background, and colours of many or few numbers."""
 
     name: str
     text_colour: str
@@ -43,10 +46,13 @@ class Theme:
     grid_colour: str
     background_colour: str
     colour_ramp: tuple[str, ...]
+    step_colours: tuple[str, ...]
+    font_pixels: int = 11  # of labels
 
 
-LIGHT_THEME: Final = Theme("light", "#1c1e21", "#5c6066", "#e6e7e9", "#ffffff", _VIRIDIS_ON_WHITE)
-DARK_THEME: Final = Theme("dark", "#e8e9eb", "#a3a8af", "#33373d", "#16181c", _VIRIDIS_ON_BLACK)
+LIGHT_THEME: Final = Theme("light", "#1c1e21", "#5c6066", "#e6e7e9", "#ffffff", _VIRIDIS_ON_WHITE, _STEPS_ON_WHITE)
+DARK_THEME: Final = Theme("dark", "#e8e9eb", "#a3a8af", "#33373d", "#16181c", _VIRIDIS_ON_BLACK, _STEPS_ON_BLACK)
+PAPER_THEME: Final = Theme("paper", "#000000", "#222222", "#e2e2e2", "#ffffff", _VIRIDIS_ON_WHITE, _STEPS_ON_WHITE, 7)
 THEMES: Final = {theme.name: theme for theme in (LIGHT_THEME, DARK_THEME)}
 
 
@@ -55,15 +61,15 @@ def vega_config(theme: Theme) -> dict[str, Any]:
     text = {
         "labelColor": theme.secondary_colour,
         "titleColor": theme.text_colour,
-        "labelFontSize": 11,
-        "titleFontSize": 12,
+        "labelFontSize": theme.font_pixels,
+        "titleFontSize": theme.font_pixels + 1,
     }
     text |= {"titleFontWeight": "normal"}
     lines = {"gridColor": theme.grid_colour, "domainColor": theme.secondary_colour, "tickColor": theme.secondary_colour}
     return {
         "font": FONT,
         "background": theme.background_colour,
-        "padding": 12,
+        "padding": 12 if theme.font_pixels > 10 else 2,
         "view": {"stroke": None},
         "axis": text | lines | {"titlePadding": 8, "labelOverlap": "greedy", "labelLimit": 160},
         "legend": text | {"titleLimit": 260, "labelLimit": 320, "gradientLength": 140, "symbolSize": 120},
@@ -75,6 +81,7 @@ def vega_config(theme: Theme) -> dict[str, Any]:
         "range": {
             "category": list(CATEGORY_COLOURS),
             "ramp": list(theme.colour_ramp),
+            "ordinal": {"scheme": list(theme.step_colours)},
             "heatmap": list(theme.colour_ramp),
         },
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 
 from seedbed import __version__
-from seedbed.cli.common import app, handle_errors
+from seedbed.cli.common import app, echo, handle_errors
 from seedbed.cli.data_commands import data_app
 from seedbed.cli.usage_errors import run_command_line
 
@@ -24,6 +25,9 @@ app.add_typer(data_app, name="data")
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")  # where a terminal knows only ASCII
     _reject_former_names(sys.argv[1:])
     verbs = [*typer.main.get_command(app).commands]  # type: ignore[attr-defined]
     run_command_line(app, sys.argv[1:], verbs)
@@ -37,14 +41,14 @@ def _reject_former_names(arguments: Sequence[str]) -> None:
     renamed = {verb: FORMER_VERBS[verb]} if verb in FORMER_VERBS else {}
     renamed |= {one: FORMER_OPTIONS[one] for text in rest if (one := text.partition("=")[0]) in FORMER_OPTIONS}
     for old, new in renamed.items():
-        typer.echo(f"seedbed: {old} is now called {new}", err=True)
+        echo(f"seedbed: {old} is now called {new}", err=True)
     if renamed:
         sys.exit(2)
 
 
 def _show_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"seedbed {__version__}")
+        echo(f"seedbed {__version__}")
         raise typer.Exit
 
 

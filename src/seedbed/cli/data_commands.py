@@ -1,4 +1,4 @@
-"""`seedbed data ls|get|show|baseline`: named corpora, where they are and what they contain."""
+"""The verbs of `seedbed data`, ls, get, show and baseline: named corpora, where they are and what they contain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seedbed.cli.common import JsonOption, print_json
+from seedbed.cli.common import JsonOption, console, echo, print_json
+from seedbed.format import escape_controls
 
 if TYPE_CHECKING:
     from seedbed.data.catalogue import CorpusEntry, ProgressCallback, StoredFile
@@ -27,17 +28,11 @@ def ls(as_json: JsonOption = False) -> None:
     if as_json:
         print_json([_corpus_as_json(corpus) for corpus in CATALOGUE.values()])
         return
-    rows = tuple(
-        (
-            one.name,
-            f"{one.n_bytes / 1e6:.2f} MB" if one.n_bytes else "–",
-            _describe_location(one),
-            one.description,
-            one.licence,
-        )
-        for one in CATALOGUE.values()
-    )
-    _print_table(("corpus", "size", "where", "description", "licence"), rows)
+    rows = []
+    for one in CATALOGUE.values():
+        size = f"{one.n_bytes / 1e6:.2f} MB" if one.n_bytes else "–"
+        rows.append((one.name, size, _describe_location(one), one.description, one.licence))
+    _print_table(("corpus", "size", "where", "description", "licence"), tuple(rows))
 
 
 @data_app.command(epilog="Example: seedbed data get shakespeare speeches")
@@ -54,7 +49,7 @@ def get(names: Annotated[list[str], typer.Argument(help="named corpora")], as_js
         print_json(paths)
         return
     for name, files in paths.items():
-        typer.echo(f"{name}: {', '.join(files) or 'comes with Python'}")
+        echo(f"{name}: {', '.join(files) or 'comes with Python'}")
 
 
 @data_app.command(epilog="Example: seedbed data baseline shakespeare --orders 1,2,5")
@@ -143,7 +138,7 @@ def _describe_location(corpus: CorpusEntry) -> str:
     from seedbed.data.catalogue import find_local_file
 
     files = _corpus_files(corpus)
-    n_here = sum(find_local_file(file) is not None for file in files)
+    n_here = sum(find_local_file(file.path) is not None for file in files)
     if n_here == len(files):
         return "here"
     return f"{n_here} of {len(files)} files here" if n_here else "not here"
@@ -154,30 +149,22 @@ def _print_corpus(document: dict[str, Any]) -> None:
 
     for key in ("name", "about", "licence", "repository", "commit", "where"):
         if document.get(key):
-            typer.echo(f"{key:<{LABEL_WIDTH + 2}} {document[key]}")
+            echo(f"{key:<{LABEL_WIDTH + 2}} {document[key]}")
     for part, values in document["parts"].items():
-        typer.echo(f"\n{part}")
+        echo(f"\n{part}")
         for key, value in values.items():
             for line in format_statistic(key, value):
-                # Control characters must not reach the terminal.
-                typer.echo("  " + "".join(char if char.isprintable() else "\N{MIDDLE DOT}" for char in line))
+                echo(f"  {escape_controls(line)}")
     if document["leaks"]:
-        typer.echo("\nleaks")
+        echo("\nleaks")
     for leak in document["leaks"]:
-        typer.echo(f"  {format_leak(leak)}")
-
-
-def _format_size(n_bytes: int) -> str:
-    return f"{n_bytes / 1e6:.2f} MB" if n_bytes else "–"
+        echo(f"  {format_leak(leak)}")
 
 
 def _print_table(columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> None:
-    from rich.console import Console
-
     from seedbed.report.tables import Table, to_rich
 
-    console = Console(highlight=False)
-    (console if console.is_terminal else Console(highlight=False, width=160)).print(to_rich(Table("", columns, rows)))
+    console(width=160).print(to_rich(Table("", columns, rows)))
 
 
 @contextmanager

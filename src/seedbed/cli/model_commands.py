@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,14 +17,17 @@ from seedbed.cli.common import (
     StudyOrRunArgument,
     ThemeOption,
     app,
+    echo,
     print_json,
     print_tables,
     reject_settings,
     split_commas,
     stored_study_names,
+    warnings_on_stderr,
 )
 from seedbed.cli.data_commands import ColumnOption, parse_columns
 from seedbed.errors import UsageError
+from seedbed.format import escape_controls
 
 if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun
@@ -50,22 +53,26 @@ def sample(
 ) -> None:  # fmt: skip
     """Generate text from a prompt; for arithmetic, answer an equation such as "12 + 8 =" with probabilities."""
     from seedbed import load_all
+    from seedbed.report.trained_models import parse_step
     from seedbed.sampling.printer import SamplePrinter
 
     reject_settings("sample", runs)
-    loaded = load_all(stored_study_names(runs), home, _parse_step(step), only)
+    with warnings_on_stderr():
+        loaded = load_all(stored_study_names(runs), home, parse_step(step), only)
     options = (tokens, temperature, top_k, top_p, seed)
     printer = SamplePrinter(loaded, _check_utf8(prompt), *options, hop=hop, n_samples=n, copied=copied)
     for notice in printer.notices:
-        typer.echo(f"seedbed: {notice}", err=True)
+        echo(f"seedbed: {notice}", err=True)
     if as_json:
         print_json(printer.as_json())
         return
     for segment in printer.text_segments():
-        text = typer.style(segment.text, fg="yellow", underline=True) if segment.is_copied else segment.text
-        typer.echo(text, nl=False)
+        if segment.is_copied and sys.stdout.isatty():
+            typer.echo(typer.style(escape_controls(segment.text), fg="yellow", underline=True), nl=False)
+        else:
+            echo(segment.text, nl=False)
     if printer.legend:
-        typer.echo(f"seedbed: {'underlined: ' if sys.stdout.isatty() else ''}{printer.legend}", err=True)
+        echo(f"seedbed: {'underlined: ' if sys.stdout.isatty() else ''}{printer.legend}", err=True)
 
 
 @app.command(epilog="Example: seedbed read 3f2a letter.txt")
@@ -76,14 +83,14 @@ def read(
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Measure how surprising a text is to a run: bits per character and byte, and the most surprising words."""
-    from seedbed.sampling.surprisal_report import format_surprisal_lines, surprisal_as_json
+    from seedbed.sampling.surprisal import format_surprisal_lines, surprisal_as_json
 
     loaded = _load_run(run, home, step)
     read = loaded.surprisal(_read_text(file))
     if as_json:
         print_json(surprisal_as_json(loaded, read, top))
     else:
-        typer.echo("\n".join(format_surprisal_lines(loaded, read, top)))
+        echo("\n".join(format_surprisal_lines(loaded, read, top)))
 
 
 @app.command(epilog='Example: seedbed attend 3f2a "12 + 8 = 20" --out attention.svg')
@@ -103,10 +110,10 @@ def attend(
     layers, heads = _parse_indices("--layer", layer), _parse_indices("--head", head)
     maps = load_attention_maps(home, run, [_check_utf8(text) for text in texts], step, layers, heads, by)
     if out is None:
-        typer.echo(preview_attention_maps(maps))
+        echo(preview_attention_maps(maps))
     else:
         write_attention_maps(maps, out, theme)
-        typer.echo(out)
+        echo(out)
 
 
 @app.command(epilog="Example: seedbed hooks 3f2a")
@@ -120,7 +127,7 @@ def hooks(
     if as_json:
         print_json(names)
     else:
-        typer.echo("\n".join(names))
+        echo("\n".join(names))
 
 
 @app.command(epilog="Example: seedbed heads arithmetic/sanity --only model.kind=gpt --ablation")
@@ -132,11 +139,11 @@ def heads(
     table_format: FormatOption = "text",
 ) -> None:  # fmt: skip
     """Report head statistics on held-out inputs, over seeds; for an LSTM its gates; for arithmetic also circles."""
-    from seedbed.report.analysis_json import analyses_as_json
-    from seedbed.report.analysis_tables import analysis_tables
+    from seedbed.report.analysis_tables import analyses_as_json, analysis_tables
     from seedbed.report.run_analysis import analyze_configs
 
-    configs = analyze_configs(home, study, only, inputs, ablation, step)
+    with warnings_on_stderr():
+        configs = analyze_configs(home, study, only, inputs, ablation, step)
     if as_json:
         print_json([analyses_as_json(config) for config in configs])
     else:
@@ -167,20 +174,21 @@ def classify(
         predictions_as_json,
     )
     from seedbed.report.tables import to_csv
+    from seedbed.report.trained_models import parse_step
 
     sentences, labels = _read_texts(texts, text_column, label_column)
-    predictions = predict(load_classifiers(home, runs.split(","), only, _parse_step(step)), sentences, labels)
+    predictions = predict(load_classifiers(home, runs.split(","), only, parse_step(step)), sentences, labels)
     if out is not None:
         try:
             out.write_text(to_csv(prediction_table(predictions, whole=True)), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"--out {out} cannot be written ({error.strerror})") from None
-        typer.echo(out)
-        typer.echo(f"seedbed: {'; '.join(prediction_notes(predictions))}", err=True)
+        echo(out)
+        echo(f"seedbed: {'; '.join(prediction_notes(predictions))}", err=True)
     elif as_json:
         print_json(predictions_as_json(predictions))
     elif table_format == "csv":
-        typer.echo(to_csv(prediction_table(predictions, whole=True)), nl=False)
+        echo(to_csv(prediction_table(predictions, whole=True)), nl=False)
     elif len(sentences) == 1:
         print_tables([class_table(predictions)], table_format)
     else:
@@ -189,16 +197,9 @@ def classify(
 
 def _load_run(run: str, home: Path, step: str) -> LoadedRun:
     from seedbed import load
+    from seedbed.report.trained_models import parse_step
 
-    return load(run, home, _parse_step(step))
-
-
-def _parse_step(text: str) -> int | Literal["last", "best"]:
-    if text in ("last", "best"):
-        return text  # type: ignore[return-value]
-    if not text.isdecimal():
-        raise UsageError(f"--step {text}: expected last, best, or a step such as 5000")
-    return int(text)
+    return load(run, home, parse_step(step))
 
 
 def _check_utf8(prompt: str) -> str:

@@ -1,11 +1,11 @@
-"""Commands on the results of a stored study: answer, compare, report, plot, ensemble, results."""
+"""Commands on the results of a stored study: answer, compare, analyze, report, plot, ensemble, results."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,8 @@ from seedbed.cli.common import (
     StoredStudyArgument,
     ThemeOption,
     app,
+    echo,
+    format_command,
     print_json,
     print_sentences,
     print_tables,
@@ -27,8 +29,11 @@ from seedbed.cli.common import (
     stored_study_names,
 )
 from seedbed.errors import UsageError
+from seedbed.format import join_words, pluralise
 from seedbed.specs import FIGURE_KINDS, STATISTIC_NAMES
-from seedbed.stats.format import join_words
+
+if TYPE_CHECKING:
+    from seedbed.store import Store
 
 STATISTICS = join_words(list(STATISTIC_NAMES), "or")
 PLOT_KINDS = join_words([name for name, required in FIGURE_KINDS.items() if not required], "or")
@@ -47,21 +52,23 @@ def answer(
     home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Answer the study's questions in sentences, with their uncertainty and the number of runs."""
+    from seedbed.interp.analysis import is_analysis_metric
     from seedbed.report.study_answers import answer_study, answers_as_json
-    from seedbed.stats.answers import format_question
+    from seedbed.stats.answers import all_definitions, answer_lines
     from seedbed.store import open_store
 
-    _run_missing_analyses(home, study, only)
     with open_store(home, read_only=True) as store:
         answers = answer_study(store, study, only)
+        if any(is_analysis_metric(one.question.metric) for one in answers):
+            _name_missing_analyses(store, home, study, only)
     if as_json:
         print_json(answers_as_json(study, answers))
         return
     for one in answers:
-        warnings = [f"  ({one.warning})"] if one.warning else []
-        print_sentences([format_question(one.question), f"  {one.sentence}", *warnings, ""])
+        print_sentences([*answer_lines(one), ""])
+    print_sentences(all_definitions(answers))
     if not answers:
-        typer.echo(f"{study} has no [[questions]], and no run yet that default questions could be asked of", err=True)
+        echo(f"{study} has no [[questions]], and no run yet that default questions could be asked of", err=True)
 
 
 @app.command(epilog="Example: seedbed compare arithmetic/sanity model.kind=gpt model.kind=lstm")
@@ -74,15 +81,36 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare configs, runs or studies over seeds: effect, 95 % interval and test."""
     from seedbed.api.answer_views import compare_runs
+    from seedbed.interp.analysis import is_analysis_metric
     from seedbed.report.study_answers import comparison_as_json
+    from seedbed.stats.answers.finding import finding_lines
     from seedbed.store import open_store
 
+    groups = stored_study_names(names)
     with open_store(home, read_only=True) as store:
-        comparison = compare_runs(store, stored_study_names(names), metric, value, only, confounded)
+        if is_analysis_metric(metric or ""):
+            for study in sorted({one.name for one in store.studies()}.intersection(groups)):
+                _name_missing_analyses(store, home, study, only)
+        comparison = compare_runs(store, groups, metric, value, only, confounded)
     if as_json:
         print_json(comparison_as_json(comparison.groups, comparison.finding))
     else:
-        print_sentences([comparison.sentence, *(f"  ({note})" for note in comparison.notes)])
+        print_sentences([*finding_lines(comparison.finding), "", *comparison.finding.definitions])
+
+
+@app.command(epilog="Example: seedbed analyze arithmetic/sanity")
+def analyze(
+    names: Annotated[list[str], typer.Argument(help="one or more stored studies, by name or file")],
+    only: OnlyOption = [], home: HomeOption = DEFAULT_HOME,  # noqa: B006
+) -> None:  # fmt: skip
+    """Compute and store what a study shows of its trained models: attention, circles, predictions of held-out texts.
+
+    Only `analyze` and `report` do so; `answer`, `plot`, `show` and `compare` read what is stored, and name what is not.
+    """
+    reject_settings("analyze", names)
+    for study in stored_study_names(names):
+        if not _run_missing_analyses(home, study, only):
+            echo(f"{study}: every analysis that its figures and questions need, and can have, is stored")
 
 
 @app.command(epilog="Example: seedbed report arithmetic/data-size")
@@ -91,15 +119,22 @@ def report(
     only: OnlyOption = [],  # noqa: B006
     home: HomeOption = DEFAULT_HOME,
     out: Annotated[Path | None, typer.Option(help="folder to write; default: HOME/reports/STUDY")] = None,
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="print the page to index.pdf beside it as well, by Chromium")
+    ] = False,
 ) -> None:
     """Write a report: one HTML page with answers, figures and tables, which are also written as files of their own."""
-    from seedbed.report.html_report import write_report
+    from seedbed.report.html_report import find_browser, write_pdf, write_report
 
+    browser = find_browser() if pdf else ""  # before anything is computed
     reject_settings("report", names)
     studies = stored_study_names(names)
     for study in studies:
         _run_missing_analyses(home, study, only)
-    typer.echo(write_report(home, studies, only, out))
+    page = write_report(home, studies, only, out)
+    echo(page)
+    if pdf:
+        echo(write_pdf(page, browser))
 
 
 @app.command(epilog="Example: seedbed plot quickstart --metrics val/loss --out loss.svg")
@@ -110,21 +145,23 @@ def plot(
     value: Annotated[str | None, typer.Option(help=STATISTICS)] = None,
     x: Annotated[str | None, typer.Option(help="step, epoch, tokens, time, parameters, alpha, or a setting")] = None,
     colour: ColourOption = None, dash: DashOption = None, row: RowOption = None, column: ColumnOption = None,
-    x_scale: Annotated[str | None, typer.Option(help="linear, log or log2")] = None,
+    x_scale: Annotated[str | None, typer.Option(help="auto, linear, log or log2")] = None,
     y_scale: Annotated[str | None, typer.Option(help="linear or log")] = None,
-    colour_scale: Annotated[str | None, typer.Option(help="linear, log or log2")] = None,
+    colour_scale: Annotated[str | None, typer.Option(help="auto, linear, log or log2")] = None,
     alphas: Annotated[str | None, typer.Option(help="comma-separated fractions of steps to truncate runs at")] = None,
     stopping: Annotated[str | None, typer.Option(help="metric whose stopping advice is marked on the curves")] = None,
     title: Annotated[str | None, typer.Option(help="title of the figure")] = None,
     figure: Annotated[int | None, typer.Option(min=1, help="number of a figure that the study declares")] = None,
     theme: ThemeOption = "light",
+    style: Annotated[str, typer.Option(help="screen, or paper: a column wide, no title")] = "screen",
     out: Annotated[Path | None, typer.Option(help="file: .svg, .png, .pdf or .json; default: preview as text")] = None,
 ) -> None:  # fmt: skip
     """Draw one chart of a study to a file, or as a preview in the terminal."""
-    from seedbed.api.figure_request import load_figure
-    from seedbed.report.figures import check_theme, preview_figure, write_figure
+    from seedbed.charts.chart_kinds import CHART_KINDS
+    from seedbed.report.figures import check_theme, load_figure, preview_figure, write_figure
+    from seedbed.store import open_store
 
-    check_theme(theme)
+    check_theme(theme, style)
     try:
         fractions = None if alphas is None else tuple(map(float, alphas.split(",")))
     except ValueError:
@@ -134,12 +171,15 @@ def plot(
         "row": row, "column": column, "x_scale": x_scale, "y_scale": y_scale, "colour_scale": colour_scale,
         "title": title, "alphas": fractions, "stopping": stopping,
     }  # fmt: skip
-    spec, runs = load_figure(home, study, only, options, figure, _run_missing_analyses)
+    spec, runs = load_figure(home, study, only, options, figure)
+    if CHART_KINDS[spec.kind].shows_analyses(spec):
+        with open_store(home, read_only=True) as store:
+            _name_missing_analyses(store, home, study, only)
     if out is None:
-        typer.echo(preview_figure(spec, runs))
+        echo(preview_figure(spec, runs))
     else:
-        write_figure(spec, runs, out, theme)
-        typer.echo(out)
+        write_figure(spec, runs, out, theme, style)
+        echo(out)
 
 
 @app.command(epilog="Example: seedbed ensemble characters/heads --only heads=4")
@@ -181,18 +221,31 @@ def results(
     with open_store(home, read_only=True) as store:
         loaded = load_results(store, study, only, metric)
     if out is None:
-        loaded.write_text(sys.stdout, chosen)
+        text = StringIO()
+        loaded.write_text(text, chosen)
+        echo(text.getvalue(), nl=False)
     else:
         loaded.write(out, chosen)
-        typer.echo(f"wrote {len(loaded):,} rows to {out}", err=True)
+        echo(f"wrote {len(loaded):,} rows to {out}", err=True)
 
 
-def _run_missing_analyses(home: Path, study: str, only: Sequence[str]) -> None:
-    """Runs the analyses that a study needs and the store lacks, and says so."""
-    from seedbed.api.figure_request import compute_missing_analyses
+def _run_missing_analyses(home: Path, study: str, only: Sequence[str]) -> int:
+    """Computes the analyses that a study needs and the store lacks, and says how many, and which it cannot."""
+    from seedbed.report.stored_analyses import describe_failed_analyses, update_analyses
+    from seedbed.store import open_store
 
-    n_analyzed, missing = compute_missing_analyses(home, study, only)
-    if n_analyzed:
-        typer.echo(f"seedbed: analysed {n_analyzed} checkpoints of {study}", err=True)
-    for sentence in missing:
-        typer.echo(f"seedbed: {sentence}", err=True)
+    if n_analyzed := update_analyses(home, study, only):
+        echo(f"seedbed: analysed {pluralise(n_analyzed, 'checkpoint')} of {study}", err=True)
+    with open_store(home, read_only=True) as store:
+        for sentence in describe_failed_analyses(store, study, only):
+            echo(f"seedbed: {sentence}", err=True)
+    return n_analyzed
+
+
+def _name_missing_analyses(store: Store, home: Path, study: str, only: Sequence[str]) -> None:
+    """Says which analyses are missing, and the command that computes them; computes none."""
+    from seedbed.report.stored_analyses import describe_missing_analyses
+
+    command = format_command("analyze", [study], only, home)
+    for sentence in describe_missing_analyses(store, study, command, only):
+        echo(f"seedbed: {sentence}", err=True)

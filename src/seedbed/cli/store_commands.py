@@ -1,7 +1,8 @@
-"""Commands on what is stored: ls, show, rm, export, import, note, tag, upgrade, and serve, the page that shows it."""
+"""Commands on what is stored: ls, show, rm, export, import, copy, note, tag, upgrade, doctor, repair, and serve."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from seedbed.cli.common import (
     OnlyOption,
     StudyOrRunArgument,
     app,
+    echo,
     print_json,
     print_tables,
     reject_settings,
@@ -49,7 +51,7 @@ def list_runs(
         names = [one.name for one in store.studies()] if study is None else [study]
         runs = _runs_by_study(store, names, only)
         for reason in (reason for name in names for reason in unreadable_runs(store, name).values()):
-            typer.echo(f"seedbed: warning: {reason}", err=True)
+            echo(f"seedbed: warning: {reason}", err=True)
         if as_json:
             print_json(runs_as_json(store, runs))
         else:
@@ -101,10 +103,9 @@ def show_study(
 ) -> None:
     """Prints the tables of a study, or of those of its runs that match, or of one run."""
     from seedbed.report.cost_tables import run_cost_table
-    from seedbed.report.numbers_table import numbers_table
     from seedbed.report.overview import describe_annotations, run_as_json, run_tables
     from seedbed.report.study_runs import describe_late_t_max, load_run_curves
-    from seedbed.report.summary_tables import config_tables
+    from seedbed.report.summary_tables import config_tables, numbers_table
     from seedbed.stats.summary import summaries_to_json, summarise
     from seedbed.store import open_store
 
@@ -118,13 +119,13 @@ def show_study(
         runs = load_run_curves(store, study, only, t_max)
         runs = [run for run in runs if run_ids is None or run.run.id in run_ids]
         if warning := describe_late_t_max([run.run for run in runs], t_max):
-            typer.echo(f"seedbed: warning: {warning}", err=True)
+            echo(f"seedbed: warning: {warning}", err=True)
         written = describe_annotations(store.annotations(), study, [run.run.id for run in runs])
     if as_json:
         print_json(summaries_to_json(summarise(runs)))
     else:
         if table_format == "text" and written:
-            typer.echo("\n".join(written))
+            echo("\n".join(written))
         summaries = summarise(runs)
         tables = [numbers_table(summaries)] if table_format == "csv" else config_tables(summaries)
         print_tables(tables, table_format)
@@ -143,7 +144,7 @@ def _show_timing(home: Path, study: str, only: Sequence[str], as_json: bool, tab
         elif tables := run_cost_table(store, run) if run else cost_tables(store, study, runs):
             print_tables(tables, table_format)
         else:
-            typer.echo(f"no timings yet; train with: seedbed run {study}", err=True)
+            echo(f"no timings yet; train with: seedbed run {study}", err=True)
 
 
 def _find_run(store: Store, prefix: str, only: Sequence[str]) -> StoredRun | None:
@@ -166,7 +167,7 @@ def rm(
     yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
 ) -> None:  # fmt: skip
     """Remove runs with their metrics and checkpoints: those of a study, those that match --only, or single ones."""
-    from seedbed.stats.format import pluralise
+    from seedbed.format import pluralise
     from seedbed.store import open_store
 
     reject_settings("rm", names)
@@ -182,7 +183,7 @@ def rm(
         removed = {run for study, runs in selected.items() for run in store.remove(study, runs)}
     n_kept = n_selected - len(removed)
     kept = f"; kept {n_kept} that another study shares" if n_kept else ""
-    typer.echo(f"removed {pluralise(len(removed), 'run')}{kept}")
+    echo(f"removed {pluralise(len(removed), 'run')}{kept}")
 
 
 def _select_for_removal(store: Store, names: Sequence[str], only: Sequence[str]) -> dict[str, list[str]]:
@@ -209,7 +210,7 @@ def _select_for_removal(store: Store, names: Sequence[str], only: Sequence[str])
 @app.command("export", epilog="Example: seedbed export arithmetic/sanity --out lab.zip --weights last")
 def export_runs(
     names: Annotated[list[str], typer.Argument(help="one or more stored studies, by name or file")],
-    out: Annotated[Path, typer.Option(help="the archive to write")],
+    out: Annotated[Path, typer.Option(help="the archive to write; compressed if it ends in .xz")],
     only: OnlyOption = [], home: HomeOption = DEFAULT_HOME,  # noqa: B006
     weights: Annotated[str, typer.Option(help="of each run: last, all or none")] = "none",
     unfinished: Annotated[
@@ -221,7 +222,7 @@ def export_runs(
 
     reject_settings("export", names)
     studies = stored_study_names(names)
-    typer.echo(export_archive(studies, out, home=home, only=only, weights=weights, unfinished=unfinished))  # type: ignore[arg-type]
+    echo(export_archive(studies, out, home=home, only=only, weights=weights, unfinished=unfinished))  # type: ignore[arg-type]
 
 
 @app.command("import", epilog="Example: seedbed import lab.zip --home laptop")
@@ -232,7 +233,21 @@ def import_runs(
     """Merge an archive into a home; of a run that both have, the one that was trained further is kept."""
     from seedbed.api.archives import import_archive
 
-    typer.echo(import_archive(archive, home, lambda size: typer.echo(f"seedbed: {size}", err=True)))
+    echo(import_archive(archive, home, lambda size: echo(f"seedbed: {size}", err=True)))
+
+
+@app.command("copy", epilog="Example: seedbed copy quickstart --to postgresql://ada@db.example/lab")
+def copy_study(
+    names: Annotated[list[str], typer.Argument(help="one or more stored studies, by name or file")],
+    to: Annotated[str, typer.Option(help="a folder, or an address such as postgresql://USER@HOST/DATABASE")],
+    only: OnlyOption = [], home: HomeOption = DEFAULT_HOME,  # noqa: B006
+    weights: Annotated[str, typer.Option(help="of each run: last, all or none")] = "all",
+) -> None:  # fmt: skip
+    """Copy runs with all that belongs to them to another store; of a run that both have, the further one is kept."""
+    from seedbed.api.archives import copy_runs
+
+    reject_settings("copy", names)
+    echo(copy_runs(stored_study_names(names), to, home=home, only=only, weights=weights))  # type: ignore[arg-type]
 
 
 @app.command(epilog='Example: seedbed note quickstart "seed 3 groks late"')
@@ -245,7 +260,7 @@ def note(
 
     with open_store(home) as store:
         annotation = store.set_note(target, text)
-    typer.echo(f"note of {target}: {annotation.note or 'none'}", err=True)
+    echo(f"note of {target}: {annotation.note or 'none'}", err=True)
 
 
 @app.command(epilog="Example: seedbed tag quickstart grokked --remove draft")
@@ -263,7 +278,7 @@ def tag(
     with open_store(home) as store:
         store.remove_tags(target, remove)
         annotation = store.add_tags(target, tags or ())
-    typer.echo(f"tags of {target}: {', '.join(annotation.tags) or 'none'}", err=True)
+    echo(f"tags of {target}: {', '.join(annotation.tags) or 'none'}", err=True)
 
 
 @app.command(epilog="Example: seedbed upgrade --home lab")
@@ -271,7 +286,54 @@ def upgrade(home: HomeOption = DEFAULT_HOME) -> None:
     """Upgrade a store of an earlier version to the current schema; the old database is kept as a copy next to it."""
     from seedbed.store import upgrade_store
 
-    typer.echo(upgrade_store(home))
+    echo(upgrade_store(home))
+
+
+HomeArgument = Annotated[
+    Path | None, typer.Argument(metavar="[HOME]", help="the home, instead of --home", show_default=False)
+]
+
+
+def _reject_server(verb: str) -> None:
+    """UsageError if the rows are not in the home: its server verifies pages, and this reads files."""
+    if os.environ.get("SEEDBED_STORE"):
+        raise UsageError(f"{verb} is for the database in a home; leave out --store, and unset SEEDBED_STORE")
+
+
+@app.command(epilog="Example: seedbed doctor lab")
+def doctor(folder: HomeArgument = None, home: HomeOption = DEFAULT_HOME, as_json: JsonOption = False) -> None:
+    """Examine a home without changing it: damaged and vanished rows and files, what was left over, SQLite, the disk."""
+    from seedbed.errors import DamagedHome
+    from seedbed.format import pluralise
+    from seedbed.store.doctor import examine
+
+    _reject_server("doctor")
+    found = examine(home if folder is None else folder)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for finding in found.findings:
+            echo(finding)
+    if n_errors := len(found.errors):
+        raise DamagedHome(f"{found.home} has {pluralise(n_errors, 'error')}; nothing was changed")
+    counts = ", ".join(f"{n:,} {what}" for what, n in found.counts.items())
+    if not as_json:
+        echo(f"{found.home} is healthy: {counts} examined" if counts else f"{found.home} has no errors")
+
+
+@app.command(epilog="Example: seedbed repair lab --out lab-repaired")
+def repair(
+    out: Annotated[Path, typer.Option(help="the folder of the new home, which must not exist yet")],
+    folder: HomeArgument = None, home: HomeOption = DEFAULT_HOME,
+) -> None:  # fmt: skip
+    """Write a new home with everything of a damaged one that can be verified, and say what could not be saved."""
+    from seedbed.store.repair import repair_home
+
+    _reject_server("repair")
+    done = repair_home(home if folder is None else folder, out)
+    for loss in done.losses:
+        echo(f"not saved: {loss}")
+    echo(done)
 
 
 @app.command(epilog="Example: seedbed serve --port 8765 --no-browser")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import typer
+
+from seedbed.cli.common import echo
+from seedbed.errors import UsageError
 
 # typer has its own copy of click, or uses click itself, depending on its version; these are its classes in either case.
 ClickUsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
@@ -45,14 +49,17 @@ def run_command_line(app: Callable[..., Any], arguments: Sequence[str], verbs: C
     """Runs the application and exits; its usage errors become one line with exit code 2."""
     try:
         code = app(standalone_mode=False)
-    except typer.Abort:
-        typer.echo("seedbed: cancelled; nothing was changed", err=True)
+    except typer.Abort as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            echo("seedbed: interrupted; what was saved before is kept", err=True)
+            sys.exit(128 + signal.SIGINT)
+        echo("seedbed: cancelled; nothing was changed", err=True)
         sys.exit(1)
     except ClickError as error:
         if not isinstance(error, ClickUsageError) or type(error).__name__ == "NoArgsIsHelpError":
             error.show()  # type: ignore[attr-defined]
         else:
-            typer.echo(f"seedbed: {describe_usage_error(error, arguments, verbs)}", err=True)
+            echo(f"seedbed: {describe_usage_error(error, arguments, verbs)} [{UsageError.code}]", err=True)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -1,6 +1,6 @@
 """Building blocks of batches: the batch record, the evaluation splits and their metrics, the shuffled epoch sampler.
 
-    sampler = EpochSampler(n_samples, batch_sizes, accumulate, seeds, device)
+    sampler = EpochSampler(MicroBatchLayout(n_samples, settings, device), seeds)
     sampler.prepare(step)                       # on the host, before the update
     rows, weights = sampler.draw(batch_index)   # per run: sample indices and their loss weights
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seedbed.rng import device_keys, random_bits
+from seedbed.settings import Settings
 
 RowIndices: TypeAlias = NDArray[np.int64]
 INT32_MAX = torch.iinfo(torch.int32).max
@@ -103,14 +104,12 @@ class MicroBatchLayout:
     Micro-batch k takes every `accumulate`-th sample starting at the k-th, so that all are about equally full.
     """
 
-    def __init__(
-        self, n_samples: Sequence[int], batch_sizes: Sequence[int], accumulate: int, device: torch.device
-    ) -> None:
-        self.n_samples = torch.tensor(n_samples, device=device)
-        self.update_sizes = torch.minimum(torch.tensor(batch_sizes, device=device) * accumulate, self.n_samples)
-        self.accumulate = accumulate
+    def __init__(self, n_samples: Sequence[int], settings: Sequence[Settings], device: torch.device) -> None:
+        self.n_samples, self.accumulate = torch.tensor(n_samples, device=device), settings[0].train.accumulate
+        batch_sizes = torch.tensor([run.train.batch_size for run in settings], device=device)
+        self.update_sizes = torch.minimum(batch_sizes * self.accumulate, self.n_samples)
         self.max_update_size = int(self.update_sizes.max())
-        self._row_index = torch.arange(-(-self.max_update_size // accumulate), device=device)
+        self._row_index = torch.arange(-(-self.max_update_size // self.accumulate), device=device)
 
     def locate_batch(self, batch_index: Int[Tensor, "1"]) -> tuple[Int[Tensor, "1"], Int[Tensor, "B"]]:
         """Returns the update that a batch belongs to, and the positions of its rows within that update."""
@@ -122,20 +121,13 @@ class MicroBatchLayout:
 class EpochSampler:
     """Draws every sample once per epoch, shuffled per run; the last update of an epoch may be short."""
 
-    def __init__(
-        self,
-        n_samples: Sequence[int],
-        batch_sizes: Sequence[int],
-        accumulate: int,
-        seeds: Sequence[int],
-        device: torch.device,
-    ) -> None:
-        self._layout = MicroBatchLayout(n_samples, batch_sizes, accumulate, device)
-        self.n_samples, self.update_sizes = self._layout.n_samples, self._layout.update_sizes
+    def __init__(self, layout: MicroBatchLayout, seeds: Sequence[int]) -> None:
+        self._layout, device = layout, layout.n_samples.device
+        self.n_samples, self.update_sizes = layout.n_samples, layout.update_sizes
         self.updates_per_epoch = -(-self.n_samples // self.update_sizes)
         self._epoch_lengths = self.updates_per_epoch.tolist()
         self._keys = device_keys(seeds, "order", device)
-        self._sample_index = torch.arange(max(n_samples), device=device)
+        self._sample_index = torch.arange(int(self.n_samples.max()), device=device)
         n_runs, n_total, n_updates = len(seeds), len(self._sample_index), max(self._epoch_lengths)
         # Where an update holds the whole training set, the order does not matter and nothing is shuffled.
         stores_order = (device.type == "cpu" or n_total > MAX_IN_STEP_SHUFFLE_SAMPLES) and n_updates > 1
@@ -143,7 +135,9 @@ class EpochSampler:
         self._order_epochs: list[int] = []  # per run, the epoch that the stored order belongs to
         self._batch_table: tuple[Tensor, Tensor] | None = None
         n_table_samples = n_runs * n_updates * self._layout.max_update_size
-        is_small = n_table_samples <= MAX_TABULATED_SAMPLES and accumulate * n_updates <= MAX_TABULATED_BATCHES
+        is_small = (
+            n_table_samples <= MAX_TABULATED_SAMPLES and self._layout.accumulate * n_updates <= MAX_TABULATED_BATCHES
+        )
         if device.type == "cuda" and is_small:
             self.precompute_batches()
         self.prepare(0)

@@ -65,6 +65,7 @@ class CorpusEntry:
     parts: tuple[CorpusPart, ...]
     repository: str | None = None
     commit: str | None = None
+    class_names: tuple[tuple[str, str], ...] = ()  # of labels that do not say what they mean
 
     @property
     def n_bytes(self) -> int:
@@ -86,7 +87,7 @@ def _parts(
 # fmt: off
 _ENTRIES = (
     CorpusEntry(
-        "shakespeare", "Tiny Shakespeare, 40,000 lines of plays (report A)",
+        "shakespeare", "Tiny Shakespeare, 40,000 lines of plays (for characters/*)",
         "public domain; the repository is MIT",
         _parts("tinyshakespeare", "data/tinyshakespeare",
             ("train", "text", "input.txt", 1_115_394,
@@ -95,7 +96,7 @@ _ENTRIES = (
         "karpathy/char-rnn", "6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e",
     ),
     CorpusEntry(
-        "hebrew", "works of Bialik, Rachel and Frug, 474 documents with the site's own lines (report A)",
+        "hebrew", "works of Bialik, Rachel and Frug, 474 documents with the site's own lines (for characters/*)",
         "public-domain works, from Project Ben-Yehuda", (
             CorpusPart("train", "text", (
                 StoredFile("hebrew_poems/heb-data",
@@ -124,7 +125,7 @@ _ENTRIES = (
         "projectbenyehuda/public_domain_dump", "9e793b9968bf648a32982e18c12be70e27acbaa7",
     ),
     CorpusEntry(
-        "speeches", "sentences of B. Obama (0), G. W. Bush (1), G. H. W. Bush (2) (report B)",
+        "speeches", "sentences of B. Obama (0), G. W. Bush (1), G. H. W. Bush (2) (for speeches/*)",
         "speeches in office are US-government works; the course states no licence, the repository is Apache-2.0",
         _parts("speeches", "speechesdataset",
             ("classifier/train", "labelled", "train_CLS.tsv", 198_912,
@@ -141,9 +142,10 @@ _ENTRIES = (
              "1281773860075b12727f9f581940c028074d05f3efbf99bbfcc9c7c472d4dbd5"),
         ),
         "yasho191/ScratchLLM", "85b6308efcbf4f6ce0481c0120d3f4eedeb9a73f",
+        (("0", "Obama"), ("1", "G. W. Bush"), ("2", "G. H. W. Bush")),
     ),
     CorpusEntry(
-        "wikitext2", "WikiText-2 as ids of gpt1-bpe plus one, lower-cased (report C)",
+        "wikitext2", "WikiText-2 as ids of gpt1-bpe plus one, lower-cased (for wikitext/*)",
         "Wikipedia text, CC BY-SA 3.0",
         _parts("wikitext2", "data",
             ("train", "ids", "wiki.train.npz", 3_057_094,
@@ -156,7 +158,7 @@ _ENTRIES = (
         "SamuelA-L/IFT6135-HW2", "4471886f64eb47ddb08ab7cd9a0360681ecf5709",
     ),
     CorpusEntry(
-        "gpt1-bpe", "GPT-1's 40,478 byte-pair tokens and their merges (report C)",
+        "gpt1-bpe", "GPT-1's 40,478 byte-pair tokens and their merges (for wikitext/*)",
         "MIT", (
             CorpusPart("vocabulary", "vocabulary", (
                 StoredFile("gpt1_bpe/encoder_bpe_40000.json",
@@ -205,6 +207,16 @@ def get_corpus_entry(name: str) -> CorpusEntry:
     return CATALOGUE[name]
 
 
+def describe_class(corpus: object, label: str) -> str:
+    """A class of a corpus as people read it.
+
+    >>> describe_class("speeches", "0"), describe_class("my.csv", "sport")
+    ('Obama (0)', 'sport')
+    """
+    names = dict(CATALOGUE[corpus].class_names) if isinstance(corpus, str) and corpus in CATALOGUE else {}
+    return f"{names[label]} ({label})" if label in names else label
+
+
 # ---- local files ----
 
 
@@ -223,15 +235,25 @@ def data_folder() -> Path | None:
     return Path(value) if value else None
 
 
-def find_local_file(file: StoredFile) -> Path | None:
-    """Returns the path of this file in SEEDBED_DATA or the cache; None if it is in neither."""
+def data_folder_name() -> str:
+    """Returns what a message calls that folder."""
+    return os.environ.get("SEEDBED_DATA") or "SEEDBED_DATA"
+
+
+def is_offline() -> bool:
+    """Whether SEEDBED_OFFLINE forbids the network."""
+    return os.environ.get("SEEDBED_OFFLINE", "") not in ("", "0")
+
+
+def find_local_file(path: str) -> Path | None:
+    """Returns where this file is in SEEDBED_DATA or the cache; None if it is in neither."""
     roots = [root for root in (data_folder(), cache_folder()) if root is not None]
-    return next((root / file.path for root in roots if (root / file.path).exists()), None)
+    return next((root / path for root in roots if (root / path).exists()), None)
 
 
 def ensure_local_file(entry: CorpusEntry, file: StoredFile, progress: ProgressCallback | None = None) -> Path:
     """Returns the verified path of this file, downloading it into the cache if necessary."""
-    path = find_local_file(file)
+    path = find_local_file(file.path)
     if path is None:
         _require_downloadable(entry, file)
         path = _download(entry, file, cache_folder() / file.path, progress)
@@ -249,11 +271,11 @@ def _verify_digest(entry: CorpusEntry, file: StoredFile, path: Path) -> None:
 
 def _require_downloadable(entry: CorpusEntry, file: StoredFile) -> None:
     """Raises MissingData, saying where to put the file, if it cannot be downloaded."""
-    folder = os.environ.get("SEEDBED_DATA") or "SEEDBED_DATA"
+    folder = data_folder_name()
     if file.origin_path is None:
         derived = f"is derived from {entry.repository} and " if entry.repository else ""
         raise MissingData(f"{entry.name} {derived}cannot be downloaded as a file; put it at {folder}/{file.path}")
-    if os.environ.get("SEEDBED_OFFLINE", "") not in ("", "0"):
+    if is_offline():
         raise MissingData(
             f"{entry.name} is not on this machine and SEEDBED_OFFLINE forbids the network; "
             f"put it at {folder}/{file.path}, or unset SEEDBED_OFFLINE, or use python-docs, which is always available"
@@ -268,10 +290,10 @@ def _download(entry: CorpusEntry, file: StoredFile, target: Path, progress: Prog
         if file.is_folder:
             return _download_folder(entry, file, target, progress)
         url = f"{RAW_FILE_HOST}/{entry.repository}/{entry.commit}/{file.origin_path}"
-        return _download_file(url, file.sha256, target, file.n_bytes, progress)
+        return download_file(url, file.sha256, target, file.n_bytes, progress)
 
 
-def _download_file(url: str, sha256: str | None, target: Path, n_bytes: int, progress: ProgressCallback | None) -> Path:
+def download_file(url: str, sha256: str | None, target: Path, n_bytes: int, progress: ProgressCallback | None) -> Path:
     """Downloads to a temporary file beside `target`, verifies it and moves it there."""
     import pooch
 
@@ -287,7 +309,7 @@ def _download_folder(entry: CorpusEntry, file: StoredFile, target: Path, progres
     # In the same folder as the target, so that the final rename is atomic.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetching-") as temporary:
         url = f"{ARCHIVE_HOST}/{entry.repository}/tar.gz/{entry.commit}"
-        archive = _download_file(url, None, Path(temporary) / "archive.tar.gz", 0, progress)
+        archive = download_file(url, None, Path(temporary) / "archive.tar.gz", 0, progress)
         texts = Path(temporary) / "texts"
         _extract_folder(archive, file, texts)
         _verify_digest(entry, file, texts)

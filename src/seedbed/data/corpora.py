@@ -110,7 +110,9 @@ def find_user_path(name: str) -> Path:
         return Path(name)
     near = get_close_matches(name, CATALOGUE, 1)
     guess = f"did you mean {near[0]}?" if near else f"or a named corpus: {', '.join(CATALOGUE)}"
-    raise MissingData(f"{name}: not a file, a folder or a named corpus; expected a path relative to ., {guess}")
+    raise MissingData(
+        f"{name}: not a file, a folder or a named corpus; expected a path relative to . or to the study, {guess}"
+    )
 
 
 def _load_python_docs() -> Corpus:

@@ -21,6 +21,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbed.data.tokenizers import text_to_codepoints
+
 MIN_COPIED_CHARACTERS = 20  # shorter matches do not count as copied, since many occur by chance
 WORD_PATTERN = re.compile(r"\w+(?:['’]\w+)*")
 _PACKED_BITS = 63  # of an int64 without its sign
@@ -43,13 +45,12 @@ def find_copied_spans(index: SuffixArray, texts: Sequence[str]) -> tuple[tuple[C
 
 def match_lengths_by_text(index: SuffixArray, texts: Sequence[str]) -> list[Ints]:
     """Returns, for every position of each text, the length of the longest match that starts there."""
-    by_text = _split_by_text(index.longest_match_lengths("".join(texts)), texts)
+    if not texts:
+        return []
+    ends = np.cumsum([len(text) for text in texts])
+    by_text = np.split(index.longest_match_lengths("".join(texts)), ends[:-1])
     # All texts are matched at once; a match must not extend into the next text.
     return [np.minimum(lengths, np.arange(lengths.size, 0, -1)) for lengths in by_text]
-
-
-def _split_by_text(values: Ints, texts: Sequence[str]) -> list[Ints]:
-    return np.split(values, np.cumsum([len(text) for text in texts])[:-1]) if texts else []
 
 
 def maximal_spans(match_lengths: Ints) -> Iterator[CopiedSpan]:
@@ -65,7 +66,7 @@ class SuffixArray:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        codes = _to_codepoints(text)
+        codes = text_to_codepoints(text).astype(np.int64)
         self._alphabet = np.unique(codes)
         bits = max(1, int(self._alphabet.size + 1).bit_length())
         self._bits_per_character, self._characters_per_int = bits, _PACKED_BITS // bits
@@ -79,7 +80,7 @@ class SuffixArray:
 
     def longest_match_lengths(self, text: str) -> Ints:
         """Returns, for every position of a query text, the length of the longest match that starts there."""
-        codes = _to_codepoints(text)
+        codes = text_to_codepoints(text).astype(np.int64)
         if not codes.size or not self._suffixes.size:
             return np.zeros(codes.size, dtype=np.int64)
         packed = self._pack_characters(codes)
@@ -152,10 +153,6 @@ class SuffixArray:
 def _packed_at(packed: Ints, positions: Ints) -> Ints:
     """Returns the packed characters from each position on; 0 past the end."""
     return packed[np.minimum(positions, packed.size - 1)]
-
-
-def _to_codepoints(text: str) -> Ints:
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.int64)
 
 
 def _build_suffix_array(packed: Ints, n_sorted: int) -> Ints:

@@ -213,8 +213,13 @@ def _read_json_lines(path: Path) -> Table:
             continue
         try:
             record = json.loads(row)
-        except json.JSONDecodeError as error:
-            raise UsageError(f"{path}:{line}: not JSON ({error.msg}); expected one object per line") from None
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", "nested too deeply, or a number too long")
+            raise UsageError(f"{path}:{line}: not JSON ({reason}); expected one object per line") from None
+        if "\\u" in row and any("\ud800" <= char <= "\udfff" for char in json.dumps(record, ensure_ascii=False)):
+            raise UsageError(
+                f"{path}:{line}: an escape \\ud800 to \\udfff is half a character; write the whole character"
+            )
         if not isinstance(record, dict):
             raise UsageError(f'{path}:{line}: {row.strip()[:40]!r} is not an object; expected such as {{"text": …}}')
         records.append((line, record))
@@ -231,18 +236,18 @@ def _cell(value: Any) -> str | None:
 
 def _read_parquet(path: Path) -> Table:
     try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
+        from pyarrow import parquet
     except ImportError:
         raise MissingData(
             f"{path}: Parquet files need pyarrow; install it with: pip install 'seedbed[parquet]'"
         ) from None
     try:
-        with ParquetFile(path) as file:
+        with parquet.ParquetFile(path) as file:
             schema, values = file.schema_arrow, file.read().to_pydict()
-    except (ArrowException, OSError) as error:
-        raise UsageError(f"{path} is not a Parquet file ({str(error).splitlines()[0][:120]})") from None
-    return _table_from_columns(str(path), values, _class_names((schema.metadata or {}).get(b"huggingface")))
+        return _table_from_columns(str(path), values, _class_names((schema.metadata or {}).get(b"huggingface")))
+    except Exception as error:  # a damaged file raises errors of several kinds
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise UsageError(f"{path} is not a Parquet file, or damaged ({reason})") from None
 
 
 def _class_names(metadata: bytes | None) -> dict[str, list[str]]:

@@ -3,7 +3,6 @@
     spans = encoded.spans                                           # the documents
     splits = split_contiguous(spans, {"train": 0.9, "val": 0.1})    # or split_documents(spans, …, order)
     sampler = uniform_document_sampler(splits["train"], length=128) # report A; or uniform_position_sampler
-    starts = sampler.sample_starts(u, v)                            # u, v uniform in [0, 1)
     windows = consecutive_windows(splits["val"], length=256)        # report C; or sliding_, overlapping_windows
     tokens, mask = gather_windows(encoded.ids, windows)
 
@@ -114,20 +113,9 @@ class WindowSampler:
     With cumulative weights, a device samples with one binary search and one product.
     """
 
-    starts: Ints  # (N,) of the spans that are long long_enough
+    starts: Ints  # (N,) of the spans that are long enough
     n_starts: Ints  # (N,) possible window starts in the span: its length − the window length
     cumulative_weights: Ints  # (N,)
-
-    def sample_starts(self, u: NDArray[np.float64], v: NDArray[np.float64]) -> Ints:
-        """Returns the window starts for u and v in [0, 1)."""
-        span = np.searchsorted(self.cumulative_weights, np.floor(u * self.cumulative_weights[-1]), side="right")
-        starts: Ints = self.starts[span] + np.floor(v * self.n_starts[span]).astype(np.int64)
-        return starts
-
-    def span_probabilities(self) -> NDArray[np.float64]:
-        """Returns the probability of each span."""
-        probabilities: NDArray[np.float64] = np.diff(self.cumulative_weights, prepend=0) / self.cumulative_weights[-1]
-        return probabilities
 
 
 def uniform_document_sampler(spans: Spans, length: int) -> WindowSampler:

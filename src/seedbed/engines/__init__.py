@@ -6,18 +6,21 @@ import os
 
 from seedbed.engines.base import Engine
 from seedbed.engines.local import LocalEngine
+from seedbed.engines.ray import RayEngine
 from seedbed.errors import UsageError
 
-__all__ = ["ENGINES", "Engine", "LocalEngine", "find_engine", "register_engine"]
+__all__ = ["ENGINES", "Engine", "LocalEngine", "RayEngine", "find_engine", "register_engine"]
 
-ENGINES: dict[str, type[Engine]] = {"local": LocalEngine}
+ENGINES: dict[str, type[Engine]] = {"local": LocalEngine, "ray": RayEngine}
 
 
-def find_engine() -> type[Engine]:
-    """The engine that SEEDBED_ENGINE names; the local one if it is not set."""
-    name = os.environ.get("SEEDBED_ENGINE") or "local"
+def find_engine(name: str | None = None) -> type[Engine]:
+    """The engine of this name, or else that of SEEDBED_ENGINE; the local one if that is not set."""
+    name = name or os.environ.get("SEEDBED_ENGINE") or "local"
+    if name in ("plain", "graph", "compiled"):
+        raise UsageError(f"{name} is a mode, not an engine: --mode {name}")  # the option of modes was once called so
     if name not in ENGINES:
-        raise UsageError(f"SEEDBED_ENGINE={name} is not an engine; expected {' or '.join(ENGINES)}")
+        raise UsageError(f"{name} is not an engine (--engine, SEEDBED_ENGINE); expected {' or '.join(ENGINES)}")
     return ENGINES[name]
 
 

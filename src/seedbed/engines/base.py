@@ -6,14 +6,16 @@
 passed to `on_event(job_index, event)` in the caller's process, the only one that writes:
 
 - the events of a job arrive in order, each once, except that step events may be thinned out;
-- a job that raises, or whose process dies, ends with a `JobFailure`; the others continue;
+- a job that raises, or whose process dies, ends with a `JobFailure`; the others continue, and no later event of a
+  process that was given up is passed on;
 - `on_event` may append jobs to the list, to retry the work in another way;
 - `prepare` is called once per job, in the caller's process, when the job starts;
 - an exclusive job starts after all others, and no other job runs anywhere until it ends;
-- once `should_stop` returns True no job starts, and running jobs see it as their own `should_stop`.
+- once `should_stop` returns True no job starts, and running jobs see it as their own `should_stop`; one that fails
+  then, or does not end in time, ends with a `JobFailure` that is `stopped`.
 
 A new engine is a subclass, a line in `ENGINES`, and a test class that inherits the contract in tests/contracts/; the
-variable SEEDBED_ENGINE chooses one by name.
+option --engine or the variable SEEDBED_ENGINE chooses one by name.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any, TypeAlias
 
 from seedbed.records import Event
 
+EXTRA_SLOTS = 3  # of a device beyond its limit, for precompiled jobs: the longest are among them
 OUT_OF_MEMORY_MESSAGES = (
     "can't allocate memory",
     "CUDA error: out of memory",
@@ -36,11 +39,18 @@ OUT_OF_MEMORY_MESSAGES = (
 
 @dataclass(frozen=True)
 class JobFailure:
-    """A job that ended with an error; `out_of_memory` if it did not fit, as far as that can be detected."""
+    """A job that ended with an error; `out_of_memory` if it did not fit, as far as that can be detected.
+
+    `stopped`: it was to stop and did not save; what it had saved before is where it goes on. `worker_lost`: its worker
+    or node in a cluster is gone, so it may well succeed elsewhere; `preempted`: the node was taken away on purpose.
+    """
 
     cause: str
     trace: str = ""
     out_of_memory: bool = False
+    stopped: bool = False
+    worker_lost: bool = False
+    preempted: bool = False
 
 
 ShouldStop: TypeAlias = Callable[[], bool]  # polled between updates
@@ -56,7 +66,8 @@ class QueuedJob:
 
     `precompile` (picklable) shortens its start if it has run before in any process. `n_time_slices` is the number of
     slices it needs, if known, so that long and short jobs end together. `device` is the device it should run on, if the
-    engine has it; otherwise it runs on the device with the fewest estimated `seconds` of running jobs.
+    engine has it; otherwise it runs on the device with the fewest estimated `seconds` of running jobs. `threads` and
+    `bytes` are what it needs of a CPU and of its memory, for engines that reserve them.
     """
 
     prepare: Callable[[str | None], Job]  # takes the device, None if the engine does not distinguish any
@@ -65,20 +76,25 @@ class QueuedJob:
     n_time_slices: int | None = None
     seconds: float = 0.0
     device: str | None = None
+    threads: int = 1
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
 class EngineResources:
     """What an engine may use."""
 
-    n_workers: int = 1  # processes, if there are no `devices`
+    n_workers: int = 1  # processes, if there are no `devices`; 0: as many as a cluster has slots for
     n_slots: int = 1  # jobs that run concurrently on one device, time-sliced
     devices: tuple[str, ...] = ()  # GPUs with a process of their own, such as cuda:1
     needs_processes: bool = False  # even for a single job
+    address: str | None = None  # of a cluster
 
 
 class Engine(ABC):
-    """Runs jobs and gives back their events."""
+    """Runs jobs and gives back their events; what a user should know meanwhile goes to `report`."""
+
+    report: Callable[[str], None] = staticmethod(lambda _: None)
 
     def __init__(self, resources: EngineResources) -> None:
         self.resources = resources

@@ -22,23 +22,23 @@ from seedbed.engines.cost_model import (
     STARTUP_SECONDS,
     concurrency_slowdown,
     largest_batch_run,
-    predict_seconds,
+    predict_evaluation,
     predict_section_seconds,
+    predict_update,
     scale_device_seconds,
 )
 from seedbed.engines.rates import MeasuredRate
-from seedbed.models.flops import evaluation_workload, update_workload
 from seedbed.models.model_size import effective_batch_size
 from seedbed.records import Cost, EstimateBasis, Pack, PackEstimate, Placement, Run, StudyEstimate
 from seedbed.settings import Settings, setting_traits
-from seedbed.study.pack import shape_key
+from seedbed.study.pack import extra_work, shape_key
 
 
 def make_rate(cost: Cost, runs: Sequence[Run], placement: Placement, machine: str) -> MeasuredRate:
     """The rate of a pack, from its measured cost."""
     run = largest_batch_run(runs)
-    update = predict_seconds(update_workload(run.settings, run.dataset_info), placement)
-    evaluation = predict_seconds(evaluation_workload(run.settings, run.dataset_info), placement)
+    update = predict_update(run, placement)
+    evaluation = predict_evaluation(run, placement)
     seconds = {name: cost.seconds[name] / n for name, n in cost.counts.items() if n and name in cost.seconds}
     return MeasuredRate(
         machine, placement.device, placement.mode, placement.threads, placement.workers, rate_family(run.settings),
@@ -57,8 +57,7 @@ def shape_digest(runs: Sequence[Run]) -> str:
         entry for entry in shape_key(settings)
         if not isinstance(entry, tuple) or setting_traits(entry[0]).affects_step_time
     ]  # fmt: skip
-    has_dropout = any(value for name, value in settings.flat().items() if setting_traits(name).nonzero_adds_work)
-    whole = [shared, effective_batch_size(settings, largest_batch_run(runs).dataset_info), has_dropout]
+    whole = [shared, effective_batch_size(settings, largest_batch_run(runs).dataset_info), any(extra_work(settings))]
     return blake2b(json.dumps(whole).encode(), digest_size=8).hexdigest()
 
 
@@ -129,10 +128,10 @@ class CostEstimator:
             (rate.n_runs * rate.record, rate.seconds["evaluate"]) for rate in related if "evaluate" in rate.seconds
         ]
         if updates:
-            predicted = predict_seconds(update_workload(run.settings, run.dataset_info), placement)
+            predicted = predict_update(run, placement)
             seconds["compute"] = fit_line(updates)(n_runs * predicted)
         if evaluations:
-            predicted = predict_seconds(evaluation_workload(run.settings, run.dataset_info), placement)
+            predicted = predict_evaluation(run, placement)
             seconds["evaluate"] = fit_line(evaluations)(n_runs * predicted)
         return seconds
 
@@ -178,7 +177,9 @@ def fit_line(points: Sequence[tuple[float, float]]) -> _Line:
 
 def _rescale_for_contention(rate: MeasuredRate, n_packs: int) -> MeasuredRate:
     """The rate that a pack would have had among that many concurrent packs."""
-    factor = concurrency_slowdown(rate.device, n_packs) / concurrency_slowdown(rate.device, rate.workers)
+    placement = Placement(rate.device, rate.threads, rate.mode, workers=rate.workers)
+    work = rate.n_runs * rate.update
+    factor = concurrency_slowdown(placement, work, n_packs) / concurrency_slowdown(placement, work)
     return rate if factor == 1 else replace(rate, seconds=scale_device_seconds(rate.seconds, factor))
 
 

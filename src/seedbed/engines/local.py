@@ -17,16 +17,18 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
-from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias
 
 from seedbed.engines.base import (
+    EXTRA_SLOTS,
     Engine,
     EventHandler,
     Job,
@@ -37,29 +39,16 @@ from seedbed.engines.base import (
     ShouldStop,
     make_failure,
 )
-from seedbed.engines.child_process import start_process
-from seedbed.engines.malloc import keep_freed_heap
+from seedbed.engines.child_process import HAS_PROCESSES, count_oom_kills, keep_freed_heap, start_process
+from seedbed.engines.machine import n_cores, restrict_to_device
 from seedbed.engines.precompile import POLL_INTERVAL_SECONDS, PrecompilePool
 from seedbed.records import Event, StepEvent
 
 PROGRESS_INTERVAL_SECONDS = 0.5  # between step events of a job that a worker process sends
-EXTRA_SLOTS = 3  # beyond the limit, for precompiled jobs: the longest are among them
 STOP = "stop"  # message to a worker process
+STOP_SECONDS = 7.0  # that a worker has to save and end its jobs before it is killed
 MAX_TIME_SLICES = 8  # of a long job in a round in which the shortest gets one
-
-
-def n_cores() -> int:
-    """Number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def process_age_seconds() -> float:
-    """Seconds since this process was started; 0 where the system does not report it."""
-    stat = Path("/proc/self/stat")
-    if not stat.exists():
-        return 0.0
-    ticks = int(stat.read_text().rpartition(")")[2].split()[19])
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+ReceivedJob: TypeAlias = tuple[int, int | None, bytes]  # its index, its number of time slices, and itself, pickled
 
 
 class LocalEngine(Engine):
@@ -70,13 +59,13 @@ class LocalEngine(Engine):
         if self.resources.devices:
             workers = [(device, n_slots) for device in self.resources.devices]
             _run_in_workers(jobs, run_job, on_event, workers, should_stop)
-        elif self.resources.needs_processes or (n_workers > 1 and len(jobs) > 1):
+        elif HAS_PROCESSES and (self.resources.needs_processes or (n_workers > 1 and len(jobs) > 1)):
             _run_in_workers(jobs, run_job, on_event, [(None, 1)] * n_workers, should_stop)
         else:
             _run_in_process(jobs, run_job, on_event, n_slots, should_stop)
 
 
-class _JobQueue:
+class JobQueue:
     """Decides which job starts next: ready ones in order, exclusive ones after all others and after all compiling."""
 
     def __init__(self, jobs: list[QueuedJob], pool: PrecompilePool | None = None) -> None:
@@ -103,7 +92,7 @@ class _JobQueue:
         return None
 
 
-class _Slots:
+class Slots:
     """How many jobs run concurrently in one process.
 
     Precompiled jobs may start up to EXTRA_SLOTS beyond the limit: they have waited for their compile.
@@ -131,9 +120,9 @@ def _run_in_process(
 ) -> None:
     """Time-slices the running jobs: a slice queues one update, so jobs on separate CUDA streams overlap."""
     running: dict[int, Iterator[Event]] = {}
-    slots = _Slots(n_slots)
+    slots = Slots(n_slots)
     with PrecompilePool(_precompile_jobs(jobs), max_processes=max(1, n_cores() // 4)) as pool:
-        queue = _JobQueue(jobs, pool)
+        queue = JobQueue(jobs, pool)
 
         def pop_ready() -> int | None:
             if slots.is_full(len(running)):
@@ -149,8 +138,11 @@ def _run_in_process(
                     return
                 time.sleep(POLL_INTERVAL_SECONDS)  # all pending jobs are being precompiled
             for index in _next_time_slices(running, lambda index: jobs[index].n_time_slices):
-                # An earlier slice of the same round may have ended the job.
-                if index in running and _failed_for_memory(_run_time_slice(running, index, on_event)):
+                if index not in running:  # an earlier slice of the same round has ended the job
+                    continue
+                if (event := _run_time_slice(running, index, should_stop)) is not None:
+                    on_event(index, event)
+                if failed_for_memory(event):
                     slots.reduce(len(running))
 
 
@@ -186,19 +178,20 @@ def _precompile_on_device(device: str, function: PrecompileJob) -> None:
 
 
 def _run_time_slice(
-    running: dict[int, Iterator[Event]], job_index: int, on_event: EventHandler
+    running: dict[int, Iterator[Event]], job_index: int, should_stop: ShouldStop
 ) -> Event | JobFailure | None:
+    """The next event of a job; None when it has ended."""
     event: Event | JobFailure | None
     try:
         event = next(running[job_index], None)
-    except Exception as error:  # of the job; errors of on_event are not caught
+    except Exception as error:
         event = make_failure(error)
+        if should_stop():  # the signal may have ended what the job was waiting for, such as a compiler's processes
+            event = replace(event, out_of_memory=False, stopped=True)
     if event is None or isinstance(event, JobFailure):
         del running[job_index]
-    if _failed_for_memory(event):
+    if failed_for_memory(event):
         _release_memory()
-    if event is not None:
-        on_event(job_index, event)
     return event
 
 
@@ -209,7 +202,7 @@ def _release_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _failed_for_memory(event: Event | JobFailure | None) -> bool:
+def failed_for_memory(event: Event | JobFailure | None) -> bool:
     return isinstance(event, JobFailure) and event.out_of_memory
 
 
@@ -224,17 +217,17 @@ def _run_in_workers(
     should_stop: ShouldStop,
 ) -> None:
     """Runs jobs in processes with these devices and numbers of slots, each started when it first has a job."""
-    workers = [_Worker(run_job, device, n_slots) for device, n_slots in workers_wanted]
+    workers = [_Process(run_job, device, n_slots) for device, n_slots in workers_wanted]
     devices = [device for device, _ in workers_wanted if device is not None]
     precompile = _precompile_jobs(jobs, devices) if devices else {}
     with ExitStack() as stack:
         for worker in workers:
             stack.callback(worker.terminate)
         pool = stack.enter_context(PrecompilePool(precompile, max_processes=max(1, n_cores() // 4)))
-        queue = _JobQueue(jobs, pool)
+        queue = JobQueue(jobs, pool)
         while True:
             pool.poll()
-            while not should_stop() and _start_next_job(queue, jobs, workers):
+            while not should_stop() and start_next_job(queue, jobs, workers):
                 pass
             busy = {worker.pipe: worker for worker in workers if worker.running}
             if not busy:
@@ -249,9 +242,11 @@ def _run_in_workers(
             for pipe, worker in busy.items():
                 if pipe in ready:
                     worker.forward_message(on_event)
+                elif worker.is_overdue:
+                    worker.abandon_jobs(on_event)
 
 
-def _start_next_job(queue: _JobQueue, jobs: list[QueuedJob], workers: Sequence[_Worker]) -> bool:
+def start_next_job(queue: JobQueue, jobs: list[QueuedJob], workers: Sequence[Worker]) -> bool:
     """Starts one more job on the least loaded worker that has a slot for it; returns whether there was one to start."""
     running = [index for worker in workers for index in worker.running]
     index = queue.pop_ready(running, lambda job: bool(_workers_with_slot(job, workers)))
@@ -264,24 +259,32 @@ def _start_next_job(queue: _JobQueue, jobs: list[QueuedJob], workers: Sequence[_
     return True
 
 
-def _workers_with_slot(job: QueuedJob, workers: Sequence[_Worker]) -> list[_Worker]:
+def _workers_with_slot(job: QueuedJob, workers: Sequence[Worker]) -> list[Worker]:
     """The workers that could start a job now: all of them, or only that of its device, if there is one."""
     wanted = [worker for worker in workers if worker.device == job.device is not None] or workers
     return [worker for worker in wanted if worker.has_slot(job)]
 
 
-class _Worker:
-    """A worker process, started with its first job, and the jobs that it is running."""
+class Worker(ABC):
+    """A process somewhere, and the jobs that it is running."""
 
-    def __init__(self, run_job: JobFunction, device: str | None, n_slots: int) -> None:
+    def __init__(self, device: str | None, n_slots: int) -> None:
         self.device, self.running = device, dict[int, QueuedJob]()
-        self._run_job, self._slots = run_job, _Slots(n_slots)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_stopping = False
+        self._slots = Slots(n_slots)
+        self._stopping_since: float | None = None
 
     @property
     def is_started(self) -> bool:
-        return self._process is not None
+        return True
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping_since is not None
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it was told to stop and has had its time."""
+        return self._stopping_since is not None and time.monotonic() - self._stopping_since > STOP_SECONDS
 
     @property
     def load_seconds(self) -> float:
@@ -291,86 +294,144 @@ class _Worker:
     def has_slot(self, job: QueuedJob) -> bool:
         return self._slots.has_slot(job, len(self.running))
 
+    @abstractmethod
+    def start(self, job_index: int, job: QueuedJob) -> None:
+        """Prepare a job here and start it there."""
+
+    @abstractmethod
+    def terminate(self) -> None:
+        """End the process at once."""
+
+    @abstractmethod
+    def _send_stop(self) -> None: ...
+
+    def stop_jobs(self) -> None:
+        """Makes the `should_stop` of its jobs true."""
+        if self._stopping_since is None:
+            self._stopping_since = time.monotonic()
+            self._send_stop()
+
+    def pass_on(self, job_index: int, event: Event | JobFailure | None, on_event: EventHandler) -> None:
+        """Passes an event of a job to `on_event`; None: it has ended."""
+        if event is None or isinstance(event, JobFailure):
+            del self.running[job_index]
+        if failed_for_memory(event):
+            self._slots.reduce(len(self.running))
+        if event is not None:
+            on_event(job_index, event)
+
+    def abandon_jobs(self, on_event: EventHandler) -> None:
+        """Kills the process; its jobs end as stopped, where they last saved."""
+        self.terminate()
+        self.fail_jobs(JobFailure("it did not stop in time and was killed", stopped=True), on_event)
+
+    def fail_jobs(self, failure: JobFailure, on_event: EventHandler) -> None:
+        """Ends all its jobs: the process is gone."""
+        if failure.out_of_memory:
+            self._slots.reduce(len(self.running) - 1)
+        failed = list(self.running)
+        self.running.clear()
+        for job_index in failed:
+            on_event(job_index, failure)
+
+
+class _Process(Worker):
+    """A process of this machine, started with its first job."""
+
+    def __init__(self, run_job: JobFunction, device: str | None, n_slots: int) -> None:
+        super().__init__(device, n_slots)
+        self._run_job = run_job
+        self._process: subprocess.Popen[bytes] | None = None
+        self._n_oom_kills: int | None = None  # when it was started
+
+    @property
+    def is_started(self) -> bool:
+        return self._process is not None
+
     def start(self, job_index: int, job: QueuedJob) -> None:
         prepared = job.prepare(self.device)
         if self._process is None:
+            self._n_oom_kills = count_oom_kills()
             self._process, self.pipe = start_process(_worker_main, self._run_job, self.device)
         self.running[job_index] = job
         with suppress(BrokenPipeError, ConnectionResetError):  # it has just died: the next read reports that
             self.pipe.send((job_index, job.n_time_slices))
             self.pipe.send_bytes(ForkingPickler.dumps(prepared))
 
-    def stop_jobs(self) -> None:
-        """Makes the `should_stop` of its jobs true."""
-        if not self._is_stopping:
-            self._is_stopping = True
-            with suppress(BrokenPipeError, ConnectionResetError):
-                self.pipe.send(STOP)
+    def _send_stop(self) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.pipe.send(STOP)
 
     def forward_message(self, on_event: EventHandler) -> None:
         """Passes one message to `on_event`; if the process has died, the failures of all its jobs."""
         try:
             job_index, event = self.pipe.recv()
         except (EOFError, OSError):
-            failure, failed = self._reap(), list(self.running)
-            self.running.clear()
-            if failure.out_of_memory:
-                self._slots.reduce(len(failed) - 1)
-            for job_index in failed:
-                on_event(job_index, failure)
-            return
-        if event is None or isinstance(event, JobFailure):
-            del self.running[job_index]
-        if _failed_for_memory(event):
-            self._slots.reduce(len(self.running))
-        if event is not None:
-            on_event(job_index, event)
+            self.fail_jobs(self._reap(), on_event)
+        else:
+            self.pass_on(job_index, event, on_event)
 
     def _reap(self) -> JobFailure:
         process, self._process = self._process, None
         assert process is not None
         exit_code = process.wait()
         self.pipe.close()
-        was_killed = exit_code == -signal.SIGKILL  # as the kernel's OOM killer does
-        return JobFailure(f"its worker process died ({_format_exit_code(exit_code)})", out_of_memory=was_killed)
+        cause, was_oom = _describe_exit(exit_code, self._n_oom_kills, count_oom_kills())
+        return JobFailure(
+            f"its worker process {cause}", out_of_memory=was_oom and not self.is_stopping, stopped=self.is_stopping
+        )
 
     def terminate(self) -> None:
-        if self._process is not None:
+        process, self._process = self._process, None
+        if process is not None:
             self.pipe.close()
-            self._process.terminate()
-            self._process.wait()
+            process.kill()  # it ignores the signals that ask to stop
+            process.wait()
 
 
 def _worker_main(pipe: Connection, run_job: JobFunction, device: str | None) -> None:
-    """Main loop of a worker: time-slices the jobs that it receives; sends their events, and None when one has ended."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     keep_freed_heap()
     if device is not None:
         restrict_to_device(device)
-    received: SimpleQueue[tuple[int, int | None, bytes] | None] = SimpleQueue()
+    received: SimpleQueue[ReceivedJob] = SimpleQueue()
     stop = threading.Event()
     threading.Thread(target=_receive_jobs, args=(pipe, received, stop), daemon=True).start()
+    with suppress(BrokenPipeError, ConnectionResetError):
+        for message in serve_jobs(run_job, received, stop.is_set):
+            pipe.send(message)
+
+
+def serve_jobs(
+    run_job: JobFunction, received: SimpleQueue[ReceivedJob], should_stop: ShouldStop
+) -> Iterator[tuple[int, Event | JobFailure | None]]:
+    """Main loop of a worker: time-slices the jobs that it receives; yields their events, and None when one has ended.
+
+    Of the step events of a job, only one from time to time.
+    """
     running: dict[int, Iterator[Event]] = {}
     lengths: dict[int, int | None] = {}
-    sender = _EventSender(pipe)
-    try:
-        while True:
-            while not running or not received.empty():
-                message = received.get()
-                if message is None:
-                    return
-                job_index, lengths[job_index], pickled = message
-                running[job_index] = _start_events(run_job, pickled, stop.is_set)
-                del message, pickled  # with the state to resume from, which is copied to the device
-            for job_index in _next_time_slices(running, lengths.__getitem__):
-                if job_index in running and _run_time_slice(running, job_index, sender.send) is None:
-                    pipe.send((job_index, None))
-    except (BrokenPipeError, ConnectionResetError):
-        return
+    last_step_sent: dict[int, float] = {}
+    while True:
+        while not running or not received.empty():
+            job_index, lengths[job_index], pickled = received.get()
+            running[job_index] = _start_events(run_job, pickled, should_stop)
+            del pickled  # with the state to resume from, which is copied to the device
+        for job_index in _next_time_slices(running, lengths.__getitem__):
+            if job_index not in running:
+                continue
+            event = _run_time_slice(running, job_index, should_stop)
+            if isinstance(event, StepEvent):
+                if time.monotonic() - last_step_sent.get(job_index, 0.0) < PROGRESS_INTERVAL_SECONDS:
+                    continue
+                last_step_sent[job_index] = time.monotonic()
+            yield job_index, event
 
 
 def _receive_jobs(pipe: Connection, received: SimpleQueue[Any], stop: threading.Event) -> None:
-    """Receives jobs in a thread: the parent may send one while this process waits for it to read an event."""
+    """Receives jobs in a thread: the parent may send one while this process waits for it to read an event.
+
+    Without its parent, which alone writes to the store, the process ends at once.
+    """
     try:
         while True:
             header = pipe.recv()
@@ -379,7 +440,7 @@ def _receive_jobs(pipe: Connection, received: SimpleQueue[Any], stop: threading.
             else:
                 received.put((*header, pipe.recv_bytes()))
     except (EOFError, OSError):
-        received.put(None)
+        os._exit(0)
 
 
 def _start_events(run_job: JobFunction, pickled: bytes, should_stop: ShouldStop) -> Iterator[Event]:
@@ -391,31 +452,21 @@ def _start_events(run_job: JobFunction, pickled: bytes, should_stop: ShouldStop)
     yield from events
 
 
-class _EventSender:
-    """Sends events, but the step events of a job only from time to time."""
+def _describe_exit(code: int, oom_kills_before: int | None, oom_kills_after: int | None) -> tuple[str, bool]:
+    """How a worker process ended, and whether memory had run out: the kernel counts the processes it kills for that.
 
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
-        self._last_step_sent: dict[int, float] = {}
-
-    def send(self, job_index: int, event: Event | JobFailure) -> None:
-        if isinstance(event, StepEvent):
-            if time.monotonic() - self._last_step_sent.get(job_index, 0.0) < PROGRESS_INTERVAL_SECONDS:
-                return
-            self._last_step_sent[job_index] = time.monotonic()
-        self._pipe.send((job_index, event))
-
-
-def restrict_to_device(device: str) -> None:
-    """Makes a GPU such as cuda:1 the only one that this process sees, as `cuda`; call it before CUDA is initialized."""
-    index = int(device.partition(":")[2])
-    # The index counts the GPUs that are visible to the parent.
-    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible[index] if index < len(visible) else str(index)
-
-
-def _format_exit_code(code: int | None) -> str:
-    if code is not None and code < 0:
-        name = signal.Signals(-code).name
-        return f"{name}, perhaps out of memory" if name == "SIGKILL" else name
-    return f"exit code {code}"
+    >>> _describe_exit(-9, 3, 4)
+    ('was killed by the kernel: memory ran out', True)
+    >>> _describe_exit(-9, 4, 4)
+    ('was killed (SIGKILL) by another program or user: the kernel did not run out of memory', False)
+    """
+    if code >= 0:
+        return f"ended with exit code {code}", False
+    name = signal.Signals(-code).name
+    if name != "SIGKILL":
+        return f"died ({name})", False
+    if oom_kills_before is None or oom_kills_after is None:
+        return "was killed (SIGKILL), perhaps because memory ran out", True
+    if oom_kills_after > oom_kills_before:
+        return "was killed by the kernel: memory ran out", True
+    return f"was killed ({name}) by another program or user: the kernel did not run out of memory", False

@@ -1,4 +1,4 @@
-"""This machine's resources: its name, how large packs may be, and the default placement of each; no torch.
+"""This machine's resources: how large packs may be, the default placement of each, and what the system says; no torch.
 
 machine = Machine.detect().fit_slots(packs)
 machine.capacity(max_runs_by_shape), machine.default_placement(pack, n_packs)
@@ -6,16 +6,19 @@ machine.capacity(max_runs_by_shape), machine.default_placement(pack, n_packs)
 
 from __future__ import annotations
 
+import ctypes
+import os
 import platform
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from seedbed.engines.base import EngineResources
-from seedbed.engines.local import EXTRA_SLOTS, n_cores
-from seedbed.engines.nvml import gpu_count, gpu_memory_bytes, gpu_name
-from seedbed.errors import UsageError
+from seedbed.engines.base import EXTRA_SLOTS, EngineResources
+from seedbed.errors import OutOfResources, UsageError
 from seedbed.records import Pack, Placement
 from seedbed.study.pack import Capacity, ShapeKey
 
@@ -24,6 +27,7 @@ MAX_GPU_PACK_FRACTION = 1 / 8  # of a GPU's usable memory: several packs train b
 MAX_GPU_PACK_BYTES = 6 * 2**30  # where the memory is unknown
 MAX_GPU_SLOTS = 12  # concurrent packs on a GPU, each on its own stream
 USABLE_GPU_MEMORY_FRACTION = 0.8  # the rest is for the driver, libraries, and the error of predictions
+NVML_LIBRARY = "libnvidia-ml.so.1"  # comes with the driver
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,9 @@ class Machine:
     memory_bytes: int | None = None  # of one GPU, for all its packs together; None: unknown, assumed ample
     max_slots: int = MAX_GPU_SLOTS  # of one GPU
     gpus: tuple[str, ...] = ()  # such as cuda:1, where each has a process of its own; none: the only GPU, or a CPU
+    engine: str = "local"
+    address: str | None = None  # of the engine's cluster
+    node_cores: tuple[int, ...] = ()  # of each node of a cluster; none: the cores of this machine
 
     @classmethod
     def detect(cls, device: str | None = None, n_workers: int | None = None, mode: str | None = None) -> Machine:
@@ -78,8 +85,17 @@ class Machine:
         """Packs that train concurrently in all processes together."""
         return self.n_workers * self.n_slots
 
+    def check_memory(self, pack: Pack) -> None:
+        """OutOfResources if a single run is predicted to need more memory than there is."""
+        available = total_memory_bytes() if self.device == "cpu" else self.memory_bytes
+        if available is not None and len(pack.runs) == 1 and pack.bytes > available:
+            raise OutOfResources(describe_lack_of_memory(pack.bytes, f"there are {available / 2**20:,.0f} MiB"))
+
     def resources(self, n_workers: int | None = None) -> EngineResources:
         """What an engine may use of this machine; `n_workers` instead of its own number of processes."""
+        if self.node_cores:  # nodes may join it
+            n_workers = self.n_workers if self.workers_requested else 0
+            return EngineResources(n_workers, self.n_slots, self.gpus, address=self.address)
         return EngineResources(n_workers or self.n_workers, self.n_slots, self.gpus)
 
     def capacity(self, max_runs_by_shape: Mapping[ShapeKey, int] | None = None) -> Capacity:
@@ -106,7 +122,8 @@ class Machine:
         exclusive = pack.runs[0].settings.train.exclusive
         n_concurrent = 1 if exclusive else self._n_packs_sharing_a_device(n_packs)
         has_one_thread = self.device != "cpu" or pack.runs[0].settings.train.reproducible
-        threads = 1 if has_one_thread else max(1, n_cores() // n_concurrent)
+        nodes = self.node_cores or (n_cores(),)
+        threads = 1 if has_one_thread else max(1, min(min(nodes), sum(nodes) // n_concurrent))
         mode = self.mode or ("plain" if self.device == "cpu" else "graph")
         return Placement(self.device, threads, mode, workers=n_concurrent, exclusive=exclusive)
 
@@ -115,6 +132,14 @@ class Machine:
         if self.gpus:
             return max(1, min(self.n_slots, -(-n_packs // len(self.gpus))))
         return min(self.n_concurrent_packs, max(1, n_packs))
+
+
+def describe_lack_of_memory(predicted_bytes: int | None, cause: str) -> str:
+    predicted = "" if predicted_bytes is None else f" (predicted: {predicted_bytes / 2**20:,.0f} MiB)"
+    return (
+        f"a single run does not fit into memory{predicted}: {cause}; "
+        "make train.batch_size, task.length or the model smaller, or use a larger machine"
+    )
 
 
 def find_device() -> str:
@@ -139,7 +164,92 @@ def machine_name(device: str) -> str:
     return name if device == "cpu" else f"{gpu_name()}, {name}"
 
 
+# ---- processor and memory ----
+
+
+def n_cores() -> int:
+    """Number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def processor_name() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
+
+
+def total_memory_bytes() -> int | None:
+    """Memory of this machine, or of the container it is used in; None if the system does not say."""
+    sizes = []
+    with suppress(AttributeError, OSError, ValueError):  # Windows has no sysconf
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for limit in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            sizes.append(int((Path("/sys/fs/cgroup") / limit).read_text()))
+    return min((size for size in sizes if size > 0), default=None)
+
+
+def process_age_seconds() -> float:
+    """Seconds since this process was started; 0 where the system does not report it."""
+    stat = Path("/proc/self/stat")
+    if not stat.exists():
+        return 0.0
+    ticks = int(stat.read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+# ---- GPUs ----
+
+
+def visible_gpus() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES lists, indices or UUIDs; empty if it does not restrict anything."""
+    return [each for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if (each := part.strip())]
+
+
+def gpu_count(devices_folder: Path = Path("/dev")) -> int:
+    """Number of GPUs that CUDA programs started by this process see; 0 without a driver."""
+    numbered = sum(path.name.removeprefix("nvidia").isdecimal() for path in devices_folder.glob("nvidia*"))
+    return len(visible_gpus()) or numbered
+
+
+def restrict_to_device(device: str) -> None:
+    """Makes a GPU such as cuda:1 the only one that this process sees, as `cuda`; call it before CUDA is initialized."""
+    index, visible = int(device.partition(":")[2]), visible_gpus()
+    # The index counts the GPUs that are visible to the parent.
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible[index] if index < len(visible) else str(index)
+
+
+def gpu_name() -> str:
+    """The GPU's model name."""
+    for info in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("Model:"):
+                return line.partition(":")[2].strip()
+    return "GPU"
+
+
+class _NvmlMemory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+def gpu_memory_bytes(load_library: Callable[[str], Any] = ctypes.CDLL, gpu: int = 0) -> int | None:
+    """Total memory of a GPU, used or free, by its number among the visible; None if the driver does not report it."""
+    try:
+        library = load_library(NVML_LIBRARY)
+    except OSError:
+        return None
+    if library.nvmlInit_v2() != 0:
+        return None
+    handle, memory = ctypes.c_void_p(), _NvmlMemory()
+    try:
+        succeeded = library.nvmlDeviceGetHandleByIndex_v2(_driver_index(gpu), ctypes.byref(handle)) == 0
+        succeeded = succeeded and library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
+    finally:
+        library.nvmlShutdown()
+    return memory.total if succeeded and memory.total else None
+
+
+def _driver_index(gpu: int) -> int:
+    """The driver's index of a visible GPU; its number if CUDA_VISIBLE_DEVICES has no index for it, but a UUID, say."""
+    visible = visible_gpus()
+    return int(visible[gpu]) if gpu < len(visible) and visible[gpu].isdecimal() else gpu

@@ -63,13 +63,8 @@ class PrecompilePool:
         self._running = {job_index: process for job_index, process in self._running.items() if process.poll() is None}
         while self._pending and len(self._running) < self._max_processes:
             job_index = next(iter(self._pending))
-            self._running[job_index] = _start_process(self._pending.pop(job_index))
-
-
-def _start_process(job: PrecompileJob) -> subprocess.Popen[bytes]:
-    process, pipe = start_process(_process_main, job)
-    pipe.close()
-    return process
+            self._running[job_index], pipe = start_process(_process_main, self._pending.pop(job_index))
+            pipe.close()
 
 
 def _process_main(_: Connection, job: PrecompileJob) -> None:

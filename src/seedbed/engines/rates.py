@@ -18,7 +18,7 @@ from seedbed.data.catalogue import cache_folder
 from seedbed.errors import SeedbedError
 from seedbed.store.durable_files import file_lock, make_folder, write_atomic
 
-RATES_VERSION = 5  # raised whenever older numbers would mislead, such as after a change of what is measured
+RATES_VERSION = 6  # raised whenever older numbers would mislead, such as after a change of what is measured
 MAX_STORED_RATES = 2_000  # the newest are kept
 
 

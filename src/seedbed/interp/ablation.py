@@ -20,7 +20,7 @@ from torch import Tensor
 
 from seedbed.errors import UsageError
 from seedbed.models.hooks import NO_HOOKS, Hooks
-from seedbed.models.inference import eval_mode
+from seedbed.models.sequence_model import eval_mode
 from seedbed.sampling.loaded_run import LoadedRun
 from seedbed.tasks.base import AnalysisInputs
 

@@ -1,4 +1,4 @@
-"""Record of everything computed inside a run at one checkpoint: metrics by name, attention and planes; no torch.
+"""Record of everything computed inside a run at one checkpoint: metrics, attention, planes, predictions; no torch.
 
     analysis = Analysis.from_json(document)
     analysis.metrics["attention_distance[layer=1]"].mean
@@ -9,18 +9,18 @@ left to others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.interp.predictions_by_split import SplitPredictions
 from seedbed.interp.text_attention import TextAttention
 
 Floats = NDArray[np.float64]
 ATTENTION_METRIC_PREFIX, CIRCLE_METRIC_PREFIX = "attention_", "circle_"
+N_ERRORS = 20  # wrong predictions of a split that are kept with their text, the most confident ones
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,63 @@ class FrequencyPlane:
     def as_json(self) -> list[Any]:
         plain = [self.frequency, self.power_share, np.round(self.coordinates, 6).tolist()]
         return [*plain, list(self.numbers)] if self.numbers else plain
+
+
+@dataclass(frozen=True)
+class PredictionError:
+    """A sample with a wrong prediction."""
+
+    index: int  # in its split
+    text: str
+    label: str
+    predicted: str
+    probability: float  # of the predicted class
+
+
+@dataclass(frozen=True)
+class SplitPredictions:
+    """The predictions of a classifier on one split."""
+
+    split: str
+    names: tuple[str, ...]  # of the classes
+    confusion: tuple[tuple[int, ...], ...]  # (C, C) samples by true and predicted class
+    wrong: tuple[int, ...]  # indices of all samples with a wrong prediction
+    errors: tuple[PredictionError, ...]  # the most confident of them first, at most N_ERRORS
+
+    @classmethod
+    def from_probabilities(
+        cls,
+        split: str,
+        names: Sequence[str],
+        labels: NDArray[np.int64],
+        probabilities: NDArray[np.float64],
+        texts: Sequence[str],
+    ) -> SplitPredictions:
+        """The record of (N, C) probabilities of samples with these labels."""
+        predicted = probabilities.argmax(1)
+        counts = np.zeros((len(names), len(names)), dtype=np.int64)
+        np.add.at(counts, (labels, predicted), 1)
+        wrong = np.flatnonzero(predicted != labels)
+        confidence = probabilities.max(1)
+        most_confident = wrong[np.argsort(-confidence[wrong], kind="stable")][:N_ERRORS]
+        errors = tuple(
+            PredictionError(int(i), texts[i], names[labels[i]], names[predicted[i]], round(float(confidence[i]), 6))
+            for i in most_confident
+        )
+        return cls(split, tuple(names), tuple(map(tuple, counts.tolist())), tuple(wrong.tolist()), errors)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> SplitPredictions:
+        return cls(
+            split=document["split"],
+            names=tuple(document["names"]),
+            confusion=tuple(map(tuple, document["confusion"])),
+            wrong=tuple(document["wrong"]),
+            errors=tuple(PredictionError(**error) for error in document["errors"]),
+        )
 
 
 @dataclass(frozen=True)

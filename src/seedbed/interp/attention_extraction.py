@@ -1,42 +1,50 @@
-"""Attention of a trained run on a text; input-gradient saliency for a model that has no attention.
+"""Attention of a trained run on a text, or on a sample of inputs; input gradients for a model without attention.
 
     attention = compute_attention(seedbed.load("3f2a"), "12 + 8 = 20")
     attention.weights                     # (layers, heads, T, T), every row sums to 1
 
-For an encoder the text is padded to the context, as in training.
+For an encoder the text is padded to the context, as in training. Averages over heads are left to `stats`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from seedbed.data.tokenizers import PAD_ID
 from seedbed.errors import UsageError
 from seedbed.interp.text_attention import Floats, TextAttention
 from seedbed.models.hooks import Hooks, attention_patterns
 from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
+from seedbed.tasks.base import AnalysisInputs
 
 MAX_ATTENTION_TOKENS = 1024  # a map has the square of this many cells
+MAX_ATTENTION_WEIGHTS_PER_CHUNK = 1 << 24  # bounds the memory of one forward pass
+
+Key = TypeVar("Key")
 
 
 def compute_attention(loaded: LoadedRun, text: TextOrIds) -> TextAttention:
     """Attention maps of every layer and head; without attention, a single map of input gradients."""
-    ids, n = _pad_ids(loaded, loaded.encode(text))
-    tokens = torch.from_numpy(ids)[None, None]
-    has_attention = loaded.run.settings.model.has_attention
-    if has_attention:
-        patterns = torch.stack([pattern[0, 0] for pattern in attention_patterns(loaded.model, tokens)])
-        weights: Floats = patterns.double().numpy()
+    family, n = loaded.run.settings.model, len(loaded.encode(text))
+    max_tokens = family.max_context(loaded.context) or MAX_ATTENTION_TOKENS
+    if not 1 <= n <= max_tokens:
+        raise UsageError(f"the text has {n} tokens; attention is shown for 1 to {max_tokens}: give a part of it")
+    tokens = loaded.model_input(text)
+    ids = tokens[0, 0].numpy()
+    if family.has_attention:
+        weights: Floats = loaded.attention(text).double().numpy()
     else:
         weights = input_gradient_saliency(loaded, tokens)[None, None]
     return TextAttention(
         run=loaded.run.id,
         step=loaded.step,
         text=text if isinstance(text, str) else loaded.tokenizer.decode(ids[:n]),
-        kind="attention" if has_attention else "input gradient",
+        kind="attention" if family.has_attention else "input gradient",
         pieces=decode_pieces(loaded, ids),
         padding=tuple(position >= n for position in range(len(ids))),
         weights=weights,
@@ -72,14 +80,24 @@ def decode_pieces(loaded: LoadedRun, ids: np.ndarray[tuple[int], np.dtype[np.int
     return tuple(decoder.feed([int(token)]) for token in ids)
 
 
-def _pad_ids(
-    loaded: LoadedRun, ids: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int]:
-    """Token ids as the model takes them (padded for an encoder), and their number without padding."""
-    family = loaded.run.settings.model
-    max_tokens = family.max_context(loaded.context) or MAX_ATTENTION_TOKENS
-    if not 1 <= len(ids) <= max_tokens:
-        raise UsageError(f"the text has {len(ids)} tokens; attention is shown for 1 to {max_tokens}: give a part of it")
-    if family.pads_inputs:
-        return np.pad(ids, (0, max_tokens - len(ids)), constant_values=PAD_ID), len(ids)
-    return ids, len(ids)
+# ---- a sample of inputs ----
+
+
+def iter_attention(loaded: LoadedRun, inputs: AnalysisInputs) -> Iterator[tuple[slice, Floats]]:
+    """Yields chunks of inputs as a slice and their (b, L, H, T, T) attention weights."""
+    settings = loaded.run.settings.model
+    layers, heads = getattr(settings, "layers", 1), getattr(settings, "heads", 1)
+    chunk_size = max(1, MAX_ATTENTION_WEIGHTS_PER_CHUNK // (layers * heads * inputs.tokens.shape[1] ** 2))
+    for start in range(0, inputs.n_inputs, chunk_size):
+        chunk = slice(start, start + chunk_size)
+        patterns = attention_patterns(loaded.model, torch.from_numpy(inputs.tokens[chunk])[None])
+        yield chunk, torch.stack([pattern[0] for pattern in patterns], dim=1).double().numpy()
+
+
+def map_attention(
+    loaded: LoadedRun, inputs: AnalysisInputs, function: Callable[[Floats, slice], dict[Key, Floats]]
+) -> dict[Key, Floats]:
+    """Applies a function of the attention weights to chunks of inputs and concatenates its (B, …) results by key."""
+    results = [function(weights, chunk) for chunk, weights in iter_attention(loaded, inputs)]
+    keys = dict.fromkeys(key for result in results for key in result)
+    return {key: np.concatenate([result[key] for result in results if key in result]) for key in keys}

@@ -5,5 +5,5 @@ gpt.py, encoder.py, recurrent.py, lstm.py, gru.py, with layers.py and positions.
 fast/      fused modules and decoders, equal to the readable ones by test and chosen in `fast/modules.py`
 build.py   where training starts: the model of a pack with its initial weights
 
-`model_size.py` and `flops.py` do not import torch either, so that plans can be estimated without it.
+`model_size.py` and `parameter_formulas.py` do not import torch either, so that plans are estimated without it.
 """

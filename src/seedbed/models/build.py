@@ -33,9 +33,10 @@ def build_pack(
 
     `dataset_info` describes the dataset that all runs of the pack share; looked up if not given.
     """
-    model = build_model(settings[0], dataset_info)
+    info = dataset_info or settings[0].task.dataset_info()
+    model = build_model(settings[0], info)
     initial = [one.model.initial_arrays(model, seed) for one, seed in zip(settings, seeds, strict=True)]
-    parameters = _allocate(model, settings[0], len(settings), step.device, dtype, dataset_info)
+    parameters = _allocate(model, settings[0], len(settings), step.device, dtype, info)
     for slot, arrays in enumerate(initial):
         parameters.load_arrays(slot, arrays)
     for name, module in model.named_modules():
@@ -46,24 +47,32 @@ def build_pack(
 
 
 def build_empty_pack(
-    settings: Settings, n_runs: int, device: torch.device, dtype: torch.dtype
+    settings: Settings, n_runs: int, device: torch.device, dtype: torch.dtype, dataset_info: DatasetInfo | None = None
 ) -> tuple[SequenceModel, FlatParameters]:
     """A model of the same shape in evaluation mode, for weights that are copied into it: all zeros so far."""
-    model = build_model(settings)
-    return model.eval(), _allocate(model, settings, n_runs, device, dtype, None)
+    info = dataset_info or settings.task.dataset_info()
+    model = build_model(settings, info)
+    return model.eval(), _allocate(model, settings, n_runs, device, dtype, info)
+
+
+def load_pack(
+    settings: Settings, arrays: Sequence[Arrays], device: torch.device, dataset_info: DatasetInfo | None = None
+) -> SequenceModel:
+    """A model in evaluation mode that holds saved arrays in float32, one run each."""
+    model, parameters = build_empty_pack(settings, len(arrays), device, torch.float32, dataset_info)
+    for slot, one in enumerate(arrays):
+        load_run_arrays(model, parameters, slot, one)
+    return model
 
 
 def _allocate(
-    model: SequenceModel,
-    settings: Settings,
-    n_runs: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    dataset_info: DatasetInfo | None,
+    model: SequenceModel, settings: Settings, n_runs: int, device: torch.device, dtype: torch.dtype, info: DatasetInfo
 ) -> FlatParameters:
     """Gives the model storage on the device; frozen embeddings have their values, all else is 0."""
     parameters = FlatParameters(model, n_runs, device, dtype)
-    _load_frozen_embeddings(model, settings, dataset_info, dtype)
+    for name, array in load_embeddings(settings, info).items():
+        module = settings.model.embedding_tables(info)[name].module
+        model.get_submodule(module).weight = torch.from_numpy(array).to(dtype)[None]
     model.to(device)
     for module in model.modules():
         if isinstance(module, BatchNorm):
@@ -77,12 +86,3 @@ def load_run_arrays(model: nn.Module, parameters: FlatParameters, slot: int, arr
     parameters.load_arrays(slot, {name: array for name, array in arrays.items() if name not in stats})
     for name, buffer in stats.items():
         buffer[slot].copy_(torch.from_numpy(arrays[name]))
-
-
-def _load_frozen_embeddings(
-    model: nn.Module, settings: Settings, dataset_info: DatasetInfo | None, dtype: torch.dtype
-) -> None:
-    info = dataset_info or settings.task.dataset_info()
-    for name, array in load_embeddings(settings, info).items():
-        module = settings.model.embedding_tables(info)[name].module
-        model.get_submodule(module).weight = torch.from_numpy(array).to(dtype)[None]

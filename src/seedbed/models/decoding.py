@@ -16,9 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from seedbed.models.inference import eval_mode
 from seedbed.models.recurrent import RecurrentModel
-from seedbed.models.sequence_model import LayerCache, SequenceModel
+from seedbed.models.sequence_model import LayerCache, SequenceModel, eval_mode
 
 
 class Decoder(Protocol):

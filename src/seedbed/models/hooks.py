@@ -13,15 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from seedbed.errors import UsageError
-
-if TYPE_CHECKING:
-    from seedbed.models.sequence_model import SequenceModel
+from seedbed.models.sequence_model import SequenceModel, eval_mode
 
 Replacement: TypeAlias = Tensor | Callable[[Any], Any]
 
@@ -134,13 +132,8 @@ def get_activations(
 ) -> dict[str, Tensor]:
     """Activations at the matching hooks for these tokens, without dropout or gradients."""
     hooks = Hooks(*patterns, replace=replace)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            model(tokens, hooks=hooks)
-    finally:
-        model.train(was_training)
+    with eval_mode(model, torch.no_grad):  # unlike inference tensors, these may be used in computations with gradients
+        model(tokens, hooks=hooks)
     activations = hooks.activations
     unknown = [pattern for pattern in patterns if not any(hook_matches(name, pattern) for name in activations)]
     unknown += [name for name in hooks.replace if name not in hooks.replaced]

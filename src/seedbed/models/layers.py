@@ -17,9 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from seedbed.models.bitwise import ALIGNED_ELEMENTS, is_aligned, is_reproducible, matmul
-from seedbed.models.fast.batched_linear import batched_linear, use_bf16_copy
 from seedbed.models.fast.cached_masks import cached_causal_mask, cached_identity, should_cache
-from seedbed.models.fast.onednn_linear import onednn_linear, should_use_onednn
+from seedbed.models.fast.linear import batched_linear, onednn_linear, should_use_onednn, use_bf16_copy
 from seedbed.rng import device_keys, random_int16
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
@@ -319,9 +318,9 @@ def absolute_positions(positions: Positions, n: int, device: torch.device, n_pas
     return new if positions is None else new[positions] if isinstance(positions, slice) else positions + n_past
 
 
-def append_past(past: Float[Tensor, "R B S *n"] | None, new: Float[Tensor, "R B T *n"]) -> Tensor:
+def append_past(past: Float[Tensor, "R B S *n"], new: Float[Tensor, "R B T *n"]) -> Tensor:
     """Concatenates cached and new keys (or values) along time."""
-    return new if past is None else torch.cat([past.to(new.dtype), new], dim=2)
+    return torch.cat([past.to(new.dtype), new], dim=2)
 
 
 def attention(

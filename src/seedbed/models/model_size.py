@@ -1,4 +1,4 @@
-"""Parameter counts and training memory of a run, without torch, from what its model family and task say.
+"""Parameter counts, training memory and work of a run, without torch, from what its model family and task say.
 
 `dataset_info` (vocabulary, context length, classes, samples) is looked up where it is not given.
 
@@ -8,6 +8,7 @@ ParameterCounts(total=404516, non_embedding=399908, frozen=0)
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -84,3 +85,48 @@ def _activation_bytes_per_token(settings: Settings, dataset_info: DatasetInfo, d
     hidden = max(0, activations - n_logits)
     is_16_bit = device != "cpu" and settings.train.precision == "bf16"
     return BYTES_PER_FLOAT32 * n_logits + hidden * (2.0 if is_16_bit else 4.0)
+
+
+# ---- work ----
+# It need not be exact: times are measured, and these numbers only rescale the time of one shape to another. FLOPs count
+# matrix products; norms, activations and the optimizer step enter as bytes. A backward pass costs two forward passes.
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Floating-point operations, and bytes read and written."""
+
+    flops: float
+    bytes: float
+
+
+def update_workload(settings: Settings, dataset_info: DatasetInfo | None = None) -> Workload:
+    """One update of one run: forward, backward and optimizer."""
+    dataset_info = dataset_info or settings.task.dataset_info()
+    n_samples = settings.samples_per_update(dataset_info)
+    # everything is written, read back and updated once
+    bytes_ = 3 * estimate_training_bytes(settings, dataset_info) * settings.train.accumulate
+    whole = Workload(3 * n_samples * _forward_flops(settings, dataset_info), bytes_)
+    return _computed_part(whole, settings, effective_batch_size(settings, dataset_info))
+
+
+def evaluation_workload(settings: Settings, dataset_info: DatasetInfo | None = None) -> Workload:
+    """One evaluation of one run: a forward pass over all evaluation samples."""
+    dataset_info = dataset_info or settings.task.dataset_info()
+    n_samples = settings.task.n_eval_samples(settings.train, dataset_info)
+    n_batches = n_samples / effective_batch_size(settings, dataset_info)
+    bytes_ = n_batches * estimate_training_bytes(settings, dataset_info)
+    return _computed_part(Workload(n_samples * _forward_flops(settings, dataset_info), bytes_), settings, n_samples)
+
+
+def _computed_part(workload: Workload, settings: Settings, n_samples: int) -> Workload:
+    """The workload without what the samples of a batch share."""
+    if not n_samples or not settings.model.can_share_prefixes:
+        return workload
+    fraction = settings.task.computed_fraction(n_samples)
+    return Workload(workload.flops * fraction, workload.bytes * fraction)
+
+
+def _forward_flops(settings: Settings, dataset_info: DatasetInfo) -> float:
+    n_scored = settings.task.n_scored_positions(dataset_info)
+    return float(settings.model.forward_flops(dataset_info, n_scored))

@@ -178,7 +178,7 @@ def alibi_bias(
     return -(positions[..., None] - source).abs()[..., None] * slopes
 
 
-def rotary_frequencies(head_dim: int) -> Float[Tensor, "K/2"]:
+def rotary_frequencies(head_dim: int) -> Float[Tensor, "{head_dim}//2"]:
     """Rotation angle per position of each pair of dimensions, 10000^(−2k/K) (Su et al. 2021, section 3.2.2)."""
     return 10_000 ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
 

@@ -1,9 +1,12 @@
-"""What every family's `build` returns: a module that maps tokens to logits and knows its family."""
+"""What every family's `build` returns, a module that maps tokens to logits and knows its family, and its evaluation."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
 
 # What a layer keeps of the tokens so far: keys and values, or its state; each tensor is (R, B, …).
 LayerCache: TypeAlias = tuple[Tensor, ...]
+GradMode: TypeAlias = Callable[[], AbstractContextManager[object]]  # torch.inference_mode or torch.no_grad
 
 
 class SequenceModel(nn.Module):
@@ -28,3 +32,15 @@ class SequenceModel(nn.Module):
     def prefill(self, tokens: Tensor) -> list[LayerCache]:
         """Cache of these tokens, one entry per layer."""
         raise NotImplementedError
+
+
+@contextmanager
+def eval_mode(model: nn.Module, without_grad: GradMode = torch.inference_mode) -> Iterator[None]:
+    """Runs the body in eval mode without gradients, then restores the model's training flag."""
+    was_training = model.training
+    model.eval()
+    try:
+        with without_grad():
+            yield
+    finally:
+        model.train(was_training)

@@ -1,23 +1,23 @@
-"""Run analyses as tables, averaged over seeds; the numbers come from `run_analysis`."""
+"""Run analyses as tables and as JSON, averaged over seeds; the numbers come from `run_analysis`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from seedbed.records import to_jsonable
 from seedbed.report.fourier_analysis import MIN_TUNED_VARIANCE_SHARE
-from seedbed.report.run_analysis import RunAnalysis, mean_over_inputs, std_over_inputs
-from seedbed.report.tables import Table
-from seedbed.stats.attention_stats import HEAD_STATISTICS
+from seedbed.report.run_analysis import Floats, RunAnalysis, mean_over_inputs, std_over_inputs
+from seedbed.report.tables import Table, format_hundredths
+from seedbed.stats.attention_stats import HEAD_STATISTICS, describe_head_statistics
 
 if TYPE_CHECKING:
-    from seedbed.interp.heads import GateStatistics
+    from seedbed.interp.activations import GateStatistics
 
-Floats = NDArray[np.float64]
+
 MAX_POSITIONS = 12  # columns of a table; the JSON document has all
 
 
@@ -37,8 +37,8 @@ def _head_statistic_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
     names = [name for name in HEAD_STATISTICS if np.isfinite(analyses[0].numbers[name]).any()]
     rows = _head_rows([[one.numbers[name] for one in analyses] for name in names])
     rows += _uniform_row([[one.uniform_numbers[name] for one in analyses] for name in names])
-    legend = "; ".join(f"{name}: {HEAD_STATISTICS[name].description} ({HEAD_STATISTICS[name].unit})" for name in names)
-    return [Table("heads", ("layer", "head", *names), rows, (f"{legend}.", _sample_note(analyses)), n_labels=2)]
+    notes = (describe_head_statistics(names), _sample_note(analyses))
+    return [Table("heads", ("layer", "head", *names), rows, notes, n_labels=2)]
 
 
 def _share_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
@@ -72,21 +72,11 @@ def _head_rows(columns: Sequence[Sequence[Floats]]) -> tuple[tuple[str, ...], ..
     rows = []
     for layer in range(n_layers):
         for head in range(n_heads):
-            rows.append(
-                (
-                    str(layer + 1),
-                    str(head + 1),
-                    *(_format_mean_std([one[:, layer, head] for one in column]) for column in columns),
-                )
-            )
+            cells = [_format_mean_std([one[:, layer, head] for one in column]) for column in columns]
+            rows.append((str(layer + 1), str(head + 1), *cells))
         if n_heads > 1:
-            rows.append(
-                (
-                    str(layer + 1),
-                    "all",
-                    *(_format_mean_std([mean_over_inputs(one[:, layer].T) for one in column]) for column in columns),
-                )
-            )
+            cells = [_format_mean_std([mean_over_inputs(one[:, layer].T) for one in column]) for column in columns]
+            rows.append((str(layer + 1), "all", *cells))
     return tuple(rows)
 
 
@@ -100,20 +90,13 @@ def _layer_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
     n_layers = distances[0].shape[-1] if distances else 0
     if n_layers < 2:
         return []
-    rows = [
-        (
-            str(row + 1),
-            *(
-                _format_mean_std([one[:, row, column] for one in distances]) if column != row else "–"
-                for column in range(n_layers)
-            ),
-        )
-        for row in range(n_layers)
-    ]
+    names = [str(layer + 1) for layer in range(n_layers)]
+    rows = []
+    for row, name in enumerate(names):
+        cells = [_format_mean_std([one[:, row, column] for one in distances]) for column in range(n_layers)]
+        rows.append((name, *cells[:row], "–", *cells[row + 1 :]))
     note = "Total variation between the maps of two layers, averaged over heads: 0 if they are equal, 1 if disjoint."
-    return [
-        Table("layer against layer", ("layer", *(str(layer + 1) for layer in range(n_layers))), tuple(rows), (note,))
-    ]
+    return [Table("layer against layer", ("layer", *names), tuple(rows), (note,))]
 
 
 def mean_and_stds(by_run: Sequence[Floats]) -> tuple[float, float, float]:
@@ -143,14 +126,8 @@ def _ablation_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
     if not ablations:
         return []
     n_layers, n_heads = ablations[0].heads.shape
-    columns = (
-        "layer",
-        *(f"− head {head + 1}" for head in range(n_heads)),
-        "− attention",
-        "− MLP",
-        "− layer",
-        "loss after layer",
-    )
+    without_head = [f"− head {head + 1}" for head in range(n_heads)]
+    columns = ("layer", *without_head, "− attention", "− MLP", "− layer", "loss after layer")
     rows = []
     for layer in range(n_layers):
         values = [[one.heads[layer, head] for one in ablations] for head in range(n_heads)]
@@ -183,7 +160,7 @@ def _gate_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
     state = first.state_symbol
     columns |= {f"mean |{state}|": lambda gates: gates.cell, f"{state} saturated": lambda gates: gates.cell_saturated}
     rows = [
-        (str(layer + 1), *(_format_share([read(one[layer]) for one in gates_by_run]) for read in columns.values()))
+        (str(layer + 1), *(format_hundredths([read(one[layer]) for one in gates_by_run]) for read in columns.values()))
         for layer in range(len(gates_by_run[0]))
     ]
     saturated = f"{state} saturated: |tanh {state}| above 0.9"
@@ -193,10 +170,6 @@ def _gate_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
 
 def _gate_getter(kind: str, gate: str) -> Callable[[GateStatistics], float]:
     return lambda gates: float(getattr(gates, kind)[gate])
-
-
-def _format_share(values: Sequence[float]) -> str:
-    return f"{np.mean(values):.2f}" + (f" ± {np.std(values):.2f}" if len(values) > 1 else "")
 
 
 def _fourier_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
@@ -210,7 +183,7 @@ def _fourier_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
         at_step = [progress for one in analysed for progress in one.fourier if progress.step == step]
         losses = [[one.restricted for one in at_step], [one.excluded for one in at_step]]
         shares = [[one.share for one in at_step], [one.n_frequencies for one in at_step]]
-        rows.append((f"{step:,}", *map(_format_share, shares), *map(_format_loss, losses)))
+        rows.append((f"{step:,}", *map(format_hundredths, shares), *map(_format_loss, losses)))
     columns = ("step", "share in key frequencies", "frequencies", "restricted loss", "excluded loss")
     return [Table("circles", columns, tuple(rows), _fourier_notes(analysed))]
 
@@ -255,14 +228,61 @@ def _neuron_tables(analyses: Sequence[RunAnalysis]) -> list[Table]:
     neurons_by_run = [one.fourier[-1].neurons for one in analyses if one.fourier and one.fourier[-1].neurons]
     if not neurons_by_run:
         return []
-    rows = [
-        (
-            str(layer + 1),
-            _format_share([one[layer].share for one in neurons_by_run]),
-            _format_share([one[layer].tuned for one in neurons_by_run]),
-        )
-        for layer in range(len(neurons_by_run[0]))
-    ]
+    rows = []
+    for layer in range(len(neurons_by_run[0])):
+        shares = [[one[layer].share for one in neurons_by_run], [one[layer].tuned for one in neurons_by_run]]
+        rows.append((str(layer + 1), *map(format_hundredths, shares)))
     columns = ("layer", "best frequency explains", f"units with {MIN_TUNED_VARIANCE_SHARE} or more")
     note = "Share of each hidden unit's variance at =, over all pairs of numbers, in one frequency, at the last step."
     return [Table("hidden units on circles", columns, tuple(rows), (note,))]
+
+
+# ---- as JSON ----
+
+
+def analyses_as_json(analyses: Sequence[RunAnalysis]) -> dict[str, Any]:
+    """The runs of one config: each statistic as mean, std over seeds and std over inputs, all (L, H)."""
+    document: dict[str, Any] = {
+        "runs": [{"id": one.run.id, "seed": one.run.seed, "step": one.step} for one in analyses],
+        "inputs": {"n": analyses[0].n_inputs, "part": analyses[0].split},
+    }
+    if analyses[0].numbers:
+        document["numbers"] = {
+            name: {"unit": HEAD_STATISTICS[name].unit}
+            | _spreads([one.numbers[name] for one in analyses])
+            | {"even": _rounded_list(np.mean([mean_over_inputs(one.uniform_numbers[name])[0, 0] for one in analyses]))}
+            for name in HEAD_STATISTICS
+        }
+        document["shares"] = [
+            {"on": pair[0], "from": pair[1]} | _spreads([one.shares[pair] for one in analyses if pair in one.shares])
+            for pair in analyses[0].shares
+        ]
+        document["received"] = _rounded_list(
+            np.mean([mean_over_inputs(one.received) for one in analyses if one.received is not None], axis=0)
+        )
+        distances = [mean_over_inputs(one.layer_distances) for one in analyses if one.layer_distances is not None]
+        document["layers_apart"] = _rounded_list(np.mean(distances, axis=0))
+    ablations = [one.ablation for one in analyses if one.ablation is not None]
+    if ablations:
+        names = ("loss", "heads", "attention", "mlp", "layers", "lens")
+        document["ablation"] = {
+            name: [_rounded_list(np.asarray(getattr(one, name))) for one in ablations] for name in names
+        }
+    document["gates"] = [[vars(gates) for gates in one.gates] for one in analyses if one.gates]
+    document["circles"] = [
+        to_jsonable([asdict(progress) for progress in one.fourier]) for one in analyses if one.fourier
+    ]
+    return document
+
+
+def _spreads(by_run: Sequence[Floats]) -> dict[str, Any]:
+    n_layers, n_heads = by_run[0].shape[-2:]
+    cells = np.array(
+        [[mean_and_stds([one[:, i, h] for one in by_run]) for h in range(n_heads)] for i in range(n_layers)]
+    )
+    return {name: _rounded_list(cells[..., index]) for index, name in enumerate(("mean", "std_seeds", "std_inputs"))}
+
+
+def _rounded_list(values: Floats) -> Any:
+    """Nested lists, rounded to six decimals."""
+    return np.round(values, 6).tolist()

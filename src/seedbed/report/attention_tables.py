@@ -11,15 +11,14 @@ import numpy as np
 
 from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.charts.panel_layout import config_label
-from seedbed.charts.run_selection import group_by_config
 from seedbed.interp.analysis import ATTENTION_METRIC_PREFIX, Analysis
 from seedbed.interp.text_attention import TextAttention
-from seedbed.report.analysis_curves import declared_analysis_metrics
-from seedbed.report.tables import Table
+from seedbed.report.study_runs import declared_analysis_metrics
+from seedbed.report.tables import Table, format_hundredths
 from seedbed.specs import FigureSpec
-from seedbed.stats.attention_stats import HEAD_STATISTICS
+from seedbed.stats.attention_stats import HEAD_STATISTICS, describe_head_statistics
 from seedbed.stats.groups import filter_runs
-from seedbed.stats.summary import RunCurves
+from seedbed.stats.summary import RunCurves, group_by_config
 from seedbed.study.declarations import Declarations
 
 ATTENTION_ON_PREFIX = "attention_on_"
@@ -46,9 +45,10 @@ def _config_tables(seed_runs: Sequence[RunCurves], show_config: bool) -> Iterato
         return
     suffix = f": {config_label(seed_runs[0])}" if show_config else ""
     names = [name for name in HEAD_STATISTICS if f"attention_{name}[layer=1]" in analyses[0].metrics]
-    legend = "; ".join(f"{name}: {HEAD_STATISTICS[name].description} ({HEAD_STATISTICS[name].unit})" for name in names)
     rows = _rows([f"attention_{name}" for name in names], "", layers, analyses)
-    yield Table(f"Heads by layer{suffix}", ("layer", *names), rows, (f"{legend}.", _sample_note(analyses)))
+    yield Table(
+        f"Heads by layer{suffix}", ("layer", *names), rows, (describe_head_statistics(names), _sample_note(analyses))
+    )
     for query in ("", "from==, "):
         sources = _source_kinds(analyses[0], query)
         if sources:
@@ -84,7 +84,7 @@ def _cell(name: str, analyses: Sequence[Analysis]) -> str:
     if not values:
         return "–"
     means, within = [one.mean for one in values], [one.std for one in values if one.std is not None]
-    return _format_mean_std(means) + (f" ({np.mean(within):.2f})" if within else "")
+    return format_hundredths(means) + (f" ({np.mean(within):.2f})" if within else "")
 
 
 def _sample_note(analyses: Sequence[Analysis]) -> str:
@@ -107,7 +107,7 @@ def _received_tables(figure: FigureSpec, runs: Sequence[RunCurves]) -> Iterator[
     rows = []
     for position, name in enumerate(configs[0][1][0].unique_labels):
         cells = [
-            _format_mean_std([float(one.mean_received[layer, :, position].mean()) for one in maps])
+            format_hundredths([float(one.mean_received[layer, :, position].mean()) for one in maps])
             for _, maps, layer in columns
         ]
         rows.append((name, *cells))
@@ -119,7 +119,3 @@ def _maps_by_seed(figure: FigureSpec, seed_runs: Sequence[RunCurves]) -> list[Te
     """The maps of each seed that has any; padding comes after all labelled tokens."""
     found = [run.analyses[-1].find_attention(figure.text, figure.by) for run in seed_runs if run.analyses]
     return [maps.select_available(figure.layers, figure.heads) for maps in found if maps]
-
-
-def _format_mean_std(means: Sequence[float]) -> str:
-    return f"{np.mean(means):.2f}" + (f" ± {np.std(means):.2f}" if len(means) > 1 else "")

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from seedbed.charts.panel_layout import config_label
-from seedbed.charts.run_selection import group_by_config
+from seedbed.data.catalogue import describe_class
 from seedbed.data.datasets import LabelledDataset
-from seedbed.interp.predictions_by_split import N_ERRORS, PredictionError, SplitPredictions
+from seedbed.format import pluralise, shorten
+from seedbed.interp.analysis import N_ERRORS, PredictionError, SplitPredictions
 from seedbed.report.tables import Table
-from seedbed.stats.format import pluralise
-from seedbed.stats.summary import RunCurves
+from seedbed.stats.summary import RunCurves, group_by_config
 from seedbed.tasks.base import HELD_OUT_SPLITS
 
 if TYPE_CHECKING:
@@ -78,8 +79,19 @@ def _config_tables(seed_runs: Sequence[RunCurves], suffix: str, notes: tuple[str
         for one in run.analyses[-1].predictions:
             by_split.setdefault(one.split, []).append(one)
     for split, predictions in by_split.items():
+        corpus = seed_runs[0].run.settings.get("task.corpus")
+        predictions = [_with_class_names(one, corpus) for one in predictions]
         yield _confusion_table(predictions, f"{SPLIT_NAMES.get(split, split)}{suffix}", notes)
         yield from _error_tables(predictions, f"{SPLIT_NAMES.get(split, split)}{suffix}")
+
+
+def _with_class_names(predictions: SplitPredictions, corpus: object) -> SplitPredictions:
+    """With the classes of a named corpus as people read them."""
+    errors = tuple(
+        replace(one, label=describe_class(corpus, one.label), predicted=describe_class(corpus, one.predicted))
+        for one in predictions.errors
+    )
+    return replace(predictions, names=tuple(describe_class(corpus, one) for one in predictions.names), errors=errors)
 
 
 def _confusion_table(predictions: Sequence[SplitPredictions], where: str, notes: tuple[str, ...]) -> Table:
@@ -117,8 +129,7 @@ def _error_tables(predictions: Sequence[SplitPredictions], where: str) -> list[T
     for index in ranked[:MAX_SHOWN_ERRORS]:
         errors = by_sample[index]
         predicted, _ = Counter(error.predicted for error in errors).most_common(1)[0]
-        text = " ".join(errors[0].text.split())
-        shown = text if len(text) <= MAX_TEXT_CHARACTERS else f"{text[: MAX_TEXT_CHARACTERS - 1]}…"
+        shown = shorten(errors[0].text, MAX_TEXT_CHARACTERS)
         seeds = () if len(predictions) == 1 else (f"{n_wrong[index]} of {len(predictions)}",)
         rows.append((shown, errors[0].label, predicted, f"{_mean_probability(errors):.3f}", *seeds))
     if not rows:

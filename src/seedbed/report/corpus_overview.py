@@ -23,7 +23,7 @@ from seedbed.data.corpus_stats import comparable_texts, compute_corpus_stats, co
 from seedbed.data.datasets import open_token_ids
 from seedbed.data.table_files import Columns, LabelledTexts
 from seedbed.errors import StudyError, UsageError
-from seedbed.stats.format import pluralise
+from seedbed.format import pluralise
 
 LABEL_WIDTH = 14  # characters, of the names of statistics
 
@@ -48,7 +48,7 @@ def describe_named_corpus(name: str, part: str | None) -> dict[str, Any]:
 
 def _describe_named_part(name: str, part: CorpusPart) -> tuple[dict[str, Any], Sequence[str] | None]:
     """The statistics of a part, and its texts, which are compared with those of the other parts."""
-    if not all(find_local_file(file) for file in part.files):
+    if not all(find_local_file(file.path) for file in part.files):
         return {"notes": [f"not on this machine; download it with: seedbed data get {name}"]}, None
     if part.kind == "ids":
         encoded = open_token_ids(name, part.name)

@@ -11,10 +11,10 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
+from seedbed.format import format_config, pluralise
 from seedbed.records import Cost, StoredPack, StoredRun
-from seedbed.report.overview import format_config
 from seedbed.report.tables import Table
-from seedbed.stats.comparison import ConfidenceInterval, mean_confidence_interval
+from seedbed.stats.comparison import mean_confidence_interval
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 
@@ -72,7 +72,7 @@ def run_cost_table(store: Store, run: StoredRun) -> list[Table]:
     rows = [(f"{name}, s", _format_number(share.seconds[name])) for name in TIME_CATEGORIES if name in share.seconds]
     rows += [("per update, ms", _format_ms_per_update(share))]
     rows += [(f"memory {name}, MiB", _format_mebibytes(n_bytes)) for name, n_bytes in _memory_share(pack).items()]
-    pack_note = f"pack {pack.id} of {n} run{'s' * (n != 1)}: {_format_placement(pack)}"
+    pack_note = f"pack {pack.id} of {pluralise(n, 'run')}: {_format_placement(pack)}"
     return [Table("cost", ("quantity", "share of this run"), tuple(rows), (pack_note, SHARE_NOTE))]
 
 
@@ -114,7 +114,7 @@ def _config_cells(packs: Sequence[StoredPack], categories: Sequence[str]) -> tup
     return (
         str(len(packs)),
         _format_number(update.mean),
-        _format_interval(update),
+        f"{_format_number(update.low)} to {_format_number(update.high)}" if isfinite(update.low) else "–",
         *map(_format_number, mean_seconds),
         *map(_format_mebibytes, memory),
     )
@@ -148,7 +148,7 @@ def _used_categories(packs: Sequence[StoredPack]) -> tuple[str, ...]:
 def _format_placement(pack: StoredPack) -> str:
     """`cpu plain, 1 thread, 2 side by side`."""
     placement = pack.placement
-    threads = f", {placement.threads} thread{'s' * (placement.threads != 1)}" if placement.device == "cpu" else ""
+    threads = f", {pluralise(placement.threads, 'thread')}" if placement.device == "cpu" else ""
     concurrency = (
         ", exclusive" if placement.exclusive else f", {placement.workers} side by side" if placement.workers > 1 else ""
     )
@@ -186,7 +186,3 @@ def _format_number(value: float) -> str:
     if not isfinite(value):
         return "–"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _format_interval(bounds: ConfidenceInterval) -> str:
-    return f"{_format_number(bounds.low)} to {_format_number(bounds.high)}" if isfinite(bounds.low) else "–"

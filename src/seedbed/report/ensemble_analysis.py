@@ -15,16 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seedbed.errors import MissingData, UsageError
+from seedbed.format import format_config
 from seedbed.records import StoredRun
-from seedbed.report.attention_export import parse_step
-from seedbed.report.overview import format_config
-from seedbed.report.study_runs import differing_settings, matching_runs
-from seedbed.report.tables import Table, format_accuracy, format_mean_std
-from seedbed.settings import Settings
-from seedbed.specs import ACCURACY_QUANTITIES
+from seedbed.report.study_runs import differing_settings, group_stored_runs, matching_runs, pick_settings
+from seedbed.report.tables import Table, spread_format
+from seedbed.report.trained_models import parse_step
 from seedbed.stats.comparison import summarise_seeds
-from seedbed.stats.curve_statistics import metric_direction
-from seedbed.stats.metric_registry import MetricName, metric_sort_key
+from seedbed.stats.metric_registry import metric_direction, metric_sort_key
 from seedbed.store import Store, open_store
 from seedbed.study.run_data import require_training_data
 from seedbed.tasks.base import HELD_OUT_SPLITS
@@ -59,11 +56,7 @@ def ensemble_study(
     """
     with open_store(home, read_only=True) as store:
         runs = [run for run in matching_runs(store, study, only) if run.status == "finished"]
-        configs: dict[tuple[Settings, str], list[StoredRun]] = {}
-        for run in runs:
-            digest = run.dataset_info.digest if run.dataset_info else ""
-            configs.setdefault((run.settings, digest), []).append(run)
-        groups = [members for members in configs.values() if len(members) >= MIN_MEMBERS]
+        groups = [members for members in group_stored_runs(runs).values() if len(members) >= MIN_MEMBERS]
         if not groups:
             raise MissingData(f"no config of {study} has two finished runs; an ensemble needs at least two seeds")
         names = differing_settings([run for members in groups for run in members])
@@ -86,8 +79,7 @@ def _evaluate_members(
     weights = [store.load_weights(one.run, one.step) for one in checkpoints]
     metrics = evaluate_ensemble([run.settings for run in members], [run.seed for run in members], weights, device)
     held_out = {name: metrics[name] for name in sorted(metrics, key=metric_sort_key) if _is_ranked(name)}
-    values = members[0].settings.flat()
-    label = format_config({name: values[name] for name in names if name in values})
+    label = format_config(pick_settings(members[0].settings, names))
     return EnsembleResult(label, tuple(members), tuple(one.step for one in checkpoints), held_out)
 
 
@@ -103,13 +95,12 @@ def ensemble_table(study: str, results: Sequence[EnsembleResult]) -> Table:
     best: set[tuple[int, int]] = set()
     for result in results:
         for metric, values in result.metrics.items():
-            is_accuracy = MetricName.parse(metric).quantity in ACCURACY_QUANTITIES
-            write = format_accuracy if is_accuracy else format_mean_std
             cells = [summarise_seeds({0: values.ensemble}), summarise_seeds(dict(enumerate(values.members)))]
             cells.append(summarise_seeds({0: result.best_member(metric)}))
-            if _improves(metric, values.ensemble, result.best_member(metric)):
+            sign = -1 if metric_direction(metric) == "min" else 1
+            if sign * values.ensemble > sign * result.best_member(metric):
                 best.add((len(rows), 3))
-            rows.append((result.label or "all", metric, str(len(values.members)), *map(write, cells)))
+            rows.append((result.label or "all", metric, str(len(values.members)), *map(spread_format(metric), cells)))
     notes = [
         "ensemble: the mean of the probabilities that the seeds predict; highlighted if better than every single run",
         "best single: chosen by its value on the same data, so it is optimistic",
@@ -117,10 +108,6 @@ def ensemble_table(study: str, results: Sequence[EnsembleResult]) -> Table:
     notes += [f"{result.label}: its seeds have no held-out data in common" for result in results if not result.metrics]
     columns = ("config", "metric", "seeds", "ensemble", "single, mean ± std", "best single")
     return Table(f"{study}: ensembles of seeds", columns, tuple(rows), tuple(notes), frozenset(best), n_labels=2)
-
-
-def _improves(metric: str, value: float, other: float) -> bool:
-    return value < other if metric_direction(metric) == "min" else value > other
 
 
 def ensembles_as_json(results: Sequence[EnsembleResult]) -> list[dict[str, Any]]:

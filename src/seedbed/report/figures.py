@@ -1,5 +1,7 @@
 """A study's figures, declared or default, rendered as Vega-Lite specs with the command that reproduces each.
 
+Also the one figure that `plot` asks for, on the command line and in Python.
+
 Altair is imported only from here on: `plan`, `ls` and `show` do not import this module.
 """
 
@@ -15,21 +17,25 @@ from typing import Any
 from pydantic import ValidationError
 
 from seedbed.charts.chart_kinds import CHART_KINDS
-from seedbed.charts.run_selection import distinct_values, is_number
-from seedbed.charts.theme import THEMES
-from seedbed.charts.vega_lite import to_vega_lite, without_interaction
+from seedbed.charts.panel_layout import distinct_values
+from seedbed.charts.theme import THEMES, vega_config
+from seedbed.charts.vega_lite import paper_spec, to_vega_lite, without_interaction
 from seedbed.errors import MissingData, UsageError
+from seedbed.format import join_words
 from seedbed.interp.analysis import is_analysis_metric
+from seedbed.report.study_runs import load_run_curves
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
-from seedbed.stats.curve_statistics import metric_direction
-from seedbed.stats.format import join_words
-from seedbed.stats.metric_registry import MetricName, metric_sort_key, training_metric
+from seedbed.stats.groups import is_numeric, varying_settings
+from seedbed.stats.metric_registry import MetricName, metric_direction, metric_sort_key, training_metric
 from seedbed.stats.summary import RunCurves
+from seedbed.store import open_store
 from seedbed.study.conditions import format_filter
-from seedbed.study.declarations import Declarations, option_choices
+from seedbed.study.declarations import Declarations, option_choices, parse_declarations
 from seedbed.study.former_words import FORMER_FIGURE_KINDS
 from seedbed.study.toml_text import did_you_mean
+
+STYLES = ("screen", "paper")
 
 
 @dataclass(frozen=True)
@@ -100,22 +106,13 @@ def default_figures(runs: Sequence[RunCurves]) -> tuple[FigureSpec, ...]:
     metrics = _default_metrics(runs)
     if not metrics:
         return (FigureSpec(),)
-    names = dict.fromkeys(name for run in runs for name in run.config)
+    names = varying_settings([runs])  # without those that follow another, as a GRU's gate biases follow its kind
     varied = {name: values for name in names if len(values := distinct_values(runs, name)) > 1}
     column = "model.kind" if "model.kind" in varied else None
-    numbers = [name for name, values in varied.items() if all(map(is_number, values))]
-    others = [name for name in varied if name != column]
-    colour = numbers[0] if numbers else others[0] if others else None
-    figures = [
-        FigureSpec(
-            metrics=metrics, column=column, colour=colour, colour_scale=default_scale(varied.get(colour or "", []))
-        )
-    ]
+    numbers = [name for name, values in varied.items() if is_numeric(values)]
     best = tuple(metric for metric in metrics if metric_direction(metric))
-    for name in numbers if best else ():
-        colour = next((other for other in others if other != name), None)
-        scale = default_scale(varied[name])
-        figures.append(FigureSpec(kind="sweep", x=name, metrics=best, column=column, colour=colour, x_scale=scale))
+    figures = [FigureSpec(metrics=metrics, column=column)]
+    figures += [FigureSpec(kind="sweep", x=name, metrics=best, column=column) for name in numbers if best]
     if len(varied) > 2 and best:
         figures.append(FigureSpec(kind="parallel", metrics=best[-1:]))
     return tuple(figures)
@@ -133,15 +130,6 @@ def _default_metrics(runs: Iterable[RunCurves]) -> tuple[str, ...]:
     if set(text_metrics) <= set(ungrouped):
         return text_metrics
     return tuple(sorted(ungrouped, key=lambda name: metric_direction(name) is None)[:4])
-
-
-def default_scale(values: Sequence[Value]) -> Any:
-    """log₂ for powers of two, log for values that span orders of magnitude, else linear."""
-    if not values or not all(is_number(value) and value > 0 for value in values):
-        return "linear"
-    if all(isinstance(value, int) and value & (value - 1) == 0 for value in values) and max(values) > 4:
-        return "log2"
-    return "log" if max(values) >= 50 * min(values) else "linear"
 
 
 # ---- one figure from the command line ----
@@ -186,26 +174,43 @@ def _check_recorded(metrics: Sequence[str], runs: Sequence[RunCurves]) -> None:
             raise UsageError(f"--metrics {name}: no run has this metric{guess}; recorded: {', '.join(recorded)}")
 
 
-def check_theme(theme: str) -> None:
-    """UsageError for a theme that does not exist."""
+def check_theme(theme: str, style: str = "screen") -> None:
+    """UsageError for a theme or style that does not exist, or for dark print."""
     if theme not in THEMES:
         raise UsageError(f"--theme {theme}: expected {' or '.join(THEMES)}")
+    if style not in STYLES:
+        raise UsageError(f"--style {style}: expected {' or '.join(STYLES)}")
+    if style == "paper" and theme != "light":
+        raise UsageError("--style paper is printed on white; leave out --theme, or use --style screen")
 
 
-def write_figure(figure: FigureSpec, runs: Sequence[RunCurves], out: Path, theme: str = "light") -> None:
+def write_figure(
+    figure: FigureSpec, runs: Sequence[RunCurves], out: Path, theme: str = "light", style: str = "screen"
+) -> None:
     """Writes the figure in the format of the file's suffix: svg, png, pdf, or the Vega-Lite spec as json."""
     from seedbed.charts.render import render
 
-    check_theme(theme)
-    if out.suffix not in (".svg", ".png", ".pdf", ".json"):
-        raise UsageError(f"--out {out}: expected a file that ends in .svg, .png, .pdf or .json")
+    check_theme(theme, style)
+    file_format = picture_format(out)
     kind = CHART_KINDS[figure.kind]
     chart = kind.gather_figure(figure, runs)
     if chart.is_empty:
         raise MissingData("; ".join([kind.empty_reason(figure), *chart.notes]))
     spec = without_interaction(to_vega_lite(kind.draw(chart), THEMES[theme]))
-    file_format = out.suffix.removeprefix(".")
-    content = json.dumps(spec, ensure_ascii=False).encode() if file_format == "json" else render(spec, file_format)
+    spec = paper_spec(spec) if style == "paper" else spec
+    is_json = file_format == "json"
+    content = json.dumps(spec, ensure_ascii=False).encode() if is_json else render(spec, file_format, style == "paper")
+    write_picture(out, content)
+
+
+def picture_format(out: Path) -> str:
+    """svg, png, pdf or json, by the suffix of a file; UsageError for another one."""
+    if out.suffix not in (".svg", ".png", ".pdf", ".json"):
+        raise UsageError(f"--out {out}: expected a file that ends in .svg, .png, .pdf or .json")
+    return out.suffix.removeprefix(".")
+
+
+def write_picture(out: Path, content: bytes) -> None:
     try:
         out.write_bytes(content)
     except OSError as error:
@@ -218,3 +223,26 @@ def preview_figure(figure: FigureSpec, runs: Sequence[RunCurves]) -> str:
 
     kind = CHART_KINDS[figure.kind]
     return preview_chart(kind.gather_figure(figure, runs), kind.preview)
+
+
+def load_figure(
+    home: Path, study: str, only: Sequence[str], options: Mapping[str, Any], number: int | None = None
+) -> tuple[FigureSpec, list[RunCurves]]:
+    """The figure of this number or of these options, and the runs that it shows."""
+    asked = filter(is_analysis_metric, options.get("metrics") or ())
+    with open_store(home, read_only=True) as store:
+        runs = load_run_curves(store, study, only, extra_metrics=[*asked])
+        declared = figures_with_stopping(parse_declarations(store.study(study).text))
+    return requested_figure(options, runs, declared, number), runs
+
+
+def draw_figure(spec: FigureSpec, runs: Sequence[RunCurves], theme: str = "light") -> Any:
+    """The figure as an Altair chart, which a notebook shows and whose `save` writes SVG, PNG, PDF, JSON and HTML."""
+    check_theme(theme)
+    kind = CHART_KINDS[spec.kind]
+    data = kind.gather_figure(spec, runs)
+    if data.is_empty:
+        raise MissingData("; ".join([kind.empty_reason(spec), *data.notes]))
+    chart = kind.draw(data)
+    chart.config = vega_config(THEMES[theme])
+    return chart

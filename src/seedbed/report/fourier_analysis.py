@@ -28,7 +28,7 @@ from seedbed.stats.fourier import (
 )
 
 if TYPE_CHECKING:
-    from seedbed.interp.pair_activations import PairActivations
+    from seedbed.interp.activations import PairActivations
     from seedbed.sampling.loaded_run import LoadedRun
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ def analyze_fourier(
     loaded: LoadedRun, weights: Arrays, order: Sequence[int], frequencies: Sequence[int]
 ) -> FourierProgress:
     """The Fourier analysis of a run at the checkpoint of these weights, over the numbers in cyclic order."""
-    from seedbed.interp.pair_activations import compute_pair_activations
+    from seedbed.interp.activations import compute_pair_activations
 
     embeddings, pairs = _number_embeddings(weights, order), compute_pair_activations(loaded)
     power = frequency_power(embeddings)

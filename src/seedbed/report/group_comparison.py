@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 from math import isfinite, nan
 from typing import Any
 
+from seedbed.charts.axis_labels import metric_label
 from seedbed.charts.pairwise_differences import draw_pairwise_differences, gather_pairwise_differences
 from seedbed.charts.parallel_coordinates import draw_parallel_coordinates, gather_parallel_coordinates
 from seedbed.charts.vega_lite import to_vega_lite
+from seedbed.format import capitalise, format_interval, format_number, format_p_value, format_seeds, format_value
 from seedbed.report.figures import RenderedFigure, render_figure
 from seedbed.report.study_answers import compare_named
-from seedbed.report.study_runs import differing_settings
+from seedbed.report.study_runs import differing_settings, pick_settings
 from seedbed.report.tables import Table, format_mean_std
 from seedbed.specs import FigureSpec
-from seedbed.stats.answers.comparison_text import MetricStatistic
-from seedbed.stats.answers.finding import Finding
+from seedbed.stats.answers.finding import Finding, MetricStatistic
 from seedbed.stats.comparison import SeedSummary, has_width
 from seedbed.stats.decision import Verdict, decide_difference
-from seedbed.stats.format import format_interval, format_number, format_p_value, format_value
 from seedbed.stats.metric_registry import training_metric
 from seedbed.stats.summary import RunCurves
 
@@ -79,8 +79,9 @@ def _centres_table(comparison: GroupComparison) -> Table:
     notes = tuple(comparison.result.notes)
     rows: tuple[tuple[str, ...], ...]
     if medians := numbers.get("medians"):
+        reached = {name: f"{one['n_reached']} of {one['n']}" for name, one in medians.items()}
         rows = tuple(
-            (name, format_number(one["median"]), format_interval(one["low"], one["high"]), _count_reached(one))
+            (name, format_number(one["median"]), format_interval(one["low"], one["high"]), reached[name])
             for name, one in medians.items()
         )
         return Table(f"Medians {title}", ("group", "median", "95 % interval", "runs that got there"), rows, notes)
@@ -92,15 +93,11 @@ def _centres_table(comparison: GroupComparison) -> Table:
         return Table(f"Means {title}", ("value", "mean"), rows, notes)
     spreads = {name: SeedSummary(**summary) for name, summary in numbers["means"].items()}
     rows = tuple(
-        (name, format_mean_std(spread), str(spread.n), ", ".join(map(str, sorted(spread.values))))
+        (name, format_mean_std(spread), str(spread.n), format_seeds(sorted(spread.values)))
         for name, spread in spreads.items()
     )
     notes = ("± is the population std over seeds (ddof 0).", *notes)
     return Table(f"Means {title}", ("group", "mean ± std", "n", "seeds"), rows, notes)
-
-
-def _count_reached(median: Mapping[str, Any]) -> str:
-    return f"{median['n_reached']} of {median['n']}"
 
 
 def _pairs_table(comparison: GroupComparison) -> Table:
@@ -154,7 +151,7 @@ def _curves_figure(comparison: GroupComparison) -> RenderedFigure:
         metric,
     )
     rendered = render_figure(
-        FigureSpec(metrics=metrics, colour="group", title=f"Curves of the groups, {metric}"), runs, ""
+        FigureSpec(metrics=metrics, colour="group", title=f"{capitalise(metric_label(metric))} of the groups"), runs, ""
     )
     return replace(rendered, command=comparison.command)
 
@@ -163,7 +160,7 @@ def _parallel_figure(comparison: GroupComparison, interactive: bool) -> Rendered
     """Every run once, over the settings in which they differ."""
     unique = list({run.run.id: run for group in comparison.groups.values() for run in group}.values())
     names = differing_settings([run.run for run in unique])
-    runs = [replace(run, config=_setting_values(run, names)) for run in unique]
+    runs = [replace(run, config=pick_settings(run.run.settings, names)) for run in unique]
     figure = FigureSpec(kind="parallel", metrics=(comparison.subject.metric,), value=comparison.subject.statistic)
     chart = gather_parallel_coordinates(figure, runs)
     if chart.is_empty:
@@ -173,8 +170,3 @@ def _parallel_figure(comparison: GroupComparison, interactive: bool) -> Rendered
     hint = ("Drag along an axis to keep the lines that pass there; click it to reset.",) if interactive else ()
     spec = to_vega_lite(draw_parallel_coordinates(chart, brushable=interactive))
     return RenderedFigure(chart.title, "", (*hint, *chart.notes), comparison.command, spec)
-
-
-def _setting_values(run: RunCurves, names: Sequence[str]) -> dict[str, Any]:
-    settings = run.run.settings.flat()
-    return {name: settings[name] for name in names if name in settings}

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,13 +27,20 @@ from markupsafe import Markup
 from seedbed import __version__
 from seedbed.charts.render import namespace_svg_ids, to_pdf, to_png, to_svg, vega_javascript
 from seedbed.charts.theme import DARK_THEME, LIGHT_THEME, vega_config
-from seedbed.errors import OutOfResources, UsageError
+from seedbed.charts.vega_lite import fit_width
+from seedbed.errors import MissingData, OutOfResources, UsageError
+from seedbed.format import capitalise
 from seedbed.report.figures import RenderedFigure
 from seedbed.report.sections import ReportSection, build_joint_section, build_study_section, study_file_name
-from seedbed.report.tables import to_csv, to_latex, to_markdown
+from seedbed.report.tables import split_to_width, to_csv, to_latex, to_markdown
+from seedbed.stats.answers import all_definitions, format_question
 from seedbed.store import open_store
 
 GENERATOR_TAG: Final = '<meta name="generator" content="seedbed'  # marks a folder as one of our reports
+PAPER_CHARACTERS: Final = 110  # of a table's row on A4; wider tables are printed in parts
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+STILL_PIXELS: Final = 760  # of a figure of many columns in the page, so that its text is readable on A4
+PDF_TIMEOUT_SECONDS: Final = 180
 SUBFOLDERS: Final = ("figures", "tables", "studies")
 
 
@@ -57,6 +66,40 @@ def write_report(home: Path, studies: Sequence[str], only: Sequence[str], out: P
     with _staging_folder(folder) as staging:
         _write_files(staging, sections)
     return folder / "index.html"
+
+
+def find_browser() -> str:
+    """The browser that prints: $SEEDBED_BROWSER, or a Chromium on the PATH; MissingData if there is none."""
+    candidates = (os.environ.get("SEEDBED_BROWSER", ""), *BROWSERS)
+    if found := next(filter(None, map(shutil.which, filter(None, candidates))), None):
+        return found
+    raise MissingData(
+        "a PDF is printed by Chromium, and none was found; install it (Debian: apt install chromium), set "
+        "SEEDBED_BROWSER to the path of a Chromium or Chrome, or print index.html from any browser"
+    )
+
+
+def write_pdf(page: Path, browser: str) -> Path:
+    """Prints a report's page beside it, with its appendix unfolded, and returns the path of the PDF."""
+    text = re.sub(
+        r"<script.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )  # paper has still figures
+    text = text.replace('<details class="appendix">', '<details class="appendix" open>')
+    pdf = page.with_suffix(".pdf")
+    with tempfile.TemporaryDirectory(prefix="seedbed-") as folder:
+        source = Path(folder, "report.html")
+        source.write_text(text, encoding="utf-8")
+        options = ["--headless", "--disable-gpu", "--no-pdf-header-footer"]
+        options += ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # root has no sandbox
+        options += [f"--user-data-dir={folder}/profile", f"--print-to-pdf={folder}/report.pdf", source.as_uri()]
+        try:
+            subprocess.run([browser, *options], capture_output=True, timeout=PDF_TIMEOUT_SECONDS, check=True)
+            shutil.move(Path(folder, "report.pdf"), pdf)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise OutOfResources(
+                f"{browser} could not print {page}: {error}; print it from a browser instead"
+            ) from None
+    return pdf
 
 
 def _folder_name(names: Sequence[str]) -> str:
@@ -129,7 +172,9 @@ def _write_figure(folder: Path, figure: _NumberedItem) -> _NumberedItem:
     (folder / f"{figure.file_name}.pdf").write_bytes(to_pdf(svg))
     (folder / f"{figure.file_name}.png").write_bytes(to_png(svg))
     (folder / f"{figure.file_name}.json").write_text(json.dumps(spec, ensure_ascii=False), encoding="utf-8")
-    return _NumberedItem(figure.number, figure.file_name, rendered, namespace_svg_ids(svg, figure.file_name))
+    is_wide = spec.get("usermeta", {}).get("fit", {}).get("columns", 1) > 2  # its text would be too small on A4
+    still = to_svg(fit_width(spec, STILL_PIXELS)) if is_wide else svg
+    return _NumberedItem(figure.number, figure.file_name, rendered, namespace_svg_ids(still, figure.file_name))
 
 
 def _write_table(folder: Path, table: _NumberedItem) -> None:
@@ -149,10 +194,14 @@ def _render_page(
         loader=PackageLoader("seedbed.report"), autoescape=select_autoescape(default=True),
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
+    environment.filters["question"] = format_question
+    environment.filters["capitalise"] = capitalise
+    environment.filters["print_parts"] = lambda table: list(split_to_width(table, PAPER_CHARACTERS))
     remaining_figures, remaining_tables = iter(figures), iter(tables)
     parts = [
         {
             "section": section,
+            "definitions": all_definitions(section.answers),
             "study": study_file_name(section.name) if section.study_text else None,
             "figures": [_figure_context(next(remaining_figures)) for _ in section.figures],
             "tables": [next(remaining_tables) for _ in section.tables],

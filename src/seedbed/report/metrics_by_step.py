@@ -11,13 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from seedbed.charts.panel_layout import config_label
-from seedbed.charts.run_selection import clock_units_per_step, group_by_config
-from seedbed.report.tables import Table, format_accuracy, format_mean_std
+from seedbed.charts.panel_layout import clock_units_per_step, config_label
+from seedbed.format import pluralise
+from seedbed.report.tables import Table, spread_format
 from seedbed.stats.comparison import summarise_seeds
 from seedbed.stats.curve_statistics import value_at_step
-from seedbed.stats.metric_registry import MetricName, metric_label, metric_sort_key
-from seedbed.stats.summary import RunCurves, select_for_mean
+from seedbed.stats.metric_registry import MetricName, metric_sort_key, metric_symbol
+from seedbed.stats.summary import RunCurves, group_by_config, select_for_mean
 
 MAX_CONFIGS: Final = 4
 MAX_ROWS: Final = 30
@@ -46,9 +46,9 @@ def _config_tables(seed_runs: Sequence[RunCurves], show_config: bool) -> Iterato
         for step in steps
     ]
     suffix = f": {config_label(seed_runs[0])}" if show_config else ""
-    n = len(seed_runs)
-    notes = (f"n = {n} seed{'s' * (n != 1)}{'; ± is the population std over them (ddof 0)' * (n > 1)}.",)
-    columns = (*clocks, *map(metric_label, metrics))
+    spread = "; ± is the population std over them (ddof 0)" if len(seed_runs) > 1 else ""
+    notes = (f"n = {pluralise(len(seed_runs), 'seed')}{spread}.",)
+    columns = (*clocks, *map(metric_symbol, metrics))
     yield Table(f"Metrics by step{suffix}", columns, tuple(rows), notes, n_labels=len(clocks))
 
 
@@ -71,5 +71,6 @@ def _common_steps(seed_runs: Sequence[RunCurves], metrics: Sequence[str]) -> lis
 
 
 def _cell(seed_runs: Sequence[RunCurves], name: str, step: int) -> str:
-    format_cell = format_accuracy if MetricName.parse(name).quantity == "accuracy" else format_mean_std
-    return format_cell(summarise_seeds({run.run.seed: value_at_step(run.curves[name], step) for run in seed_runs}))
+    return spread_format(name)(
+        summarise_seeds({run.run.seed: value_at_step(run.curves[name], step) for run in seed_runs})
+    )

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from seedbed.format import format_config, format_duration, format_seeds, format_value, join_words, pluralise
+from seedbed.models.parameter_formulas import parameter_formulas, symbols_of, total_formula
 from seedbed.records import (
     Annotation,
     Annotations,
@@ -22,11 +24,10 @@ from seedbed.records import (
 )
 from seedbed.report.study_runs import planned_steps, run_configs
 from seedbed.report.tables import Table
-from seedbed.settings import Settings, Value
-from seedbed.stats.curve_statistics import find_extremum, metric_direction
-from seedbed.stats.format import join_words, pluralise
+from seedbed.stats.curve_statistics import find_extremum
+from seedbed.stats.metric_registry import metric_direction
 from seedbed.store import Store
-from seedbed.study.conditions import FilterTerm
+from seedbed.study.conditions import FilterTerm, format_filter_value
 
 MAX_NAMED_VALUES = 6  # of a setting, in a sentence
 MAX_ANNOTATION_LINES = 40
@@ -51,7 +52,7 @@ def plan_as_json(
         "study": plan.study,
         "runs": [
             {
-                "id": run.id, "seed": run.seed, "config": run.config, "settings": _settings_as_dict(run.settings),
+                "id": run.id, "seed": run.seed, "config": run.config, "settings": run.settings.model_dump(),
                 "pack": pack_of[run.id], "parameters": _parameter_counts(run), "vocabulary": _vocab_size(run),
                 "steps": run.settings.n_steps(run.dataset_info), "status": statuses.get(run.id, "planned"),
             }
@@ -82,6 +83,29 @@ def plan_tables(
     return configs
 
 
+def breakdown_tables(plans: Sequence[Plan]) -> list[Table]:
+    """The parameters of each model of these plans by module, as numbers and as formulas, one table per model."""
+    tables: dict[tuple[object, ...], Table] = {}
+    for run in (run for plan in plans for run in plan.runs):
+        parts = parameter_formulas(run.settings, run.dataset_info)
+        rows = []
+        for part in parts:
+            biases = (f"{part.n_biases:,}", str(part.biases))
+            rows.append((part.module, str(part.copies), f"{part.count:,}", str(part.formula), *biases))
+        key = (run.settings.model.kind, *rows)
+        if key not in tables:
+            count = sum(part.copies * part.count for part in parts)
+            n_biases = sum(part.copies * part.n_biases for part in parts)
+            total = ("all", "", f"{count:,}", str(total_formula(parts)), f"{n_biases:,}", "")
+            sizes = symbols_of(run.settings, run.dataset_info or run.settings.task.dataset_info())
+            title = f"{run.settings.model.kind}: {', '.join(f'{symbol} = {size:,}' for symbol, size in sizes.items())}"
+            columns = ("module", "copies", "parameters", "formula", "of these biases", "formula of biases")
+            without = f"Without biases: {count - n_biases:,} = {total_formula(parts, with_biases=False)}."
+            frozen = " The tables are frozen: they are not trained." * (run.settings.model.embeddings is not None)
+            tables[key] = Table(title, columns, (*rows, total), (without + frozen,))
+    return list(tables.values())
+
+
 def _describe_ended(plans: Sequence[Plan], statuses: Mapping[str, str], n_runs: int) -> str:
     """`all 24 runs are finished`, or how many finished and diverged."""
     counts = Counter(statuses[run] for run in {run.id for plan in plans for run in plan.runs})
@@ -94,7 +118,7 @@ def _describe_ended(plans: Sequence[Plan], statuses: Mapping[str, str], n_runs: 
 def _configs_table(plan: Plan, statuses: Mapping[str, str]) -> Table:
     configs: dict[str, list[Run]] = {}
     for run in plan.runs:
-        configs.setdefault(format_config(run.config) or run.settings.model.kind, []).append(run)
+        configs.setdefault(format_config(run.config) or format_value(run.settings.model.kind), []).append(run)
     has_corpus = any(run.settings.task.has_corpus for run in plan.runs)
     rows = []
     for name, runs in configs.items():
@@ -107,8 +131,7 @@ def _configs_table(plan: Plan, statuses: Mapping[str, str]) -> Table:
     seeds = sorted({run.seed for run in plan.runs})
     columns = ("config", "seeds", *["vocabulary"][:has_corpus], "steps", "parameters", "non-embedding", "status")
     counts = f"{pluralise(len(configs), 'config')}, {pluralise(len(plan.runs), 'run')}"
-    seed_label = "seed" if len(seeds) == 1 else "seeds"
-    title = f"{plan.study}: {counts}, {seed_label} {_format_some(map(str, seeds))}"
+    title = f"{plan.study}: {counts}, {'seed' if len(seeds) == 1 else 'seeds'} {format_seeds(seeds)}"
     return Table(title, columns, tuple(rows))
 
 
@@ -124,26 +147,9 @@ def _packs_table(packs: Sequence[Pack], device: str, estimate: StudyEstimate | N
         (pack.id, str(len(pack.runs)), f"{cost.bytes / 2**20:,.0f} MiB", format_duration(cost.seconds), cost.basis)
         for pack, cost in estimates
     )
-    return Table(title, ("pack", "runs", "memory", "time", "basis"), rows, (*notes, _estimate_sentence(estimate)))
-
-
-def _estimate_sentence(estimate: StudyEstimate) -> str:
-    return f"`seedbed run` would take about {format_duration(estimate.seconds)} ({BASIS_DESCRIPTIONS[estimate.basis]})."
-
-
-def format_duration(seconds: float) -> str:
-    """A duration with two digits or two units.
-
-    >>> [format_duration(seconds) for seconds in (0.42, 7.3, 95, 4000, 200_000)]
-    ['0.4 s', '7 s', '1 min 35 s', '1 h 06 min', '2 d 07 h']
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 1 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24:02} h"
+    basis = BASIS_DESCRIPTIONS[estimate.basis]
+    in_all = f"`seedbed run` would take about {format_duration(estimate.seconds)} ({basis})."
+    return Table(title, ("pack", "runs", "memory", "time", "basis"), rows, (*notes, in_all))
 
 
 def studies_table(studies: Sequence[StoredStudy], annotations: Annotations = NO_ANNOTATIONS) -> Table:
@@ -255,7 +261,7 @@ def runs_as_json(store: Store, studies: Mapping[str, Sequence[StoredRun]]) -> di
 def run_as_json(store: Store, run: StoredRun) -> dict[str, Any]:
     """`show RUN --json`: everything stored about one run, including its curves."""
     return {
-        "id": run.id, "seed": run.seed, "settings": _settings_as_dict(run.settings),
+        "id": run.id, "seed": run.seed, "settings": run.settings.model_dump(),
         "parameters": _parameter_counts(run), "status": run.status, "step": run.step, "cause": run.cause,
         "best": run.best_step, **asdict(store.annotations().runs.get(run.id, Annotation())),
         "checkpoints": [
@@ -271,7 +277,7 @@ def run_as_json(store: Store, run: StoredRun) -> dict[str, Any]:
 def run_tables(store: Store, run: StoredRun) -> list[Table]:
     """One run: its metrics and checkpoints, and its settings."""
     curves = store.curves([run.id]).get(run.id, {})
-    settings = tuple((name, format_value(value)) for name, value in run.settings.flat().items())
+    settings = tuple((name, format_filter_value(value)) for name, value in run.settings.flat().items())
     rows = []
     for name, curve in curves.items():
         direction = metric_direction(name)
@@ -294,31 +300,6 @@ def run_tables(store: Store, run: StoredRun) -> list[Table]:
 
 def last_metrics(curves: Mapping[str, Curve]) -> dict[str, float]:
     return {name: float(curve.values[-1]) for name, curve in curves.items() if len(curve.values)}
-
-
-def format_config(config: Mapping[str, Value]) -> str:
-    """`lstm train_fraction=0.3`: the model's kind first, then each setting by the last part of its name."""
-    texts = [str(config["model.kind"])] if "model.kind" in config else []
-    texts += [
-        f"{name.rpartition('.')[2]}={format_value(value)}" for name, value in config.items() if name != "model.kind"
-    ]
-    return " ".join(texts)
-
-
-def format_value(value: Value) -> str:
-    """A setting's value as written on the command line; `unset` if it has none."""
-    if isinstance(value, tuple | list):
-        return "[" + ",".join(map(format_value, value)) + "]"
-    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _format_some(items: Iterable[str], max_items: int = 8) -> str:
-    every = list(items)
-    return ", ".join(every[:max_items]) + (f" … {every[-1]}" if len(every) > max_items else "")
-
-
-def _settings_as_dict(settings: Settings) -> dict[str, Any]:
-    return settings.model_dump()
 
 
 def _vocab_size(run: Run) -> int | None:

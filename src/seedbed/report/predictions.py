@@ -12,17 +12,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbed.data.catalogue import describe_class
+from seedbed.format import capitalise, pluralise, shorten
 from seedbed.records import StoredRun
-from seedbed.report.run_analysis import load_checkpoint
-from seedbed.report.study_runs import matching_runs
 from seedbed.report.tables import Table
-from seedbed.stats.format import pluralise
-from seedbed.store import no_weights, open_store
+from seedbed.report.trained_models import Step, load_checkpoint, runs_with_weights
+from seedbed.store import open_store
 
 if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun
@@ -64,28 +64,20 @@ class Predictions:
         return float(np.mean([own == true for own, true in zip(self.classes, self.labels, strict=True)]))
 
 
-def load_classifiers(
-    home: Path, names: Sequence[str], only: Sequence[str] = (), step: int | Literal["last", "best"] = "last"
-) -> Classifiers:
+def load_classifiers(home: Path, names: Sequence[str], only: Sequence[str] = (), step: Step = "last") -> Classifiers:
     """The models of these runs, or of the finished runs of a study; of unfinished ones where none has finished."""
     with open_store(home, read_only=True) as store:
         studies = {study.name for study in store.studies()}
         runs: dict[str, StoredRun] = {}
         notes = []
         for name in names:
-            if name not in studies:
-                runs |= {(run := store.run(name)).id: run}
-                continue
-            with_weights = store.runs_with_weights()
-            saved = [run for run in matching_runs(store, name, only) if run.id in with_weights]
+            saved = runs_with_weights(store, name, only)
             finished = [run for run in saved if run.status == "finished"]
-            if not saved:
-                raise no_weights(name)
             chosen = finished or saved
             runs |= {run.id: run for run in chosen}
             if len(chosen) < len(saved):
                 notes.append(f"{len(saved) - len(chosen)} of {len(saved)} runs are unfinished and left out")
-            elif not finished:
+            elif name in studies and not finished:
                 notes.append("none of them has finished")
         loaded = tuple(load_checkpoint(store, run, step)[0] for run in runs.values())
     return Classifiers(loaded, "; ".join([_describe_runs(list(runs.values())), *notes]))
@@ -128,15 +120,19 @@ def prediction_notes(predictions: Predictions) -> list[str]:
 
 
 def _sentences(notes: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"{note[0].upper()}{note[1:]}." for note in notes)
+    return tuple(f"{capitalise(note)}." for note in notes)
 
 
-def class_table(predictions: Predictions, index: int = 0) -> Table:
-    """The classes of one text, most likely first."""
+def class_table(predictions: Predictions) -> Table:
+    """The classes of the only text, most likely first."""
+    [text], [means], [stds] = predictions.texts, predictions.means, predictions.stds
     several = len(predictions.classifiers.runs) > 1
-    order = np.argsort(-predictions.means[index], kind="stable")
-    rows = tuple((predictions.names[i], _format_probability(predictions, index, i, several)) for i in order)
-    text = _shorten(predictions.texts[index])
+    corpus = predictions.classifiers.runs[0].run.settings.get("task.corpus")
+    rows = tuple(
+        (describe_class(corpus, predictions.names[i]), f"{means[i]:.3f}" + (f" ± {stds[i]:.3f}" if several else ""))
+        for i in np.argsort(-means, kind="stable")
+    )
+    text = shorten(text, MAX_SHOWN_CHARACTERS)
     return Table(text, ("class", "probability"), rows, _sentences(prediction_notes(predictions)))
 
 
@@ -144,10 +140,11 @@ def prediction_table(predictions: Predictions, whole: bool = False) -> Table:
     """One row per text: its class and probability; with `whole`, full texts and the probabilities of all classes."""
     rows = []
     for index, (text, name) in enumerate(zip(predictions.texts, predictions.classes, strict=True)):
+        shown = text if whole else shorten(text, MAX_SHOWN_CHARACTERS)
         true = () if predictions.labels is None else (predictions.labels[index],)
         best = float(predictions.means[index].max())
         every = [f"{p:.6f}" for p in predictions.means[index]] if whole else []
-        rows.append((text if whole else _shorten(text), *true, name, f"{best:.6f}" if whole else f"{best:.3f}", *every))
+        rows.append((shown, *true, name, f"{best:.6f}" if whole else f"{best:.3f}", *every))
     label = () if predictions.labels is None else ("label",)
     names = tuple(f"p({name})" for name in predictions.names) if whole else ()
     notes = () if whole else _sentences(prediction_notes(predictions))
@@ -167,13 +164,3 @@ def predictions_as_json(predictions: Predictions) -> dict[str, Any]:
             for index, (text, name) in enumerate(zip(predictions.texts, predictions.classes, strict=True))
         ],
     }
-
-
-def _format_probability(predictions: Predictions, text: int, label: int, several: bool) -> str:
-    mean = f"{predictions.means[text, label]:.3f}"
-    return f"{mean} ± {predictions.stds[text, label]:.3f}" if several else mean
-
-
-def _shorten(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= MAX_SHOWN_CHARACTERS else f"{flat[: MAX_SHOWN_CHARACTERS - 1]}…"

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.records import Arrays, StoredRun
-from seedbed.report.attention_export import parse_step
+from seedbed.format import format_config
+from seedbed.records import StoredRun
 from seedbed.report.fourier_analysis import FourierProgress, analyze_fourier, find_key_frequencies
-from seedbed.report.study_runs import differing_settings, matching_runs
-from seedbed.settings import Settings
+from seedbed.report.study_runs import differing_settings, group_stored_runs, pick_settings
+from seedbed.report.trained_models import Step, load_checkpoint, parse_step, runs_with_weights, skip_damaged
 from seedbed.stats.attention_stats import (
     attention_by_token_kind,
     attention_received,
@@ -28,12 +28,11 @@ from seedbed.stats.attention_stats import (
     layer_distances,
     uniform_attention,
 )
-from seedbed.store import Store, no_weights, open_store, stored_vocabulary
-from seedbed.study.run_data import distinguish_datasets
+from seedbed.store import Store, open_store
 
 if TYPE_CHECKING:
     from seedbed.interp.ablation import Ablation
-    from seedbed.interp.heads import GateStatistics
+    from seedbed.interp.activations import GateStatistics
     from seedbed.sampling.loaded_run import LoadedRun
     from seedbed.tasks.base import AnalysisInputs
 
@@ -62,42 +61,26 @@ class RunAnalysis:
 
 
 def analyze_configs(
-    home: Path, study: str, overrides: Sequence[str], n_inputs: int, ablation: bool, step: str = "last"
+    home: Path, study: str, only: Sequence[str], n_inputs: int, ablation: bool, step: str = "last"
 ) -> list[tuple[RunAnalysis, ...]]:
-    """The analyses of a study's runs that have checkpoints, grouped by config; or of one run by its id."""
+    """The analyses of a study's runs that have checkpoints, grouped by config; or of one run by its id.
+
+    Runs of a study whose weights are damaged are left out with a warning, unless no others are left.
+    """
     with open_store(home, read_only=True) as store:
-        if study in {stored.name for stored in store.studies()}:
-            with_weights = store.runs_with_weights()
-            runs = [run for run in matching_runs(store, study, overrides) if run.id in with_weights]
-        else:
-            runs = [store.run(study)]
-        if not runs:
-            raise no_weights(study)
-        configs: dict[tuple[Settings, str | None], list[StoredRun]] = {}
-        for run, dataset in zip(runs, distinguish_datasets(runs), strict=True):
-            configs.setdefault((run.settings, dataset), []).append(run)
-        differing = differing_settings(runs)
-        return [
-            tuple(
-                replace(
-                    analyze_run(store, run, n_inputs, ablation, parse_step(step)),
-                    config_label=_format_config(settings, differing, dataset),
-                )
-                for run in seed_runs
-            )
-            for (settings, dataset), seed_runs in configs.items()
-        ]
+        runs = runs_with_weights(store, study, only)
+        analysed = skip_damaged(runs, lambda run: analyze_run(store, run, n_inputs, ablation, parse_step(step)))
+    differing = differing_settings(runs)
+    configs = []
+    for (settings, dataset), members in group_stored_runs(runs).items():
+        of_dataset = {} if dataset is None else {"dataset": dataset}
+        label = format_config(pick_settings(settings, differing) | of_dataset)
+        analyses = (replace(analysed[run.id], config_label=label) for run in members if run.id in analysed)
+        configs.append(tuple(analyses))
+    return [analyses for analyses in configs if analyses]
 
 
-def _format_config(settings: Settings, names: Sequence[str], dataset: str | None) -> str:
-    """The values of these settings, and the dataset if there are several: `model.kind=gpt, train.lr=0.001`."""
-    values = settings.flat() | ({} if dataset is None else {"dataset": dataset})
-    return ", ".join(f"{name}={values[name]}" for name in (*names, "dataset") if name in values)
-
-
-def analyze_run(
-    store: Store, run: StoredRun, n_inputs: int, ablation: bool, step: int | Literal["last", "best"] = "last"
-) -> RunAnalysis:
+def analyze_run(store: Store, run: StoredRun, n_inputs: int, ablation: bool, step: Step = "last") -> RunAnalysis:
     """The analysis of one run at a checkpoint, and its Fourier analysis at all checkpoints."""
     from seedbed.interp.ablation import ablate
 
@@ -108,20 +91,9 @@ def analyze_run(
     return replace(analysis, fourier=_fourier_over_checkpoints(store, run))
 
 
-def load_checkpoint(
-    store: Store, run: StoredRun, step: int | Literal["last", "best"] = "last"
-) -> tuple[LoadedRun, Arrays]:
-    """A run's model at a checkpoint, and the stored weights."""
-    from seedbed.sampling.loaded_run import LoadedRun
-
-    checkpoint = store.find_checkpoint(run.id, step)
-    weights = store.load_weights(run.id, checkpoint.step)
-    return LoadedRun(run, checkpoint.step, weights, vocabulary=stored_vocabulary(store, run)), weights
-
-
 def analyze_model(loaded: LoadedRun, n_inputs: int) -> tuple[RunAnalysis, AnalysisInputs]:
     """The analysis of a model on a sample of held-out inputs, and that sample."""
-    from seedbed.interp.heads import compute_gate_statistics
+    from seedbed.interp.activations import compute_gate_statistics
 
     inputs = loaded.analysis_inputs(n_inputs)
     family, statistics = loaded.run.settings.model, dict[str, Any]()
@@ -133,7 +105,7 @@ def analyze_model(loaded: LoadedRun, n_inputs: int) -> tuple[RunAnalysis, Analys
 
 
 def _head_statistics(loaded: LoadedRun, inputs: AnalysisInputs) -> dict[str, Any]:
-    from seedbed.interp.heads import map_attention
+    from seedbed.interp.attention_extraction import map_attention
 
     def compute(weights: Floats, batch: slice) -> dict[tuple[str, Any], Floats]:
         mask, words = inputs.non_padding[batch], None if inputs.word_indices is None else inputs.word_indices[batch]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from seedbed.report.overview import format_config
-from seedbed.report.tables import Table, format_accuracy, format_mean_std
-from seedbed.specs import ACCURACY_QUANTITIES
-from seedbed.stats.metric_registry import MetricName
+from seedbed.format import format_config
+from seedbed.report.tables import Table, spread_format
 from seedbed.stats.successive_halving import HalvingResult, RankedConfig, describe_search
 
 
 def search_table(result: HalvingResult) -> Table:
     """Every config with its value at each rung that it was trained to, those that went furthest first."""
-    quantity = MetricName.parse(result.metric).quantity
-    format_value = format_accuracy if quantity in ACCURACY_QUANTITIES else format_mean_std
+    format_value = spread_format(result.metric)
     cells: dict[Any, list[str]] = {}
     for index, rung in enumerate(result.rungs):
         for one in rung.ranking:

@@ -9,27 +9,30 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import isnan, nan
 
-from seedbed.records import RunStatus, StoredRun
-from seedbed.report.analysis_curves import describe_missing_inputs
+from seedbed.charts.panel_layout import clock_units_per_step, config_label
+from seedbed.format import format_changes, pluralise
+from seedbed.records import LOST_STATUSES, RunStatus, StoredPack
 from seedbed.report.attention_tables import attention_tables
 from seedbed.report.classification import classification_tables
 from seedbed.report.cost_tables import cost_tables
 from seedbed.report.figures import RenderedFigure, default_figures, figures_with_stopping, render_figure
-from seedbed.report.memorization_curves import describe_missing_copying
+from seedbed.report.memorization_curves import MarkedSample, describe_missing_copying, marked_samples
 from seedbed.report.metrics_by_step import metrics_by_step_tables
 from seedbed.report.overview import describe_annotations
-from seedbed.report.study_runs import load_run_curves
+from seedbed.report.study_runs import describe_missing_inputs, load_run_curves, pick_settings
 from seedbed.report.summary_tables import config_tables
 from seedbed.report.tables import Table
 from seedbed.settings import Value
 from seedbed.specs import FigureSpec
 from seedbed.stats.answers import Answer, answer_questions
-from seedbed.stats.curve_statistics import metric_direction
 from seedbed.stats.groups import varying_settings
+from seedbed.stats.metric_registry import metric_direction
 from seedbed.stats.summary import ConfigSummary, RunCurves, describe_missing_weights, summarise
 from seedbed.store import Store
+from seedbed.study.conditions import format_filter_value
 from seedbed.study.declarations import Declarations, parse_declarations
 from seedbed.study.study_files import study_question
 from seedbed.tasks.base import stored_dataset_info
@@ -53,12 +56,15 @@ class ReportSection:
     study_text: str  # the study as it was run, with every setting; empty for several studies together
     environment_tables: tuple[Table, ...]  # versions, hardware, data, settings
     annotations: tuple[str, ...] = ()  # notes and tags
+    samples: tuple[MarkedSample, ...] = ()
+    sample_notes: tuple[str, ...] = ()
 
 
 def build_study_section(store: Store, name: str, only: Sequence[str]) -> ReportSection:
     """The section of one study, over the runs that the filters select."""
     study, runs = store.study(name), load_run_curves(store, name, only)
     declared = parse_declarations(study.text)
+    samples, sample_notes = marked_samples(store, runs)
     return ReportSection(
         name=name,
         question=study_question(study.text, name),
@@ -71,6 +77,8 @@ def build_study_section(store: Store, name: str, only: Sequence[str]) -> ReportS
         study_text=study.text,
         environment_tables=environment_tables(store, name, runs),
         annotations=tuple(describe_annotations(store.annotations(), name, [run.run.id for run in runs])),
+        samples=tuple(samples),
+        sample_notes=tuple(sample_notes),
     )
 
 
@@ -99,7 +107,7 @@ def status_summary(runs: Sequence[RunCurves]) -> str:
     """`36 runs: 30 finished, 6 running.`"""
     counts = Counter(run.run.status for run in runs)
     by_status = ", ".join(f"{counts[status]} {status}" for status in STATUS_ORDER if counts[status])
-    return f"{len(runs)} run{'s' * (len(runs) != 1)}: {by_status}."
+    return f"{pluralise(len(runs), 'run')}: {by_status}."
 
 
 def study_warnings(runs: Sequence[RunCurves]) -> Iterator[str]:
@@ -115,10 +123,10 @@ def study_warnings(runs: Sequence[RunCurves]) -> Iterator[str]:
     yield from describe_missing_copying(runs)
     if any(run.run.settings.task.predicts == "label" for run in runs):  # the tables of its predictions are left out
         yield from describe_missing_weights(runs)
-    for status in ("diverged", "failed"):
+    for status in LOST_STATUSES:
         causes = Counter(run.run.cause or "cause unknown" for run in runs if run.run.status == status)
         for cause, n in sorted(causes.items()):
-            yield f"{n} run{'s' * (n != 1)} {status}: {cause}."
+            yield f"{pluralise(n, 'run')} {status}: {cause}."
 
 
 # ---- reproduction ----
@@ -152,19 +160,31 @@ def _environment_table(store: Store, name: str) -> Table:
     keys = sorted({name for items in n_runs for name, _ in items})
     columns = [dict(items) for items in n_runs]
     rows = tuple((name, *(column.get(name, "–") for column in columns)) for name in keys)
-    headings = tuple(f"{n} run{'s' * (n != 1)}" for n in n_runs.values())
-    return Table("Versions and hardware", ("component", *headings), rows, () if rows else ("No run has started.",))
+    headings = tuple(pluralise(n, "run") for n in n_runs.values())
+    notes = (*describe_environment_changes(store.study_packs(name)),) if rows else ("No run has started.",)
+    return Table("Versions and hardware", ("component", *headings), rows, notes)
+
+
+def describe_environment_changes(packs: Sequence[StoredPack]) -> list[str]:
+    """From which step on runs were trained with other versions or hardware than before."""
+    sentences = []
+    for pack in packs:
+        for before, now in pairwise(pack.environment):
+            if int(now["step"]) > int(before["step"]) and (changes := format_changes(before, now)):
+                sentences.append(
+                    f"{pluralise(len(pack.runs), 'run')} went on from step {int(now['step']):,} with {changes}: from "
+                    "there on numbers may differ in the last bits from those of runs without a break."
+                )
+    return list(dict.fromkeys(sentences))
 
 
 def _data_table(runs: Sequence[RunCurves]) -> Table:
-    counts = Counter((run.run.settings.get("task.corpus") or "–", _data_digest(run.run)) for run in runs)
+    counts: Counter[tuple[str, str]] = Counter()
+    for run in runs:
+        info = stored_dataset_info(run.run)
+        counts[run.run.settings.get("task.corpus") or "–", "not recorded" if info is None else info.digest] += 1
     rows = tuple((corpus, digest, str(n)) for (corpus, digest), n in sorted(counts.items()))
     return Table("Data", ("corpus", "digest", "runs"), rows)
-
-
-def _data_digest(run: StoredRun) -> str:
-    info = stored_dataset_info(run)
-    return "not recorded" if info is None else info.digest
 
 
 def _settings_table(runs: Sequence[RunCurves]) -> Table:
@@ -179,7 +199,8 @@ def _settings_table(runs: Sequence[RunCurves]) -> Table:
 
 
 def _format_values(values: Sequence[Value]) -> str:
-    distinct = list(dict.fromkeys("unset" if value is None else str(value) for value in values))
+    """The distinct values as one would type them."""
+    distinct = list(dict.fromkeys(map(format_filter_value, values)))
     return ", ".join(distinct[:40]) + (f" and {len(distinct) - 40} more" if len(distinct) > 40 else "")
 
 
@@ -210,11 +231,7 @@ def _unique_runs(runs: Sequence[RunCurves]) -> list[RunCurves]:
     """Each run once, its config reduced to the fewest settings that distinguish all configs."""
     unique = list({run.run.id: run for run in runs}.values())
     varied = varying_settings([unique])
-    flat_settings = [run.run.settings.flat() for run in unique]
-    return [
-        replace(run, config={name: settings[name] for name in varied if name in settings})
-        for run, settings in zip(unique, flat_settings, strict=True)
-    ]
+    return [replace(run, config=pick_settings(run.run.settings, varied)) for run in unique]
 
 
 def _ranking_metric(summaries: Sequence[ConfigSummary]) -> str | None:
@@ -260,25 +277,14 @@ def _best_config_figures(
 ) -> tuple[RenderedFigure, ...]:
     """The learning curves of the best configs, coloured by config."""
     configs = [dict(summary.config) for summary in best]
-    best_runs = [_with_config_label(run) for run in runs if dict(run.config) in configs]
+    best_runs = [replace(run, config={"config": config_label(run)}) for run in runs if dict(run.config) in configs]
     if not best_runs:
         return ()
     title = f"The best {len(configs)} configs of {len(names)} studies"
     figure = default_figures(best_runs)[0].model_copy(update={"colour": "config", "column": None})
-    clocks = {_shared_clock(best_runs): title, "time": f"{title}, against compute time"}
+    # Epochs can be compared across studies, where their length is known.
+    has_epochs = not any(isnan(clock_units_per_step("epoch", run.run)) for run in best_runs)
+    clocks = {"epoch" if has_epochs else "step": title, "time": f"{title}, against compute time"}
     figures = [figure.model_copy(update={"x": clock, "title": title}) for clock, title in clocks.items()]
     rendered = [render_figure(figure, best_runs, names[0]) for figure in figures]
     return tuple(replace(one, command=shlex.join(["seedbed", "report", *names])) for one in rendered)
-
-
-def _shared_clock(runs: Sequence[RunCurves]) -> str:
-    """`epoch`, which is comparable across studies; `step` if the length of an epoch is unknown."""
-    from seedbed.charts.run_selection import clock_units_per_step
-
-    return "step" if any(isnan(clock_units_per_step("epoch", run.run)) for run in runs) else "epoch"
-
-
-def _with_config_label(run: RunCurves) -> RunCurves:
-    from seedbed.charts.panel_layout import config_label
-
-    return replace(run, config={"config": config_label(run)})

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from math import inf, isfinite, isnan
 from typing import TypeAlias
 
-from seedbed.report.tables import format_accuracy, format_mean_std, format_steps
+from seedbed.format import format_number
+from seedbed.report.tables import format_accuracy, format_mean_std, format_step, format_steps, spread_format
 from seedbed.stats.chance import is_per_token
 from seedbed.stats.comparison import SeedSummary, summarise_seeds
-from seedbed.stats.curve_statistics import metric_direction
-from seedbed.stats.format import format_number
 from seedbed.stats.metric_registry import (
     LOSS_TRANSFORMS,
     QUANTITIES,
     Direction,
     MetricName,
-    metric_label,
+    metric_direction,
     metric_sort_key,
+    metric_symbol,
 )
 from seedbed.stats.run_statistics import find_statistic
 from seedbed.stats.summary import TABLE_THRESHOLD, TABLE_THRESHOLD_NAME, ConfigSummary
@@ -92,17 +92,12 @@ def _value_row(summaries: Summaries, name: str) -> StatisticRow:
     legend = f"{entry.symbol}: {entry.name} ({entry.unit}), {which} recorded"
     metrics = [summary.metrics.get(name) for summary in summaries]
     spreads = tuple(metric.value if metric else None for metric in metrics)
-    format_spread = format_accuracy if entry.unit == "share" else format_mean_std
-    units = tuple(_unit(summary, entry.name) for summary in summaries)
+    # What the values are counted in: the tokens that are predicted, or None where these do not matter.
+    units = tuple(one.token_unit if is_per_token(entry.name, one.chance) else None for one in summaries)
     unfinished = frozenset(index for index, summary in enumerate(summaries) if summary.so_far is not None)
     return StatisticRow(
-        metric_label(name), legend, spreads, format_spread, entry.direction, units, unfinished=unfinished
+        metric_symbol(name), legend, spreads, spread_format(name), entry.direction, units, unfinished=unfinished
     )
-
-
-def _unit(summary: ConfigSummary, quantity: str) -> Hashable:
-    """What the values of a quantity are counted in: the tokens that are predicted, or None if these do not matter."""
-    return summary.token_unit if is_per_token(quantity, summary.chance) else None
 
 
 def at_best_rows(summaries: Summaries) -> list[StatisticRow]:
@@ -110,7 +105,7 @@ def at_best_rows(summaries: Summaries) -> list[StatisticRow]:
     quantities = [name for name in QUANTITIES if any(name in summary.at_best for summary in summaries)]
     legend = "PPL_train at best: training perplexity at the step where the validation perplexity is best"
     spreads = {name: tuple(summary.at_best.get(name) for summary in summaries) for name in quantities}
-    labels = {name: f"{metric_label(f'train/{name}')} at best" for name in quantities}
+    labels = {name: f"{metric_symbol(f'train/{name}')} at best" for name in quantities}
     return [StatisticRow(labels[name], legend, by_config, format_mean_std) for name, by_config in spreads.items()]
 
 
@@ -142,7 +137,7 @@ def step_rows(summaries: Summaries, names: Sequence[str]) -> list[StatisticRow]:
     kept = [name for name in names if rows[name] != rows.get(_loss_behind(name))]
     n_runs = tuple(summary.n_included for summary in summaries)
     return [
-        StatisticRow(f"t_f({metric_label(name)})", _legend("t_f"), rows[name], format_steps, n_runs=n_runs)
+        StatisticRow(f"t_f({metric_symbol(name)})", _legend("t_f"), rows[name], format_steps, n_runs=n_runs)
         for name in kept
     ]
 
@@ -176,7 +171,7 @@ def delta_rows(summaries: Summaries) -> list[StatisticRow]:
     quantities = [name for name in QUANTITIES if any(name in summary.delta_t for summary in summaries)]
     return [
         StatisticRow(
-            f"Δt({metric_label(name)})",
+            f"Δt({metric_symbol(name)})",
             _legend("delta_t"),
             tuple(_learned_delta_t(summary, name) for summary in summaries),
             format_steps,
@@ -200,7 +195,7 @@ def threshold_rows(summaries: Summaries, names: Sequence[str]) -> list[Statistic
         times = [list(summary.threshold_times.get(name, {}).values()) for summary in summaries]
         if any(time.reached for by_seed in times for time in by_seed):
             texts = tuple(map(_format_median, times))
-            label = f"{TABLE_THRESHOLD_NAME}({metric_label(name)})"
+            label = f"{TABLE_THRESHOLD_NAME}({metric_symbol(name)})"
             rows.append(StatisticRow(label, _THRESHOLD_LEGEND, (), format_steps, texts=texts))
     return rows
 
@@ -211,14 +206,10 @@ def _format_median(times: Sequence[EventTime]) -> str:
         return "–"
     median = median_time(times)
     last = max(time.step for time in times)
-    text = f"> {_format_step(last)}" if median.median == inf else _format_step(median.median)
-    bounds = [_format_step(bound) if isfinite(bound) else "∞" for bound in (median.low, median.high)]
+    text = f"> {format_step(last)}" if median.median == inf else format_step(median.median)
+    bounds = [format_step(bound) if isfinite(bound) else "∞" for bound in (median.low, median.high)]
     text += f" [{', '.join(bounds)}]" if median.low > 0 or isfinite(median.high) else ""
     return text + (f" ({median.n_reached}/{median.n})" if median.n_reached < median.n else "")
-
-
-def _format_step(step: float) -> str:
-    return f"{step:.0f}" if step == round(step) else f"{step:.1f}"
 
 
 def _legend(statistic: str) -> str:

@@ -1,9 +1,10 @@
 """The analyses that a study's figures and questions need, computed once from checkpoints and stored.
 
     update_analyses(home, "speeches/classifier")   # how many were computed; if none are needed, 0 without torch
+    describe_missing_analyses(store, "speeches/classifier")   # for those who only read
 
 If a figure follows an analysis metric over training, every checkpoint is analysed, else only the last. An analysis
-stores a fingerprint of its weights and its request, and is computed again when that changes. `analysis_curves` reads
+stores a fingerprint of its weights and its request, and is computed again when that changes. `study_runs` reads
 them.
 """
 
@@ -27,19 +28,25 @@ from seedbed.interp.analysis import (
 )
 from seedbed.interp.text_attention import TextAttention
 from seedbed.records import Arrays, Checkpoint, StoredRun
-from seedbed.report.analysis_curves import declared_analysis_metrics
 from seedbed.report.classification import predict_held_out
 from seedbed.report.fourier_analysis import FourierProgress, analyze_fourier, find_key_frequencies, fourier_metrics
 from seedbed.report.run_analysis import (
     Floats,
     RunAnalysis,
     analyze_model,
-    load_checkpoint,
     mean_over_inputs,
     std_over_inputs,
 )
-from seedbed.report.study_runs import matching_runs
+from seedbed.report.study_runs import (
+    declared_analysis_metrics,
+    describe_missing_inputs,
+    load_analyses,
+    load_run_curves,
+    matching_runs,
+)
+from seedbed.report.trained_models import load_checkpoint
 from seedbed.specs import FigureSpec
+from seedbed.stats.summary import describe_missing_weights
 from seedbed.store import Store, open_store
 from seedbed.store.checkpoints import digest_json
 from seedbed.study.declarations import Declarations, parse_declarations
@@ -101,18 +108,9 @@ def analysis_request(declared: Declarations) -> AnalysisRequest:
 def update_analyses(home: Path, study: str, only: Sequence[str] = ()) -> int:
     """Computes and stores the missing analyses of a study; returns how many there were."""
     with open_store(home, read_only=True) as store:
-        declared = analysis_request(parse_declarations(store.study(study).text))
-        stored = store.runs(study, skip_unreadable=True)
-        if not declared.is_needed and not any(map(_is_classifier, stored)):
-            return 0
         n_analyzed = 0
-        for run in matching_runs(store, study, only):
-            request = replace(declared, predictions=_is_classifier(run))
-            missing = list(_missing_analyses(store, request, [run]))
-            available = _available_request(request, run) if missing else request
-            if available != request:
-                missing = list(_missing_analyses_without_inputs(store, available, run))
-            for _, checkpoint in missing:
+        for run, missing, available in _missing_by_run(store, study, only):
+            for checkpoint in missing:
                 try:
                     analysis = _analyze_checkpoint(store, run, checkpoint, available)
                 except DamagedCheckpoint as error:
@@ -121,6 +119,57 @@ def update_analyses(home: Path, study: str, only: Sequence[str] = ()) -> int:
                     store.save_analysis(run.id, checkpoint.step, analysis.as_json())
                     n_analyzed += 1
         return n_analyzed
+
+
+def count_missing_analyses(store: Store, study: str, only: Sequence[str] = ()) -> int:
+    """How many analyses of checkpoints that are in this home, with weights that can be read, are missing."""
+    with_weights = store.runs_with_weights()
+    n_missing = 0
+    for run, missing, _ in _missing_by_run(store, study, only):
+        if run.id in with_weights:
+            damaged = {analysis.step for analysis in load_analyses(store, run) if analysis.weights_error}
+            n_missing += sum(checkpoint.step not in damaged for checkpoint in missing)
+    return n_missing
+
+
+def describe_missing_analyses(store: Store, study: str, command: str, only: Sequence[str] = ()) -> list[str]:
+    """What those who read the analyses of a study cannot show, and the command that mends it where one does."""
+    n_missing = count_missing_analyses(store, study, only)
+    plural = "is" if n_missing == 1 else "es"
+    computed = [f"{n_missing} analys{plural} of {study} {'is' if n_missing == 1 else 'are'} missing; run: {command}"]
+    inputs = describe_missing_inputs(load_analyses(store, run) for run in matching_runs(store, study, only))
+    return [*computed[: n_missing > 0], *inputs]
+
+
+def describe_failed_analyses(store: Store, study: str, only: Sequence[str] = ()) -> list[str]:
+    """Why analyses that a study needs cannot be computed: its text or its weights are gone, or damaged."""
+    if not _needs_analyses(store, study):
+        return []
+    runs = load_run_curves(store, study, only)
+    return [*describe_missing_inputs(run.analyses for run in runs), *describe_missing_weights(runs)]
+
+
+def _needs_analyses(store: Store, study: str) -> bool:
+    declared = analysis_request(parse_declarations(store.study(study).text))
+    return declared.is_needed or any(map(_is_classifier, store.runs(study, skip_unreadable=True)))
+
+
+def _missing_by_run(
+    store: Store, study: str, only: Sequence[str] = ()
+) -> Iterator[tuple[StoredRun, list[Checkpoint], AnalysisRequest]]:
+    """The runs that lack analyses, with their checkpoints and what can be computed of them."""
+    if not _needs_analyses(store, study):
+        return
+    declared = analysis_request(parse_declarations(store.study(study).text))
+    for run in matching_runs(store, study, only):
+        request = replace(declared, predictions=_is_classifier(run))
+        missing = _missing_analyses(store, request, run)
+        available = _available_request(request, run) if missing else request
+        if available != request:  # those with inputs cannot be repeated now, and are kept
+            with_inputs = {document["step"] for document in store.load_analyses(run.id) if document["n_inputs"]}
+            missing = [one for one in _missing_analyses(store, available, run) if one.step not in with_inputs]
+        if missing:
+            yield run, missing, available
 
 
 def _record_weights_error(store: Store, run: StoredRun, checkpoint: Checkpoint, error: str) -> None:
@@ -147,28 +196,18 @@ def _available_request(request: AnalysisRequest, run: StoredRun) -> AnalysisRequ
     return request
 
 
-def _missing_analyses_without_inputs(
-    store: Store, request: AnalysisRequest, run: StoredRun
-) -> Iterator[tuple[StoredRun, Checkpoint]]:
-    """The missing analyses, except where they would replace one with inputs, which cannot be repeated now."""
-    with_inputs = {document["step"] for document in store.load_analyses(run.id) if document["n_inputs"]}
-    for _, checkpoint in _missing_analyses(store, request, [run]):
-        if checkpoint.step not in with_inputs:
-            yield run, checkpoint
+def _missing_analyses(store: Store, request: AnalysisRequest, run: StoredRun) -> list[Checkpoint]:
+    """The checkpoints of a run whose stored analysis is not the requested one."""
+    checkpoints = store.checkpoints(run.id)
+    stored = {document["step"]: document["fingerprint"] for document in store.load_analyses(run.id)}
+    return [
+        checkpoint
+        for checkpoint in (checkpoints if request.over_training else checkpoints[-1:])
+        if stored.get(checkpoint.step) != request.digest(run, checkpoint, checkpoints[-1])
+    ]
 
 
 # ---- one checkpoint ----
-
-
-def _missing_analyses(
-    store: Store, request: AnalysisRequest, runs: Sequence[StoredRun]
-) -> Iterator[tuple[StoredRun, Checkpoint]]:
-    for run in runs:
-        checkpoints = store.checkpoints(run.id)
-        stored = {document["step"]: document["fingerprint"] for document in store.load_analyses(run.id)}
-        for checkpoint in checkpoints if request.over_training else checkpoints[-1:]:
-            if stored.get(checkpoint.step) != request.digest(run, checkpoint, checkpoints[-1]):
-                yield run, checkpoint
 
 
 def _analyze_checkpoint(store: Store, run: StoredRun, checkpoint: Checkpoint, request: AnalysisRequest) -> Analysis:

@@ -10,15 +10,14 @@ from math import isfinite
 from typing import Any
 
 from seedbed.errors import MissingData, UsageError
+from seedbed.format import format_setting, join_words
 from seedbed.report.study_runs import load_run_curves
 from seedbed.settings import all_settings
 from seedbed.specs import STATISTIC_NAMES, describe_wrong_metric
 from seedbed.stats.answers import Answer, answer_questions, format_question
 from seedbed.stats.answers.best_group import compare_groups
-from seedbed.stats.answers.comparison_text import MetricStatistic
 from seedbed.stats.answers.defaults import choose_metric, list_metrics
-from seedbed.stats.answers.finding import Finding
-from seedbed.stats.format import format_setting, join_words
+from seedbed.stats.answers.finding import Finding, MetricStatistic
 from seedbed.stats.groups import describe_excluded_runs, group_by_setting
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
@@ -45,6 +44,7 @@ def answers_as_json(study: str, answers: Sequence[Answer]) -> dict[str, Any]:
                 "verdict": answer.verdict,
                 "sentence": answer.sentence,
                 "warning": answer.warning,
+                "definitions": answer.definitions,
                 "n": answer.n,
                 "numbers": answer.numbers,
             }

@@ -1,21 +1,23 @@
-"""The stored runs of a study with their curves, for `show`, reports and the web page."""
+"""The stored runs of a study with their curves and analyses, for `show`, reports and the web page; without torch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import floor
 
+import numpy as np
+
 from seedbed.errors import MissingData, UnreadableRun, UsageError
-from seedbed.interp.analysis import Analysis
-from seedbed.records import Cost, StoredRun
-from seedbed.report.analysis_curves import analysis_curves, declared_analysis_metrics, load_analyses
+from seedbed.format import pluralise
+from seedbed.interp.analysis import Analysis, is_analysis_metric
+from seedbed.records import Cost, Curve, StoredRun
 from seedbed.report.memorization_curves import copying_curves
-from seedbed.settings import Value
+from seedbed.settings import Settings, Value
 from seedbed.stats.curve_statistics import truncate_curve
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 from seedbed.study.conditions import NO_FACTS, RunFacts, select_runs
-from seedbed.study.declarations import parse_declarations
+from seedbed.study.declarations import Declarations, parse_declarations
 from seedbed.study.run_data import distinguish_datasets
 from seedbed.tasks.base import stored_dataset_info
 
@@ -56,14 +58,27 @@ def differing_settings(runs: Sequence[StoredRun]) -> list[str]:
     )
 
 
+def pick_settings(settings: Settings, names: Iterable[str]) -> dict[str, Value]:
+    """The values of those of these settings that the run has."""
+    flat = settings.flat()
+    return {name: flat[name] for name in names if name in flat}
+
+
+def group_stored_runs(runs: Sequence[StoredRun]) -> dict[tuple[Settings, str | None], list[StoredRun]]:
+    """The runs that differ only in their seed, by settings and, where runs of these have several, dataset."""
+    groups: dict[tuple[Settings, str | None], list[StoredRun]] = {}
+    for run, dataset in zip(runs, distinguish_datasets(runs), strict=True):
+        groups.setdefault((run.settings, dataset), []).append(run)
+    return groups
+
+
 def run_configs(store: Store, study: str, runs: Sequence[StoredRun]) -> list[dict[str, Value]]:
     """Each run's config: its values of the settings that the study varies, or that differ among these runs.
 
     `dataset` is among them where runs with equal settings have different datasets: their text was edited in between.
     """
     axes = dict.fromkeys([*store.study(study).axes, *differing_settings(runs)])
-    flat_settings = [run.settings.flat() for run in runs]
-    configs = [{name: flat[name] for name in axes if name in flat} for flat in flat_settings]
+    configs = [pick_settings(run.settings, axes) for run in runs]
     datasets = distinguish_datasets(runs)
     return [
         config if name is None else config | {"dataset": name} for config, name in zip(configs, datasets, strict=True)
@@ -84,7 +99,9 @@ def load_run_curves(
         *(declared_analysis_metrics(parse_declarations(store.study(study).text)) if any(analyses.values()) else ()),
     ]
     curves = store.curves([run.id for run in runs])
-    costs, with_weights = _costs_by_pack(store, study), store.runs_with_weights()
+    # An equal share of its pack's cost for each run, since the runs of a pack train as one program.
+    costs: dict[str | None, Cost] = {pack.id: pack.cost.per_run(len(pack.runs)) for pack in store.study_packs(study)}
+    with_weights = store.runs_with_weights()
     loaded = []
     for run, config in zip(runs, run_configs(store, study, runs), strict=True):
         last, cost = t_max_step(run, t_max), costs.get(run.pack, Cost())
@@ -108,11 +125,6 @@ def _weights_error(run: StoredRun, analyses: Sequence[Analysis], has_weights: bo
         return errors[-1]
     is_trained = run.status in ("finished", "diverged", "stopped") and run.step > 0
     return f"the weights of run {run.id} are not in this home" if is_trained and not (analyses or has_weights) else ""
-
-
-def _costs_by_pack(store: Store, study: str) -> dict[str | None, Cost]:
-    """The cost per run of each pack: an equal share, since the runs of a pack train as one program."""
-    return {pack.id: pack.cost.per_run(len(pack.runs)) for pack in store.study_packs(study)}
 
 
 def check_t_max(t_max: str | None, option: str = "--t-max") -> None:
@@ -152,3 +164,37 @@ def t_max_step(run: StoredRun, t_max: str | None) -> int | None:
     if t_max is None:
         return None
     return floor(float(t_max) * (planned_steps(run) or run.step)) if "." in t_max else int(t_max)
+
+
+# ---- analyses ----
+
+
+def load_analyses(store: Store, run: StoredRun) -> tuple[Analysis, ...]:
+    """The stored analyses of a run, by step; empty if there are none."""
+    return tuple(Analysis.from_json(document) for document in store.load_analyses(run.id))
+
+
+def describe_missing_inputs(analyses: Iterable[Sequence[Analysis]]) -> list[str]:
+    """Why analyses of held-out inputs are missing, from the analyses of each run; empty if none are."""
+    errors = [of_run[-1].inputs_error for of_run in analyses if of_run and of_run[-1].inputs_error]
+    if not errors:
+        return []
+    return [f"Analyses of held-out text are missing for {pluralise(len(errors), 'run')}: {errors[0]}."]
+
+
+def declared_analysis_metrics(declared: Declarations) -> list[str]:
+    """The analysis metrics that figures and questions name."""
+    names = [name for figure in declared.figures for name in figure.metrics]
+    names += [name for question in declared.questions for name in (question.metric, question.and_metric or "")]
+    return list(dict.fromkeys(filter(is_analysis_metric, names)))
+
+
+def analysis_curves(analyses: Sequence[Analysis], names: Iterable[str]) -> dict[str, Curve]:
+    """These analysis metrics as curves over the analysed steps."""
+    curves = {}
+    for name in names:
+        points = [(analysis.step, analysis.metrics[name].mean) for analysis in analyses if name in analysis.metrics]
+        if points:
+            steps, values = zip(*points, strict=True)
+            curves[name] = Curve(np.array(steps, dtype=np.int64), np.array(values))
+    return curves

@@ -9,9 +9,10 @@ columns with metrics as rows; more configs are rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Sequence
+from math import isfinite
 
+from seedbed.format import format_config, format_seeds, format_value, join_words, pluralise, setting_label
 from seedbed.records import RunStatus
 from seedbed.report.statistic_rows import (
     StatisticRow,
@@ -25,13 +26,11 @@ from seedbed.report.statistic_rows import (
     value_rows,
 )
 from seedbed.report.tables import Table
-from seedbed.settings import Value
-from seedbed.stats.curve_statistics import metric_direction
-from seedbed.stats.format import join_words, pluralise
-from seedbed.stats.groups import describe_progress
+from seedbed.stats.groups import describe_unfinished_runs
 from seedbed.stats.importance import ConfigValues, describe_best_config
-from seedbed.stats.metric_registry import metric_label
+from seedbed.stats.metric_registry import metric_direction, metric_label, metric_symbol
 from seedbed.stats.summary import ConfigSummary
+from seedbed.study.conditions import format_filter_value
 
 MAX_CONFIG_COLUMNS = 4  # with more configs, they are rows
 
@@ -65,6 +64,7 @@ def _configs_as_columns(summaries: Summaries, t_max: float | None) -> Table:
         rows=tuple((statistic.label, *statistic.cells()) for statistic in statistics),
         notes=_notes(summaries, statistics, t_max, "row" if best else None),
         best=best,
+        n_seeds=_same_n_seeds(summaries),
     )
 
 
@@ -72,7 +72,10 @@ def _configs_as_rows(
     title: str, summaries: Summaries, statistics: Sequence[StatisticRow], t_max: float | None
 ) -> Table:
     names = _short_names(summaries)
-    labels = [(short, [_format_setting(summary, name) for summary in summaries]) for name, short in names.items()]
+    labels = [
+        (short, [format_value(one.config[name]) if name in one.config else "–" for one in summaries])
+        for name, short in names.items()
+    ]
     labels += [] if _same_seeds(summaries) else [("n", [_format_run_count(summary) for summary in summaries])]
     progress = [_format_progress(summary) for summary in summaries]
     labels += [("so far", [text or "–" for text in progress])] if any(progress) else []
@@ -87,6 +90,7 @@ def _configs_as_rows(
         notes=_notes(summaries, statistics, t_max, "column" if best else None),
         best=best,
         n_labels=len(labels),
+        n_seeds=_same_n_seeds(summaries),
     )
 
 
@@ -94,14 +98,13 @@ def _configs_as_rows(
 
 
 def _headings(summaries: Summaries) -> list[str]:
-    """One heading per config, from its varied settings: `gpt`, `layers=2 dim=64`; with n if it differs."""
-    names = _short_names(summaries)
+    """One heading per config, from its varied settings: `GPT`, `layers 2, width 64`; with n if it differs."""
     same_seeds = _same_seeds(summaries)
     headings = []
     for summary in summaries:
         notes = [] if same_seeds else [f"n = {_format_run_count(summary)}"]
         notes += [f"so far: {progress}"] if (progress := _format_progress(summary)) else []
-        headings.append(_heading(summary, names) + (f" ({', '.join(notes)})" if notes else ""))
+        headings.append((format_config(summary.config) or "all") + (f" ({', '.join(notes)})" if notes else ""))
     return headings
 
 
@@ -112,36 +115,20 @@ def _format_progress(summary: ConfigSummary) -> str:
     return f"step {summary.so_far:,}" + (f" of {summary.planned_steps:,}" if summary.planned_steps else "")
 
 
-def _heading(summary: ConfigSummary, names: Mapping[str, str]) -> str:
-    values = {name: _format_setting(summary, name) for name in names if name in summary.config}
-    return " ".join(text if name == "model.kind" else f"{names[name]}={text}" for name, text in values.items()) or "all"
-
-
 def _short_names(summaries: Summaries) -> dict[str, str]:
-    """Each varied setting with the last part of its name, or all of it if two would be equal."""
+    """Each varied setting with its label, or with its name if two labels would be equal."""
     names = list(dict.fromkeys(name for summary in summaries for name in summary.config))
-    ends = [name.rpartition(".")[2] for name in names]
-    return {name: end if ends.count(end) == 1 else name for name, end in zip(names, ends, strict=True)}
-
-
-def _format_setting(summary: ConfigSummary, name: str) -> str:
-    return _format_value(summary.config[name]) if name in summary.config else "–"
-
-
-def _format_value(value: Value) -> str:
-    """A setting's value as on the command line: `0.001`, `1`, `true`, `[2,3]`."""
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(_format_value, value))}]"
-    if value is None:
-        return "unset"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    labels = [setting_label(name) for name in names]
+    return {name: label if labels.count(label) == 1 else name for name, label in zip(names, labels, strict=True)}
 
 
 def _same_seeds(summaries: Summaries) -> bool:
     """Whether all configs have the same seeds and all their runs are in the means."""
     return all(summary.n_included == summary.n_runs and summary.seeds == summaries[0].seeds for summary in summaries)
+
+
+def _same_n_seeds(summaries: Summaries) -> int | None:
+    return len(summaries[0].seeds) if _same_seeds(summaries) else None
 
 
 def _format_run_count(summary: ConfigSummary) -> str:
@@ -163,7 +150,7 @@ def _notes(
         else "Nothing is recorded yet.",
         _chance_level_note(summaries, statistics),
         _chance_note(summaries, statistics),
-        "" if t_max is None else f"Only evaluations up to step {_format_value(t_max)} count.",
+        "" if t_max is None else f"Only evaluations up to step {format_value(t_max)} count.",
         _best_note(statistics, best_axis) if best_axis else "",
         *(_best_config_notes(summaries) if any(statistic.direction for statistic in statistics) else ()),
     ]
@@ -174,16 +161,14 @@ def _seeds_note(summaries: Summaries) -> str:
     if not _same_seeds(summaries):
         return "n: runs in the means; 1 of 2 if one is unfinished, diverged, failed or has no evaluation."
     seeds = summaries[0].seeds
-    return f"n = {len(seeds)} seed{'s' * (len(seeds) != 1)}: {_format_seed_ranges(seeds)}."
+    return f"n = {pluralise(len(seeds), 'seed')}: {format_seeds(seeds)}."
 
 
 def _unfinished_note(summaries: Summaries) -> str:
     """Which unfinished runs are left out of the means, and which configs are shown so far."""
     notes = []
     if left_out := [run for summary in summaries if summary.so_far is None for run in summary.unfinished]:
-        n_runs, verb = sum(summary.n_runs for summary in summaries), "is" if len(left_out) == 1 else "are"
-        progress = describe_progress(left_out)
-        notes = [f"{len(left_out)} of {pluralise(n_runs, 'run')} {verb} unfinished ({progress}) and left out."]
+        notes = [f"{describe_unfinished_runs(left_out, sum(summary.n_runs for summary in summaries))}."]
     if any(summary.so_far is not None for summary in summaries):
         notes.append("Configs without a complete run are shown as far as all of their runs have got, and not ranked.")
     return " ".join(notes)
@@ -209,7 +194,7 @@ def _chance_note(summaries: Summaries, statistics: Sequence[StatisticRow]) -> st
             sum(len(summary.at_chance.get(name, ())) for summary in summaries),
             sum(summary.n_included for summary in summaries),
         )
-        clauses.append(f"{metric_label(name)} never left chance in {n} of {pluralise(total, 'run')}")
+        clauses.append(f"{metric_symbol(name)} never left chance in {n} of {pluralise(total, 'run')}")
     return f"{join_words(clauses)}: they have no t_f and no Δt (–)." if clauses else ""
 
 
@@ -232,7 +217,7 @@ def _best_config_notes(summaries: Summaries) -> tuple[str, ...]:
         for summary in complete
         if metric in summary.metrics
     ]
-    return describe_best_config(values, metric, metric_direction(metric))
+    return describe_best_config(values, metric_label(metric), metric_direction(metric))
 
 
 def _status_note(summaries: Summaries) -> str:
@@ -242,10 +227,21 @@ def _status_note(summaries: Summaries) -> str:
     return "" if set(status) == {"finished"} else f"Runs: {counts}."
 
 
-def _format_seed_ranges(seeds: Sequence[int]) -> str:
-    """`0–9, 42`: three or more consecutive seeds as a range."""
-    texts: list[str] = []
-    for _, group in groupby(enumerate(seeds), key=lambda item: item[1] - item[0]):
-        consecutive = [seed for _, seed in group]
-        texts += [f"{consecutive[0]}–{consecutive[-1]}"] if len(consecutive) > 2 else map(str, consecutive)
-    return ", ".join(texts)
+def numbers_table(summaries: Summaries) -> Table:
+    """Columns: every varied setting, the statistic, its mean and population std over seeds, and the number of seeds."""
+    names = list(dict.fromkeys(name for summary in summaries for name in summary.config))
+    metrics = [name for some in metric_names(summaries) for name in some]
+    statistics = value_rows(summaries, metrics) + at_best_rows(summaries)
+    statistics += step_rows(summaries, metrics) + delta_rows(summaries)
+    rows = []
+    for index, summary in enumerate(summaries):
+        config = [format_filter_value(summary.config[name]) if name in summary.config else "" for name in names]
+        for statistic in statistics:
+            if (spread := statistic.spreads[index]) is not None and isfinite(spread.mean):
+                so_far = "" if summary.so_far is None else str(summary.so_far)
+                numbers = (f"{spread.mean:.10g}", f"{spread.std:.10g}", str(spread.n))
+                rows.append((*config, statistic.label, *numbers, so_far))
+    columns = (*names, "statistic", "mean", "std", "n", "so far: step")
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    return Table("Statistics", columns, tuple(rows))

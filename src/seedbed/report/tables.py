@@ -2,10 +2,10 @@
 
 What stands in them is decided by others: `summary_tables` has the table of best values of any study.
 
->>> print(to_markdown(Table("", ("metric", "gpt"), (("L_val", "1.51e-04 ± 1.01e-05"),), best=frozenset({(0, 1)}))))
+>>> print(to_markdown(Table("", ("metric", "gpt"), (("L_val", "1.51e-4 ± 1.01e-5"),), best=frozenset({(0, 1)}))))
 | metric | gpt |
 | :--- | ---: |
-| L_val | **1.51e-04 ± 1.01e-05** |
+| L_val | **1.51e-4 ± 1.01e-5** |
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import floor, isfinite, isnan, log10
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from seedbed.stats.comparison import SeedSummary
+from seedbed.stats.metric_registry import find_metric
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
 _COLUMN_GAP_CHARS = 2  # between columns in a terminal
+MIN_HEADING_CHARS = 16  # of a line of a heading, below which it is not broken
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Table:
     notes: tuple[str, ...] = ()
     best: frozenset[tuple[int, int]] = frozenset()
     n_labels: int = 1
+    n_seeds: int | None = None  # behind every mean, where it is the same for all; in CSV a column
 
 
 def to_json(table: Table) -> dict[str, Any]:
@@ -79,16 +85,51 @@ def _escape_markdown(text: str) -> str:
 
 # ---- CSV ----
 
-_PLAIN_NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?( ± [\d.]+(e[-+]?\d+)?)?")
+_NUMBER: Final = r"[-+−]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?"
+_PLAIN_NUMBER = re.compile(rf"(?:{_NUMBER})(?: ± (?:{_NUMBER}))?")
+# A cell of a number: `0.67 ± 0.12`, `1150 [900, 2100] (7/8)`, `> 152 (0/2)`.
+_NUMBER_CELL: Final = re.compile(
+    rf"(?P<censored>> )?(?P<mean>{_NUMBER})(?: ± (?P<std>{_NUMBER}))?"
+    rf"(?: \[(?P<low>{_NUMBER}), (?P<high>{_NUMBER}|∞)\])?(?: \((?P<n>\d+)/(?P<total>\d+)\))?"
+)
+_PARTS: Final = ("std", "low", "high", "n")  # columns of their own, if any cell of a column has them
 _FORMULA = re.compile(r"\s*[=+\-@＝＋－＠].")  # a lone sign, such as the operator +, is harmless
 
 
 def to_csv(table: Table) -> str:
-    """Columns and rows as comma-separated values; without title and notes, so that any CSV reader accepts them."""
+    """Columns and rows as comma-separated values; numbers as numbers, with std, interval and n in columns of their own.
+
+    Without title and notes, so that any CSV reader accepts them. A dash is an empty cell; a time that no run reached is
+    empty, too, with the number of runs that did.
+    """
+    columns: list[tuple[str, ...]] = []
+    headings: list[str] = []
+    for index, heading in enumerate(table.columns):
+        cells = [row[index] for row in table.rows]
+        parts = _split_numbers(cells) if index >= table.n_labels else {"": tuple(map(_printable_line, cells))}
+        headings += [f"{heading} {part}".strip() for part in parts]
+        columns += parts.values()
+    if table.n_seeds is not None:
+        headings, columns = [*headings, "n"], [*columns, (str(table.n_seeds),) * len(table.rows)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([_escape_csv(cell) for cell in cells] for cells in (table.columns, *table.rows))
+    rows = zip(*columns, strict=True) if table.rows else ()
+    writer.writerows([_escape_csv(cell) for cell in cells] for cells in (headings, *rows))
     return text.getvalue()
+
+
+def _split_numbers(cells: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The cells of a column as a column each for the number, its std, the ends of its interval, and n."""
+    found = [_NUMBER_CELL.fullmatch(cell) for cell in cells]
+    present = [part for part in _PARTS if any(match and match[part] for match in found)]
+    values = [("" if match["censored"] else _plain(match["mean"])) if match else "" if cell == "–" else cell
+              for cell, match in zip(cells, found, strict=True)]  # fmt: skip
+    parts = {part: tuple(_plain(match[part] or "") if match else "" for match in found) for part in present}
+    return {"": tuple(values), **parts}
+
+
+def _plain(number: str) -> str:
+    return number.replace(",", "").replace("−", "-").replace("∞", "inf")
 
 
 def _escape_csv(text: str) -> str:
@@ -99,27 +140,70 @@ def _escape_csv(text: str) -> str:
 
 # ---- LaTeX ----
 
-_LATEX_ESCAPES = {char: f"\\{char}" for char in "{}$&#%_"}
-_LATEX_ESCAPES |= {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-}
-_LATEX_ESCAPES |= {"±": r"$\pm$", "Δ": r"$\Delta$", "−": "$-$", "–": "--", "‖": r"$\|$", "θ": r"$\theta$", "₂": "$_2$"}
-_LATEX_ESCAPES |= {"[": "{[}"}  # after \\ a bracket would be parsed as a length
+_LATEX_ESCAPES: Final = {char: f"\\{char}" for char in "{}$&#%_"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$",
+    "[": "{[}",  # after \\ a bracket would be parsed as a length
+    "±": r"$\pm$", "Δ": r"$\Delta$", "−": "$-$", "–": "--", "‖": r"$\|$", "θ": r"$\theta$", "₂": "$_2$", "₁": "$_1$",
+    "α": r"$\alpha$", "·": r"$\cdot$", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$", "∞": r"$\infty$",
+    "²": "$^2$", "…": r"\ldots{}", "“": "``", "”": "''", "’": "'",
+}  # fmt: skip
+_LATEX_LINE_CHARACTERS: Final = 66  # of a row that fits the text width; wider tables are set in parts
+_LATEX_TEXT_CHARACTERS = 45  # of a cell, above which a column is broken into lines
+_LATEX_EXPONENT: Final = re.compile(r"e([-+]?)0*(\d+)")
+_SYMBOL: Final = re.compile(r"(?P<letters>[A-Za-z]{1,5})_(?P<split>[a-z]+)(?P<group>\[.*\])?")
+_STEP_SYMBOL: Final = re.compile(r"(?P<name>t_f|t_\d+|Δt)\((?P<metric>.+)\)")
 
 
 def to_latex(table: Table) -> str:
-    """The table as a LaTeX float that needs no package, with the notes in small print below."""
-    alignment = "l" * table.n_labels + "r" * (len(table.columns) - table.n_labels)
-    body = _escape_rows(table, _escape_latex, r"\textbf{{{}}}")
-    head, *lines = [f"{' & '.join(cells)} \\\\" for cells in (map(_escape_latex, table.columns), *body)]
+    """The table as a LaTeX float with booktabs, symbols and numbers as mathematics, and the notes in small print."""
     caption = [f"\\caption{{{_escape_latex(table.title)}}}"] if table.title else []
-    inner = [f"\\begin{{tabular}}{{{alignment}}}", r"\hline", head, r"\hline", *lines, r"\hline", r"\end{tabular}"]
+    parts: list[str] = []
+    for part in split_to_width(table, _LATEX_LINE_CHARACTERS):
+        body = _escape_rows(part, _latex_cell, r"\textbf{{{}}}")
+        head, *lines = [f"{' & '.join(cells)} \\\\" for cells in (map(_latex_cell, part.columns), *body)]
+        opening = f"\\begin{{tabular}}{{{_latex_alignment(part)}}}"
+        parts += [*([r"\par\medskip"] if parts else []), opening, r"\toprule", head, r"\midrule", *lines]
+        parts += [r"\bottomrule", r"\end{tabular}"]
     notes = [f"\\par{{\\footnotesize {_escape_latex(note)}}}" for note in table.notes]
-    return "\n".join([r"\begin{table}", r"\centering", *caption, *inner, *notes, r"\end{table}"])
+    preamble = r"% in the preamble: \usepackage{booktabs}"
+    return "\n".join([preamble, r"\begin{table}", r"\centering", *caption, *parts, *notes, r"\end{table}"])
+
+
+def _latex_alignment(table: Table) -> str:
+    """A letter for each column; long texts are broken into lines."""
+    columns = list(zip(*table.rows, strict=True)) if table.rows else [()] * len(table.columns)
+    long = [max(map(len, cells), default=0) > _LATEX_TEXT_CHARACTERS for cells in columns]
+    kinds = ["l" if column < table.n_labels else "r" for column in range(len(columns))]
+    return "".join(r"p{0.3\linewidth}" if is_long else kind for is_long, kind in zip(long, kinds, strict=True))
+
+
+def _latex_cell(text: str) -> str:
+    r"""A cell: numbers and symbols as mathematics, `$t_f(L_{\mathrm{train}})$`; anything else escaped."""
+    if match := _STEP_SYMBOL.fullmatch(text):
+        name = {"t_f": "t_f", "Δt": r"\Delta t"}.get(match["name"]) or f"t_{{{match['name'][2:]}}}"
+        inner, group = _latex_symbol(match["metric"])
+        return f"${name}({inner})${group}"
+    if _SYMBOL.fullmatch(text):
+        symbol, group = _latex_symbol(text)
+        return f"${symbol}${group}"
+    if (match := _NUMBER_CELL.fullmatch(text)) and re.search(r"[±e\-−+∞>]", text):
+        body = text.replace("±", r"\pm").replace("−", "-").replace("∞", r"\infty").replace("%", r"\%")
+        return f"${_LATEX_EXPONENT.sub(_latex_exponent, body)}$"
+    return r"$\|\theta\|_2$" if text == "‖θ‖₂" else _escape_latex(text)
+
+
+def _latex_symbol(text: str) -> tuple[str, str]:
+    """A metric's symbol as mathematics, and its group of samples as text."""
+    match = _SYMBOL.fullmatch(text)
+    if match is None:
+        return f"\\mathrm{{{_escape_latex(text)}}}" if len(text) > 1 else text, ""
+    letters = match["letters"] if len(match["letters"]) == 1 else f"\\mathrm{{{match['letters']}}}"
+    group = f" {_escape_latex(match['group'])}" if match["group"] else ""
+    return f"{letters}_{{\\mathrm{{{match['split']}}}}}", group
+
+
+def _latex_exponent(match: re.Match[str]) -> str:
+    return f"\\times 10^{{{match[1].replace('+', '')}{match[2]}}}"
 
 
 def _escape_latex(text: str) -> str:
@@ -147,7 +231,7 @@ class _RichTable:
         table = self.table if options.is_terminal else replace(self.table, rows=_escape_rows(self.table, str, "*{}"))
         if table.title:
             yield Text(_printable_line(table.title), "bold")
-        for index, part in enumerate(_split_to_width(table, options.max_width)):
+        for index, part in enumerate(split_to_width(table, options.max_width)):
             yield from [""] * (index > 0)
             yield _rich_grid(part)
         yield from (Text(_printable_line(note), "dim") for note in table.notes)
@@ -160,16 +244,27 @@ def _rich_grid(table: Table) -> RenderableType:
 
     grid = rich_table.Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for column, name in enumerate(table.columns):
-        grid.add_column(Text(_printable_line(name)), justify="left" if column < table.n_labels else "right")
-    for row, cells in enumerate(table.rows):
-        styles = ["bold" if (row, column) in table.best else "" for column in range(len(cells))]
-        grid.add_row(*(Text(_printable_line(cell), style) for cell, style in zip(cells, styles, strict=True)))
+        cells = [row[column] for row in table.rows]
+        width = column_width(name, cells)
+        heading = Text("\n".join(textwrap.wrap(_printable_line(name), width, break_long_words=False)))
+        is_text = column < table.n_labels or 2 * sum(map(_starts_as_number, cells)) <= len(cells)
+        grid.add_column(heading, justify="left" if is_text else "right", vertical="bottom")
+    for row, cells_of_row in enumerate(table.rows):
+        styles = ["bold" if (row, column) in table.best else "" for column in range(len(cells_of_row))]
+        grid.add_row(*(Text(_printable_line(cell), style) for cell, style in zip(cells_of_row, styles, strict=True)))
     return grid
 
 
-def _split_to_width(table: Table, width: int) -> Iterator[Table]:
-    """The table, split into parts that fit the width, each with the label columns."""
-    widths = [max(map(len, cells)) + _COLUMN_GAP_CHARS for cells in zip(table.columns, *table.rows, strict=True)]
+def _starts_as_number(cell: str) -> bool:
+    return bool(re.match(r"[*<≤]? ?[-−+]?\.?\d", cell)) or cell in ("–", "NaN")
+
+
+def split_to_width(table: Table, width: int) -> Iterator[Table]:
+    """The table, split into parts that fit the width, each with the label columns; long headings take several lines."""
+    columns = zip(
+        table.columns, zip(*table.rows, strict=True) if table.rows else [()] * len(table.columns), strict=True
+    )
+    widths = [column_width(heading, cells) + _COLUMN_GAP_CHARS for heading, cells in columns]
     labels = list(range(table.n_labels))
     selected = labels.copy()
     for column in range(table.n_labels, len(widths)):
@@ -178,6 +273,12 @@ def _split_to_width(table: Table, width: int) -> Iterator[Table]:
             selected = labels.copy()
         selected.append(column)
     yield _select_columns(table, selected)
+
+
+def column_width(heading: str, cells: Iterable[str]) -> int:
+    """Characters of a column whose heading may be broken between words, but not below MIN_HEADING_CHARS."""
+    folded = max([min(len(heading), MIN_HEADING_CHARS), *map(len, heading.split())])
+    return max([folded, *map(len, cells)])
 
 
 def _select_columns(table: Table, selected: Sequence[int]) -> Table:
@@ -193,22 +294,43 @@ def _select_columns(table: Table, selected: Sequence[int]) -> Table:
 
 
 def format_mean_std(spread: SeedSummary) -> str:
-    """`mean ± std` with up to 4 significant digits; scientific below 1e-2 and from 1e5: 1.51e-04."""
+    """`mean ± std` with up to 4 significant digits; scientific below 1e-2 and from 1e5: 1.51e-4."""
     size = abs(spread.mean)
     if not 1e-2 <= size < 1e5:
-        return _format_spread(spread, lambda number: f"{number:.2e}" if number else "0")
+        return _format_spread(spread, lambda number: _scientific(number) if number else "0")
     decimals = min(max(3 - floor(log10(size)), 0), 4)
     return _format_spread(spread, lambda number: f"{number:.{decimals}f}")
 
 
+def _scientific(number: float) -> str:
+    """`1.51e-4`, `9.90e20`."""
+    mantissa, _, exponent = f"{number:.2e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def spread_format(metric: str) -> Callable[[SeedSummary], str]:
+    """How the `mean ± std` of a metric is written: a share with three decimals, others with significant digits."""
+    info = find_metric(metric)
+    return format_accuracy if info is not None and info.unit == "share" else format_mean_std
+
+
 def format_accuracy(spread: SeedSummary) -> str:
-    """`mean ± std` of an accuracy, with three decimals."""
+    """`mean ± std` of an accuracy or another share, with three decimals."""
     return _format_spread(spread, lambda number: f"{number:.3f}")
 
 
 def format_steps(spread: SeedSummary) -> str:
     """`mean ± std` of steps: integers, or one decimal if fractional: 9900.5."""
-    return _format_spread(spread, lambda number: f"{number:.0f}" if number == round(number) else f"{number:.1f}")
+    return _format_spread(spread, format_step)
+
+
+def format_step(step: float) -> str:
+    return f"{step:.0f}" if step == round(step) else f"{step:.1f}"
+
+
+def format_hundredths(values: Sequence[float]) -> str:
+    """`0.25 ± 0.02`: mean ± population std with two decimals; the value alone if there is one."""
+    return f"{np.mean(values):.2f}" + (f" ± {np.std(values):.2f}" if len(values) > 1 else "")
 
 
 def _format_spread(spread: SeedSummary, format_number: Callable[[float], str]) -> str:

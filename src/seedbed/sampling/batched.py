@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from seedbed.models.build import build_pack
+from seedbed.models.build import load_pack
 from seedbed.models.sequence_model import SequenceModel
 from seedbed.sampling.loaded_run import LoadedRun, TextOrIds
 from seedbed.sampling.results import Samples, StreamChunk
@@ -57,10 +57,5 @@ def group_by_shape(runs: Sequence[LoadedRun]) -> list[list[int]]:
 
 def stack_runs(runs: Sequence[LoadedRun]) -> SequenceModel:
     """One model that holds the weights of all runs along its run axis."""
-    settings = [run.run.settings for run in runs]
-    step, seeds = torch.zeros(1, dtype=torch.int64), [run.run.seed for run in runs]
-    model, parameters = build_pack(settings, seeds, step, torch.float32, runs[0].dataset_info)
-    for slot, run in enumerate(runs):
-        weights = {name: parameter[0].detach().numpy() for name, parameter in run.model.named_parameters()}
-        parameters.load_arrays(slot, weights)
-    return model.eval()
+    arrays = [{name: one[0].detach().numpy() for name, one in run.model.named_parameters()} for run in runs]
+    return load_pack(runs[0].run.settings, arrays, torch.device("cpu"), runs[0].dataset_info)

@@ -1,6 +1,6 @@
 """Classes of texts: the probabilities that a classifier, or the mean of several, gives to each label.
 
-    classify(seedbed.load("3f2a"), "Some sentence")[0].name
+    class_probabilities(seedbed.load("3f2a"), ["Some sentence"])               # (1, C)
     mean_class_probabilities(seedbed.load_all("speeches/classifier"), texts)   # (N, C)
 
 Texts are cut or padded to the context, as in training.
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from seedbed.data.windows import pad_sequences
 from seedbed.errors import UsageError
-from seedbed.models.inference import eval_mode
+from seedbed.models.sequence_model import eval_mode
 from seedbed.sampling.results import ClassProbabilities, ClassProbability
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 MAX_CHUNK_TOKENS = 1 << 15  # of one forward pass
-
-
-def classify(loaded: LoadedRun, text: TextOrIds) -> ClassProbabilities:
-    """The probability of each class of one text, most likely first."""
-    return rank_classes(loaded.label_names, class_probabilities(loaded, [text])[0])
 
 
 def rank_classes(names: Sequence[str], probabilities: Floats) -> ClassProbabilities:

@@ -25,12 +25,11 @@ from seedbed.data.datasets import tokenizer_from_vocabulary
 from seedbed.data.suffix_array import CopiedSpan
 from seedbed.data.tokenizers import PAD_ID, UNKNOWN_TOKEN, StreamDecoder, Tokenizer, check_ids
 from seedbed.errors import MissingData, UsageError
-from seedbed.models.build import build_pack, load_run_arrays
+from seedbed.models.build import load_pack
 from seedbed.models.hooks import attention_patterns, get_activations
-from seedbed.models.inference import eval_mode
-from seedbed.models.sequence_model import SequenceModel
+from seedbed.models.sequence_model import SequenceModel, eval_mode
 from seedbed.records import Arrays, StoredRun, Vocabulary
-from seedbed.sampling.classifier import classify
+from seedbed.sampling.classifier import class_probabilities, rank_classes
 from seedbed.sampling.copy_detection import find_training_copies
 from seedbed.sampling.filters import SamplingFilters
 from seedbed.sampling.results import (
@@ -95,11 +94,11 @@ class LoadedRun:
     def logits(self, text: TextOrIds) -> Float[Tensor, "T V"]:
         """Next-token logits at each position; the logits of the labels for a classifier."""
         with eval_mode(self.model):
-            return self.model(self._model_input(text))[0, 0].clone()
+            return self.model(self.model_input(text))[0, 0].clone()
 
     def activations(self, text: TextOrIds, *patterns: str) -> ActivationCache:
         """Activations at the hooks that match the patterns (docs/hooks.md), by name; at all hooks without a pattern."""
-        values = get_activations(self.model, self._model_input(text), *(patterns or ("*",)))
+        values = get_activations(self.model, self.model_input(text), *(patterns or ("*",)))
         return ActivationCache({name: value[0, 0] for name, value in values.items()})
 
     def attention(self, text: TextOrIds) -> AttentionTensor:
@@ -107,7 +106,7 @@ class LoadedRun:
 
         An encoder's include the padding it attends to; `padding` marks those tokens, `pieces` holds all token texts.
         """
-        tokens = self._model_input(text)
+        tokens = self.model_input(text)
         patterns = attention_patterns(self.model, tokens)
         if not patterns:
             raise UsageError(f"run {self.run.id} is an {self.run.settings.model.kind} and has no attention")
@@ -119,7 +118,7 @@ class LoadedRun:
             weights, pieces, padding, None if render is None else lambda: render(self, text)
         )
 
-    def _model_input(self, text: TextOrIds) -> Int[Tensor, "1 1 T"]:
+    def model_input(self, text: TextOrIds) -> Int[Tensor, "1 1 T"]:
         """Token ids as a (1, 1, T) tensor, checked against the context; padded for an encoder, as in training."""
         ids = self.encode(text)
         family = self.run.settings.model
@@ -152,7 +151,7 @@ class LoadedRun:
 
     def classify(self, text: TextOrIds) -> ClassProbabilities:
         """The probability of each class of a text, most likely first; longer texts are cut, as in training."""
-        return classify(self, text)
+        return rank_classes(self.label_names, class_probabilities(self, [text])[0])
 
     def top_next_tokens(self, prompt: TextOrIds = "", n: int = 5) -> TokenProbabilities:
         """The n most likely tokens after a prompt."""
@@ -198,9 +197,7 @@ class LoadedRun:
     ) -> Samples:  # fmt: skip
         """Generates n continuations of a prompt; `copied` also finds their spans copied from the training text."""
         samples = self.collect_samples(prompt, self.stream(prompt, tokens, temperature, top_k, top_p, seed, n, hop))
-        if not copied:
-            return samples
-        return Samples(replace(one, copied_spans=self.find_training_copies(one.text)) for one in samples)
+        return self.mark_copies(samples) if copied else samples
 
     def collect_samples(self, prompt: TextOrIds, chunks: Iterable[StreamChunk]) -> Samples:
         """Joins the streamed chunks of this run into samples."""
@@ -209,6 +206,10 @@ class LoadedRun:
         for chunk in chunks:
             by_sample[chunk.sample].append(chunk)
         return Samples(join_chunks(prompt_text, by_sample[number]) for number in sorted(by_sample))
+
+    def mark_copies(self, samples: Samples) -> Samples:
+        """The samples with their spans that are copied from the training text."""
+        return Samples(replace(one, copied_spans=self.find_training_copies(one.text)) for one in samples)
 
     def find_training_copies(self, text: str) -> tuple[CopiedSpan, ...]:
         """Spans of a text, at least 20 characters long, that occur verbatim in the training text."""
@@ -278,7 +279,4 @@ def _build_model(run: StoredRun, weights: Arrays, info: DatasetInfo) -> Sequence
     path = run.settings.model.embeddings
     if path is not None and compute_run_id(run.settings, run.seed, info.digest) != run.id:
         raise MissingData(f"model.embeddings = {path} is not the file that run {run.id} was trained with; put it back")
-    step = torch.zeros(1, dtype=torch.int64)
-    model, parameters = build_pack([run.settings], [run.seed], step, torch.float32, info)
-    load_run_arrays(model, parameters, 0, weights)
-    return model.eval()
+    return load_pack(run.settings, [weights], torch.device("cpu"), info)

@@ -6,7 +6,6 @@ Several samples are generated in one batch but printed one after the other: the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS
@@ -124,8 +123,7 @@ class SamplePrinter:
 
     def _run_as_json(self, run: LoadedRun, samples: Samples) -> dict[str, Any]:
         find_copies = run.run.id in self._indexed_tasks
-        if find_copies:
-            samples = Samples(replace(one, copied_spans=run.find_training_copies(one.text)) for one in samples)
+        samples = run.mark_copies(samples) if find_copies else samples
         return {
             "run": run.run.id,
             "step": run.step,

@@ -5,44 +5,34 @@
 
 A text longer than the context is scored in windows that overlap by half: past the first window every token is
 predicted from at least half a context, and is scored once. The first token has no context and no loss (NaN).
+`seedbed read` prints the lines or the JSON at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import log
-from typing import Protocol
+from math import exp, isnan, log
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from seedbed.data.tokenizers import Counts, StreamDecoder, TokenIds
+from seedbed.data.tokenizers import TokenIds, Tokenizer
 from seedbed.data.windows import Spans, gather_windows, sliding_windows
 from seedbed.errors import UsageError
-from seedbed.models.inference import eval_mode
+from seedbed.models.sequence_model import eval_mode
 from seedbed.sampling.notebook_html import FULL_COLOR_BITS, colored_text_html, legend_html
+from seedbed.sampling.results import TokenProbabilities, TokenProbability
+
+if TYPE_CHECKING:
+    from seedbed.sampling.loaded_run import LoadedRun
 
 Floats = NDArray[np.float64]
 MAX_LOGITS_PER_CHUNK = 1 << 24  # bounds the memory of one forward pass
-
-
-class TokenizerLike(Protocol):
-    """The part of a tokenizer that scoring needs; text and equation tokenizers both have it."""
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def character_counts(self) -> Counts: ...
-
-    @property
-    def byte_counts(self) -> Counts: ...
-
-    def decoder(self) -> StreamDecoder: ...
 
 
 @dataclass(frozen=True)
@@ -117,7 +107,7 @@ class Surprisal:
 
 
 def compute_surprisal(
-    model: nn.Module, tokenizer: TokenizerLike, ids: TokenIds | NDArray[np.int64], context: int, n_alternatives: int = 5
+    model: nn.Module, tokenizer: Tokenizer, ids: TokenIds | NDArray[np.int64], context: int, n_alternatives: int = 5
 ) -> Surprisal:
     """Scores token ids with a model of a single run."""
     if len(ids) < 2:
@@ -157,7 +147,7 @@ def _score_windows(
         return losses.numpy(), top.indices.numpy(), top.values.exp().numpy()
 
 
-def _decode_pieces(tokenizer: TokenizerLike, ids: TokenIds | NDArray[np.int64]) -> tuple[str, ...]:
+def _decode_pieces(tokenizer: Tokenizer, ids: TokenIds | NDArray[np.int64]) -> tuple[str, ...]:
     """Text of each token; a character split over several tokens belongs to the one that completes it."""
     decoder = tokenizer.decoder()
     pieces = [decoder.feed([int(token)]) for token in ids]
@@ -178,3 +168,64 @@ def _word_ranges(pieces: Sequence[str]) -> list[tuple[int, int]]:
             start = i + 1
     ranges.append((start, len(pieces)))
     return [(a, b) for a, b in ranges if "".join(pieces[a:b]).strip()]
+
+
+# ---- as text and as JSON ----
+
+
+def surprisal_as_json(loaded: LoadedRun, surprisal: Surprisal, n_words: int) -> dict[str, Any]:
+    """All scores of a text as a JSON document."""
+    texts = loaded.token_texts
+    rows = zip(
+        surprisal.ids, surprisal.pieces, surprisal.losses, surprisal.alternatives, surprisal.probabilities, strict=True
+    )
+    return {
+        "run": loaded.run.id,
+        "step": loaded.step,
+        "n_tokens": len(surprisal.ids),
+        "loss": surprisal.mean_loss,
+        "perplexity": surprisal.perplexity,
+        "bits_per_character": surprisal.bits_per_character,
+        "bits_per_byte": surprisal.bits_per_byte,
+        "spans": [vars(word) for word in surprisal.most_surprising_words(n_words)],
+        "tokens": [
+            {
+                "token": token,
+                "text": piece,
+                "loss": None if first else loss,
+                "alternatives": [] if first else [[texts[i], p] for i, p in zip(top_ids, probabilities, strict=True)],
+            }
+            for first, (token, piece, loss, top_ids, probabilities) in zip(
+                [True] + [False] * (len(surprisal.ids) - 1), rows, strict=True
+            )
+        ],
+    }
+
+
+def format_surprisal_lines(loaded: LoadedRun, surprisal: Surprisal, n_words: int) -> Iterator[str]:
+    """A summary line, then the most surprising words with what the model expected instead."""
+    yield str(surprisal)
+    for word in surprisal.most_surprising_words(n_words):
+        expected = _format_expected(loaded, surprisal, word)
+        yield f"{word.bits:7.1f} bits  {word.text!r} (token {word.start + 1}); {expected}"
+
+
+def _format_expected(loaded: LoadedRun, surprisal: Surprisal, word: WordSurprisal) -> str:
+    """The most surprising token of a word with its probability, and the tokens that were more likely."""
+    losses = surprisal.losses
+    # The first token's loss is NaN: it counts as the least surprising.
+    position = max(range(word.start, word.end), key=lambda i: -1.0 if isnan(losses[i]) else losses[i])
+    # A token that ends inside a character has no text in context; one that completes it has that character.
+    piece, token = surprisal.pieces[position], loaded.token_texts[surprisal.ids[position]]
+    token = token if piece.strip() in ("", token.strip()) else piece
+    if position == 0:
+        return f"nothing came before {token!r}"
+    probability = exp(-losses[position])
+    pairs = zip(surprisal.alternatives[position].tolist(), surprisal.probabilities[position].tolist(), strict=True)
+    likelier = [
+        TokenProbability(loaded.token_texts[i], i, p)
+        for i, p in pairs
+        if i != surprisal.ids[position] and p > probability
+    ]
+    expected = f"more likely: {TokenProbabilities(likelier[:3])!r}" if likelier else "no token was more likely"
+    return f"{token!r} had {probability:.2%} ({losses[position] / log(2):.1f} bits); {expected}"

@@ -9,7 +9,7 @@ never counts as a query but may be attended to. `word_ids` (B, T) is the index o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,30 +22,47 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class HeadStatistic:
-    """The meaning of a head statistic, and its unit."""
+    """The meaning of a head statistic, its unit, and its label as the metric `attention_NAME`; empty: that name."""
 
     description: str
     unit: str
+    label: str = ""
 
 
 HEAD_STATISTICS: dict[str, HeadStatistic] = {
     "entropy": HeadStatistic("entropy of a query's attention: 0 on one token, ln n if uniform over n", "nats"),
     "distance": HeadStatistic("mean distance between a query and the tokens it attends to", "tokens"),
-    "near": HeadStatistic("share on tokens at most two positions away, itself included", "share"),
-    "place": HeadStatistic(
-        "mean relative position attended to in the text so far: 0 first token, 1 last", "share of the text"
+    "near": HeadStatistic(
+        "share on tokens at most two positions away, itself included", "share", "attention on nearby tokens"
     ),
-    "first": HeadStatistic("share on the first token", "share"),
-    "previous": HeadStatistic("share on the token before", "share"),
+    "place": HeadStatistic(
+        "mean relative position attended to in the text so far: 0 first token, 1 last",
+        "share of the text",
+        "relative position attended to",
+    ),
+    "first": HeadStatistic("share on the first token", "share", "attention on the first token"),
+    "previous": HeadStatistic("share on the token before", "share", "attention on the previous token"),
     "most_previous": HeadStatistic("share of queries that attend most to the token before", "share"),
-    "own": HeadStatistic("share on the token itself", "share"),
-    "own_word": HeadStatistic("share on the query's own word", "share"),
-    "ahead": HeadStatistic("share on later tokens; 0 with a causal mask", "share"),
+    "own": HeadStatistic("share on the token itself", "share", "attention on the token itself"),
+    "own_word": HeadStatistic("share on the query's own word", "share", "attention on the own word"),
+    "ahead": HeadStatistic("share on later tokens; 0 with a causal mask", "share", "attention on later tokens"),
     "induction": HeadStatistic("share on tokens that followed an earlier occurrence of the query token", "share"),
-    "top": HeadStatistic("share on the most attended token, averaged over all queries", "share"),
-    "apart": HeadStatistic("total variation distance to the maps of the layer's other heads: 0 if equal", "share"),
+    "top": HeadStatistic(
+        "share on the most attended token, averaged over all queries", "share", "attention on the most attended token"
+    ),
+    "apart": HeadStatistic(
+        "total variation distance to the maps of the layer's other heads: 0 if equal",
+        "share",
+        "difference between heads",
+    ),
 }
 NEAR_DISTANCE_TOKENS = 2
+
+
+def describe_head_statistics(names: Sequence[str]) -> str:
+    """A sentence that says what these statistics mean, with their units."""
+    described = ((name, HEAD_STATISTICS[name]) for name in names)
+    return "; ".join(f"{name}: {one.description} ({one.unit})" for name, one in described) + "."
 
 
 def attention_entropy(weights: Floats) -> Floats:

@@ -24,7 +24,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from seedbed.stats.decision import SIGNIFICANCE_LEVEL, Verdict, decide_difference, holm_levels, is_significant
+from seedbed.stats.decision import SIGNIFICANCE_LEVEL, Verdict, decide_difference, holm_levels
 from seedbed.stats.permutation_tests import PValue, ShiftTest, flip_signs, holm_correction, permute_groups
 from seedbed.stats.t_tests import TTest, skewed_t_test, student_t_test, welch_test
 
@@ -96,13 +96,6 @@ def clopper_pearson(n_successes: int, n: int) -> tuple[float, float]:
     return low, high
 
 
-def student_t_quantile(degrees_of_freedom: float, level: float = SIGNIFICANCE_LEVEL) -> float:
-    """Two-sided quantile of Student's t distribution."""
-    from scipy.special import stdtrit  # loads in a tenth of the time of scipy.stats
-
-    return float(stdtrit(degrees_of_freedom, 1 - level / 2))
-
-
 # ---- two groups ----
 
 
@@ -142,10 +135,9 @@ class Comparison:
         """Is there an interval worth showing? If all differences are equal, it is a point and says nothing."""
         return self.has_interval and has_width(self.low, self.high)
 
-    @property
-    def can_be_significant(self) -> bool:
-        """Can a sample of this size reach 5 % at all, if it is the only one compared?"""
-        return is_significant(self.p.least)
+    def range(self) -> tuple[float, float]:
+        """The interval; with too few seeds for one, the smallest and the largest single difference."""
+        return (self.low, self.high) if self.has_interval else (self.smallest, self.largest)
 
 
 def compare_by_seed(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison:

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbed.errors import UsageError
+from seedbed.format import format_number, join_words
 from seedbed.models.model_size import n_training_samples
-from seedbed.stats.format import format_number, join_words
-from seedbed.stats.groups import REPLAY_ALPHAS, replay_at_alphas
+from seedbed.records import StoredRun
+from seedbed.stats.groups import replay_at_alphas
 from seedbed.stats.run_statistics import compute_statistic, total_steps
 from seedbed.stats.scaling_laws import (
     FittedValue,
@@ -41,18 +42,31 @@ LAW_VARIABLES: Final[Mapping[str, Callable[[RunCurves], float]]] = {
 MAX_INTERVAL_RATIO = 100  # an interval with a larger ratio of its ends gives a warning
 
 
+def training_compute(run: StoredRun, n_updates: float | None = None) -> float:
+    """C = P·B·T for this many updates (all when None): non-embedding parameters × samples per update × updates.
+
+    >>> from seedbed.records import ParameterCounts
+    >>> from seedbed.settings import Settings
+    >>> run = StoredRun("a", 0, Settings(), ParameterCounts(404_516, 399_908), "planned", 0)
+    >>> training_compute(run)  # 399,908 × 480 × 10,001
+    1919750355840.0
+    """
+    info = stored_dataset_info(run)
+    updates = run.settings.n_steps(info) if n_updates is None else n_updates
+    return float(run.parameters.non_embedding) * run.settings.samples_per_update(info) * updates
+
+
 def fit_law_to_runs(
     runs: Sequence[RunCurves],
     metric: str = "val/loss",
     variables: Sequence[str] = ("parameters",),
-    alphas: Sequence[float] = REPLAY_ALPHAS,
 ) -> ScalingLaw:
     """The law fitted to these runs' best values; sizes without all seeds are left out."""
     for name in variables:
         if name not in LAW_VARIABLES:
             raise UsageError(f"{name} is not a variable of a scaling law; available: {join_words(list(LAW_VARIABLES))}")
     points: dict[tuple[float, ...], dict[int, float]] = {}
-    for run in replay_at_alphas(runs, alphas) if "steps" in variables else runs:
+    for run in replay_at_alphas(runs) if "steps" in variables else runs:
         if run.is_complete:
             size = tuple(float(LAW_VARIABLES[name](run)) for name in variables)
             _add_seed_value(points.setdefault(size, {}), run, compute_statistic(run, metric, "best"))

@@ -11,8 +11,8 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from seedbed.format import format_value, join_words, setting_label
 from seedbed.settings import TRAINING_BUDGETS, Settings, Value
-from seedbed.stats.format import format_value, join_words
 
 # They decide when something is shown or saved, or how it is timed, and change no metric.
 NEUTRAL_SETTINGS: Final = frozenset(
@@ -40,11 +40,12 @@ class Confound:
     values: Mapping[str, tuple[Value, ...]]
 
     def __str__(self) -> str:
-        """`train.steps (1,201 against 60)`."""
+        """`steps (1,201 vs 60)`."""
         texts = list(dict.fromkeys(join_words([_format(value) for value in values]) for values in self.values.values()))
         if len(texts) == 2:
-            return f"{self.setting} ({' against '.join(texts)})"
-        return f"{self.setting} ({', '.join(texts[:MAX_LISTED_VALUES])}{' …' if texts[MAX_LISTED_VALUES:] else ''})"
+            return f"{setting_label(self.setting)} ({' vs '.join(texts)})"
+        more = " …" if texts[MAX_LISTED_VALUES:] else ""
+        return f"{setting_label(self.setting)} ({', '.join(texts[:MAX_LISTED_VALUES])}{more})"
 
 
 def _format(value: Value) -> str:
@@ -95,8 +96,13 @@ def _is_asked(name: str, asked: Collection[str]) -> bool:
     return name in asked or ("parameters" in asked and name.startswith("model."))
 
 
+def merge_confounds(confounds: Iterable[Confound]) -> list[Confound]:
+    """Each setting once, as it was found last."""
+    return list({confound.setting: confound for confound in confounds}.values())
+
+
 def describe_confounds(confounds: Sequence[Confound]) -> str:
-    """`train.steps (1,201 against 60) and model.dim (64 against 32)`."""
+    """`steps (1,201 vs 60) and width (64 vs 32)`."""
     names = [str(confound) for confound in confounds[:MAX_LISTED_CONFOUNDS]]
     n_more = len(confounds) - len(names)
     return join_words([*names, f"{n_more} more settings"] if n_more else names)

@@ -1,8 +1,8 @@
 """Statistics of one curve, by report D's definitions: best value, the step t_f that first attains it, truncation.
 
 Variants have names of their own: the first step that reaches a threshold (`first_step_reaching`), the first within ε of
-the best (`first_step_within`), the value at another curve's best step (`value_at_best_step`, report C's rule), the mean
-(`mean_over_steps`). `comparison` summarises over seeds, `summary` over configs.
+the best (`first_step_within`), the value at another curve's best step (`value_at_best_step`, report C's rule).
+`comparison` summarises over seeds, `summary` over configs.
 
 >>> import numpy as np
 >>> find_extremum(Curve(np.array([0, 1, 2, 3]), np.array([0.9, 0.2, 0.5, 0.2])), "min")
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seedbed.records import Curve
-from seedbed.stats.metric_registry import QUANTITIES, Direction, MetricName
+from seedbed.stats.metric_registry import Direction
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,6 @@ class Extremum:
 
     value: float
     step: float
-
-
-def metric_direction(name: str) -> Direction | None:
-    """Is a low (min) or a high (max) value of this metric better? None if neither (norm, unknown metrics)."""
-    info = QUANTITIES.get(MetricName.parse(name).quantity)
-    return info.direction if info else None
 
 
 def truncate_curve(curve: Curve, t_max: float | None) -> Curve:
@@ -98,12 +92,3 @@ def generalisation_gap(train: Curve, val: Curve, direction: Direction = "min", t
     best = find_extremum(val, direction, t_max)
     difference = best.value - value_at_step(train, best.step)
     return difference if direction == "min" else -difference
-
-
-def mean_over_steps(curve: Curve, t_max: float | None = None) -> float:
-    """Mean of the curve over its steps by the trapezoidal rule; a single value is its own mean, NaN propagates."""
-    kept = truncate_curve(curve, t_max)
-    if kept.steps.size < 2:
-        return last_value(kept)
-    widths = np.diff(kept.steps)
-    return float(widths @ (kept.values[1:] + kept.values[:-1]) / 2 / widths.sum())

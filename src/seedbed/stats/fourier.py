@@ -56,11 +56,6 @@ def _power_of_frequency(spectrum: Floats, k: int, p: int) -> Floats:
     return spectrum[np.ix_(indices, indices)].sum((0, 1))  # type: ignore[no-any-return]
 
 
-def top_k_power(shares: Floats, k: int = 5) -> float:
-    """Total power of the k strongest frequencies."""
-    return float(np.sort(shares)[::-1][:k].sum())
-
-
 def top_frequencies(shares: Floats, k: int = 5) -> list[int]:
     """The k strongest frequencies, strongest first."""
     return [int(index) + 1 for index in np.argsort(-shares, kind="stable")[:k]]

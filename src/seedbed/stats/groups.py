@@ -15,9 +15,10 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
+from seedbed.format import format_setting, join_words, pluralise
+from seedbed.records import LOST_STATUSES
 from seedbed.settings import Settings, Value, matches_value
 from seedbed.specs import RunFilter
-from seedbed.stats.format import format_setting, join_words, pluralise
 from seedbed.stats.run_statistics import replay_at_alpha
 from seedbed.stats.summary import RunCurves
 
@@ -46,9 +47,9 @@ def filter_runs(runs: Iterable[RunCurves], only: RunFilter) -> list[RunCurves]:
     ]
 
 
-def replay_at_alphas(runs: Iterable[RunCurves], alphas: Sequence[float] = REPLAY_ALPHAS) -> list[RunCurves]:
-    """Every run once per α, as if stopped at αT."""
-    return [replay_at_alpha(run, alpha) for run in runs for alpha in alphas]
+def replay_at_alphas(runs: Iterable[RunCurves], alphas: Sequence[float] = ()) -> list[RunCurves]:
+    """Every run once per α, as if stopped at αT; without any α given, at each tenth."""
+    return [replay_at_alpha(run, alpha) for run in runs for alpha in alphas or REPLAY_ALPHAS]
 
 
 def group_by_level(runs: Iterable[RunCurves], over: str) -> dict[Value, list[RunCurves]]:
@@ -65,8 +66,12 @@ def group_by_setting(runs: Iterable[RunCurves], name: str) -> dict[Value, list[R
     return {value: groups[value] for value in sorted(groups)} if is_numeric(groups) else groups
 
 
+def is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def is_numeric(values: Iterable[Value]) -> bool:
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    return all(map(is_number, values))
 
 
 def varying_settings(groups: Iterable[Sequence[RunCurves]]) -> list[str]:
@@ -121,6 +126,11 @@ class BalancedTable:
         """Number of runs in the table."""
         return sum(len(rows) for rows in self.rows.values())
 
+    def averaging_note(self) -> list[str]:
+        """That values are means over the other settings, if they are."""
+        n = len(self.combinations)
+        return [f"each seed's value is its mean over {n} combinations of the other settings"] if n > 1 else []
+
     def notes(self) -> list[str]:
         """What was left out, for the reader."""
         notes = []
@@ -153,7 +163,7 @@ def balance_groups(
                 configs[group].setdefault(combination, run.run.settings)
                 values[group].setdefault(combination, {})[run.run.seed] = value
             n_non_finite += run.is_complete and not isfinite(value)
-    seeds = {one: _common_seeds(values[group].get(one, {}) for group in groups) for one in combinations}
+    seeds = {one: set.intersection(*(set(values[group].get(one, ())) for group in groups)) for one in combinations}
     if len(combinations) == 1:  # nothing is averaged, so seeds need not match
         seeds = {one: {seed for group in groups for seed in values[group].get(one, {})} for one in combinations}
     kept, kept_seeds = largest_complete_table(seeds)
@@ -170,10 +180,6 @@ def balance_groups(
     return BalancedTable(rows, tuple(kept), len(combinations), n_non_finite, used)
 
 
-def _common_seeds(values: Iterable[Mapping[int, float]]) -> set[int]:
-    return set.intersection(*map(set, values))
-
-
 def largest_complete_table(seeds: Mapping[Key, set[int]]) -> tuple[list[Key], set[int]]:
     """The keys and seeds of the largest complete table: each of these keys has each of these seeds."""
     tables = []
@@ -186,16 +192,18 @@ def largest_complete_table(seeds: Mapping[Key, set[int]]) -> tuple[list[Key], se
 def describe_excluded_runs(runs: Sequence[RunCurves]) -> list[str]:
     """Notes on the runs that are left out of the statistics, and why; empty if all are complete."""
     status = Counter(run.run.status for run in runs)
-    counts = [f"{status[name]} of {len(runs)} runs {name}" for name in ("diverged", "failed") if status[name]]
+    counts = [f"{status[name]} of {len(runs)} runs {name}" for name in LOST_STATUSES if status[name]]
     if status["planned"]:
         counts.append(f"{status['planned']} of {len(runs)} runs not started")
     notes = [f"left out: {join_words(counts)}"] if counts else []
     unfinished = [run for run in runs if run.run.status in ("running", "stopped") and not run.is_complete]
-    if unfinished:
-        verb = "is" if len(unfinished) == 1 else "are"
-        progress = describe_progress(unfinished)
-        notes.append(f"{len(unfinished)} of {pluralise(len(runs), 'run')} {verb} unfinished ({progress}) and left out")
-    return notes
+    return [*notes, describe_unfinished_runs(unfinished, len(runs))] if unfinished else notes
+
+
+def describe_unfinished_runs(unfinished: Sequence[RunCurves], n_runs: int) -> str:
+    """`2 of 8 runs are unfinished (stopped at step 200 of 3,001) and left out`."""
+    verb, progress = "is" if len(unfinished) == 1 else "are", describe_progress(unfinished)
+    return f"{len(unfinished)} of {pluralise(n_runs, 'run')} {verb} unfinished ({progress}) and left out"
 
 
 def describe_progress(runs: Sequence[RunCurves]) -> str:

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from seedbed.format import format_config, format_number, format_percent, join_words, setting_label
 from seedbed.settings import Value
 from seedbed.stats.decision import seeds_needed
-from seedbed.stats.format import format_number, format_percent, format_setting, join_words, short_setting_name
+from seedbed.stats.groups import is_numeric
 from seedbed.stats.metric_registry import Direction
 from seedbed.stats.optimum import find_optimum
-from seedbed.stats.summary import RunCurves
+from seedbed.stats.summary import RunCurves, group_by_config
 
 if TYPE_CHECKING:
-    from seedbed.stats.answers.comparison_text import MetricStatistic
+    from seedbed.stats.answers.finding import MetricStatistic
 
 MIN_CONFIGS = 4  # fewer are all in view
 MAX_LEVELS = 8  # a number with more distinct values, as in a random search, is divided into quarters
@@ -43,8 +44,8 @@ class ConfigValues:
         return float(np.mean(list(self.values.values())))
 
     def __str__(self) -> str:
-        """`dim = 64, lr = 0.01`."""
-        return ", ".join(format_setting(name, value) for name, value in self.config.items())
+        """`GPT, learning rate 0.01`."""
+        return format_config(self.config)
 
 
 def describe_best(runs: Sequence[RunCurves], subject: MetricStatistic) -> tuple[str, ...]:
@@ -54,13 +55,12 @@ def describe_best(runs: Sequence[RunCurves], subject: MetricStatistic) -> tuple[
 
 def config_values(runs: Sequence[RunCurves], subject: MetricStatistic) -> list[ConfigValues]:
     """A statistic of the complete runs of each config, by seed."""
-    by_config: dict[Hashable, dict[int, float]] = {}
-    configs: dict[Hashable, Mapping[str, Value]] = {}
-    for run in runs:
-        if run.is_complete and isfinite(value := subject.compute(run)):
-            configs.setdefault(run.run.settings, run.config)
-            by_config.setdefault(run.run.settings, {})[run.run.seed] = value
-    return [ConfigValues(configs[key], by_seed) for key, by_seed in by_config.items()]
+    configs = []
+    for members in group_by_config(run for run in runs if run.is_complete):
+        values = {run.run.seed: subject.compute(run) for run in members}
+        if finite := {seed: value for seed, value in values.items() if isfinite(value)}:
+            configs.append(ConfigValues(members[0].config, finite))
+    return configs
 
 
 def describe_best_config(configs: Sequence[ConfigValues], name: str, direction: Direction | None) -> tuple[str, ...]:
@@ -76,8 +76,8 @@ def _format_best(ranked: Sequence[ConfigValues], name: str, direction: Direction
     best, second = ranked[:2]
     numbers = list(best.values.values())
     spread = f" ± {format_number(float(np.std(numbers)))}" if len(numbers) > 1 else ""
-    text = f"Best config by {name}: {best} ({format_number(best.mean)}{spread}, n = {len(numbers)}"
-    text += f"); the next best is {second} ({format_number(second.mean)})"
+    text = f"The config with the best {name.removeprefix('best ')} is {best} ({format_number(best.mean)}{spread}, "
+    text += f"n = {len(numbers)}); the next best is {second} ({format_number(second.mean)})"
     rivals = _rivals_of_best(ranked, direction)
     if rivals is None:
         return f"{text}, and a test needs {seeds_needed()} seeds that all configs share."
@@ -102,7 +102,7 @@ def _format_importance(configs: Sequence[ConfigValues], name: str) -> str:
     shown = {setting: share for setting, share in shares.items() if share >= MIN_SHOWN_SHARE}
     if not shown:
         return f"No setting alone explains the variance of {name} over {len(configs)} configs (main effects)."
-    parts = [f"{short_setting_name(setting)} explains {format_percent(share)}" for setting, share in shown.items()]
+    parts = [f"{setting_label(setting)} explains {format_percent(share)}" for setting, share in shown.items()]
     overlap = "; shares overlap, since settings vary together" if sum(shares.values()) > 1 else ""
     rest = "" if overlap else "; the rest is interactions and noise"
     return f"Of the variance of {name} over {len(configs)} configs, {join_words(parts)} (main effects){rest}{overlap}."
@@ -125,8 +125,7 @@ def setting_importance(configs: Sequence[ConfigValues]) -> dict[str, float]:
 def _levels(values: Sequence[Value]) -> list[Hashable]:
     """The level of each config: its value, or the quarter of many numbers that it lies in."""
     keys = [tuple(value) if isinstance(value, list) else value for value in values]
-    is_numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in keys)
-    if not is_numeric or len(set(keys)) <= MAX_LEVELS:
+    if not is_numeric(keys) or len(set(keys)) <= MAX_LEVELS:
         return keys
     return np.searchsorted(np.quantile(keys, (0.25, 0.5, 0.75)), keys).tolist()  # type: ignore[no-any-return]
 

@@ -1,10 +1,10 @@
-"""Name, symbol, unit, meaning and direction of every metric; computes nothing.
+"""Name, symbol, unit, meaning, direction and label of every metric; computes nothing.
 
 A metric's name is `{train,val,test[NAME]}/QUANTITY[GROUP]` or a bare quantity such as `norm`. A quantity that is not
 registered is still a metric: it has no direction and is labelled by its own name.
 
->>> metric_label("val/accuracy[order=2]")
-'A_val[order=2]'
+>>> metric_symbol("val/accuracy[order=2]"), metric_label("val/accuracy[order=2]")
+('A_val[order=2]', 'validation accuracy (order=2)')
 >>> MetricName.parse("test[obama]/perplexity")
 MetricName(split='test[obama]', quantity='perplexity', group='')
 """
@@ -30,6 +30,7 @@ class MetricInfo:
     unit: str
     meaning: str
     direction: Direction | None
+    label: str = ""  # in sentences and on axes; empty: the name, with spaces
 
 
 # In table order. The norm has no direction: a small norm is not an achievement, zero weights have the smallest.
@@ -68,7 +69,9 @@ QUANTITIES: dict[str, MetricInfo] = {
         MetricInfo(
             "new_words", "new words", "share", "share of words in samples that do not occur in the training text", None
         ),
-        MetricInfo("norm", "‖θ‖₂", "1", "L2 norm of all parameters, embeddings included", None),
+        MetricInfo(
+            "norm", "‖θ‖₂", "1", "L2 norm of all parameters, embeddings included", None, "L2 norm of the weights"
+        ),
         MetricInfo(
             "circle_share", "circle share", "share", "power of the number embeddings in their key frequencies", None
         ),
@@ -98,7 +101,7 @@ QUANTITIES: dict[str, MetricInfo] = {
             None,
         ),
         *(
-            MetricInfo(f"attention_{name}", name, one.unit, one.description, None)
+            MetricInfo(f"attention_{name}", name, one.unit, one.description, None, one.label)
             for name, one in HEAD_STATISTICS.items()
         ),
     )
@@ -109,6 +112,7 @@ LOSS_TRANSFORMS = ("perplexity", "bits_per_character", "bits_per_byte")
 # Quantities whose unit does not depend on the tokens that a model predicts.
 TOKEN_FREE_QUANTITIES = ("bits_per_character", "bits_per_byte")
 _SPLITS = ("train", "val", "test", "")
+_SPLIT_LABELS = {"train": "training", "val": "validation", "test": "test", "gap": "train–validation gap of", "": ""}
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,17 @@ class MetricName:
         return cls(**match.groupdict(default="")) if match else cls("", name, "")
 
 
+def find_metric(name: str) -> MetricInfo | None:
+    """What is registered of the quantity behind a metric's name."""
+    return QUANTITIES.get(MetricName.parse(name).quantity)
+
+
+def metric_direction(name: str) -> Direction | None:
+    """Is a low (min) or a high (max) value of this metric better? None if neither (norm, unknown metrics)."""
+    info = find_metric(name)
+    return info.direction if info else None
+
+
 def training_metric(metric: str, recorded: Container[str]) -> str:
     """The training metric to compare one with: the running one of a run that does not evaluate its training set.
 
@@ -137,13 +152,27 @@ def training_metric(metric: str, recorded: Container[str]) -> str:
     return running if whole not in recorded and running in recorded else whole
 
 
-def metric_label(name: str) -> str:
-    """The short label of a metric for headings: `L_train`, `A_val[order=2]`; unknown metrics keep their name."""
-    metric = MetricName.parse(name)
-    if metric.quantity not in QUANTITIES:
+def metric_symbol(name: str) -> str:
+    """A metric in the heading of a table: `L_train`, `A_val[order=2]`; unknown metrics keep their name."""
+    metric, info = MetricName.parse(name), find_metric(name)
+    if info is None:
         return name
-    symbol = QUANTITIES[metric.quantity].symbol
-    return (f"{symbol}_{metric.split}" if metric.split else symbol) + metric.group
+    return (f"{info.symbol}_{metric.split}" if metric.split else info.symbol) + metric.group
+
+
+def metric_label(name: str) -> str:
+    """A metric in words: `training loss`, `test perplexity (obama) (length=64)`, `train–validation gap of loss`."""
+    parts = METRIC_PATTERN.fullmatch(name.removeprefix("gap/"))
+    if parts is None:
+        return name
+    split, _, inner = (parts["split"] or "").partition("[")
+    entry = QUANTITIES.get(parts["quantity"])
+    quantity = entry.label if entry and entry.label else parts["quantity"].replace("_", " ")
+    label = _SPLIT_LABELS["gap" if name.startswith("gap/") else split]
+    if quantity.startswith("running "):
+        label, quantity = f"running {label}", quantity.removeprefix("running ")
+    label = f"{label} {quantity}".strip() + (f" ({inner.rstrip(']')})" if inner else "")
+    return f"{label} ({parts['group'].strip('[]')})" if parts["group"] else label
 
 
 def metric_sort_key(name: str) -> tuple[str, int, int, str]:

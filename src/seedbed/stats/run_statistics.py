@@ -18,27 +18,19 @@ from functools import partial
 from math import floor, inf, isfinite, isnan, nan
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-import numpy as np
-
-from seedbed.errors import UsageError
+from seedbed.errors import SeedbedError, UsageError
+from seedbed.format import capitalise, pluralise
+from seedbed.models.model_size import estimate_training_bytes
 from seedbed.records import Curve
+from seedbed.settings import DatasetInfo, Settings
 from seedbed.specs import ACCURACY_QUANTITIES, THRESHOLD_STATISTIC, register_statistic_name
 from seedbed.stats.comparison import ConfidenceInterval, mean_confidence_interval
-from seedbed.stats.curve_statistics import (
-    find_extremum,
-    generalisation_gap,
-    last_value,
-    metric_direction,
-    truncate_curve,
-)
-from seedbed.stats.format import pluralise
+from seedbed.stats.curve_statistics import find_extremum, generalisation_gap, last_value, truncate_curve
 from seedbed.stats.grokking import GrokkingResult, classify_grokking
-from seedbed.stats.metric_registry import Direction, MetricName, training_metric
+from seedbed.stats.metric_registry import Direction, MetricName, metric_direction, training_metric
 from seedbed.stats.summary import RunCurves, never_left_chance, time_to_accuracy
 from seedbed.stats.survival import EventTime, median_time
-from seedbed.stats.training_cost import predict_memory_mib
 
-EMPTY_CURVE = Curve(np.array([], dtype=np.int64), np.array([], dtype=np.float64))
 _EXTREMUM_NAMES: Final = {"min": "lowest", "max": "highest", None: "last"}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -62,13 +54,15 @@ class Statistic:
     title: str  # in the titles of charts: "t_f of {}"
     meaning: str = ""  # in legends, one line
     symbol: str = ""  # in legends; empty: the name
-    phrase: str = ""  # in sentences
+    phrase: str = ""  # in sentences, of a metric in words
+    claim: str = ""  # "{first} takes less time than {second}", of the group that leads; {metric} is in words
     axis_title: str = ""  # on the axes of charts; {extremum} is lowest or highest, whichever is better of the metric
     menu_label: str = ""  # among other statistics to choose from; empty: the name
     long_title: str = ""  # in the title of a chart that shows nothing else
     unit: str = ""  # empty: the metric's own; 1: none
     better: Literal["metric", "min", "max"] | None = None  # metric: as of the metric; None: neither is, in itself
     uses_metric: bool = True
+    compares_splits: bool = False  # of training and validation together: the same, whichever split the metric names
     is_step: bool = False
     is_difference: bool = False  # 0 means no difference, so that a share is not between 0 and 1
     threshold: float | None = None  # the accuracy whose first step it is; infinite for a run that never gets there
@@ -77,8 +71,14 @@ class Statistic:
     chart_note: DescribeRuns = _no_note  # below a chart of these runs and metrics
 
     def format_phrase(self, metric: str) -> str:
-        """The statistic of a metric, in a sentence: `the last val/loss`."""
+        """The statistic of a metric that is given in words, in a sentence: `final validation loss`."""
         return (self.phrase or self.title).format(metric)
+
+    def format_claim(self, first: str, second: str, metric: str, direction: Direction | None) -> str:
+        """That the first group leads the second one: `GPT is better than LSTM in best validation loss`."""
+        is_ranked = "{first} is better than {second} in {phrase}"
+        template = self.claim or (is_ranked if direction else "{phrase} is lower for {first} than for {second}")
+        return template.format(first=first, second=second, metric=metric, phrase=self.format_phrase(metric))
 
     def axis_title_template(self, metric: str) -> str:
         """The title of an axis, with `{}` for the metric: `lowest {}`."""
@@ -91,6 +91,12 @@ class Statistic:
     def direction(self, metric: str) -> Direction | None:
         """Which direction is better; None for steps (earlier is not better in itself) and metrics such as the norm."""
         return metric_direction(metric) if self.better == "metric" else self.better
+
+    def distinct_metrics(self, metrics: Sequence[str]) -> tuple[str, ...]:
+        """Those of these metrics of which the statistic can differ: charts draw a panel for each."""
+        if self.compares_splits:
+            return tuple(dict.fromkeys(metric_for_split(metric, "val") for metric in metrics))
+        return tuple(metrics if self.uses_metric else metrics[:1])
 
     @property
     def legend(self) -> str:
@@ -147,7 +153,7 @@ def _statistic_of_curve(name: str, function: Callable[[Curve], float], options: 
     """The record of a plain function; its meaning is the first line of the docstring."""
 
     def compute(run: RunCurves, metric: str, t_max: float | None) -> float:
-        curve = truncate_curve(run.curves.get(metric, EMPTY_CURVE), t_max)
+        curve = truncate_curve(run.curve(metric), t_max)
         return float(function(curve)) if curve.steps.size else nan
 
     meaning = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
@@ -163,18 +169,18 @@ def _best(run: RunCurves, metric: str, t_max: float | None) -> float:
     direction = metric_direction(metric)
     if direction is None:
         return _last(run, metric, t_max)
-    return find_extremum(run.curves.get(metric, EMPTY_CURVE), direction, t_max).value
+    return find_extremum(run.curve(metric), direction, t_max).value
 
 
 def _last(run: RunCurves, metric: str, t_max: float | None) -> float:
-    return last_value(run.curves.get(metric, EMPTY_CURVE), t_max)
+    return last_value(run.curve(metric), t_max)
 
 
 def _t_f(run: RunCurves, metric: str, t_max: float | None) -> float:
     direction = metric_direction(metric)
     if direction is None or never_left_chance(run, metric, t_max):
         return nan  # no value is best, so there is no first step with it
-    return find_extremum(run.curves.get(metric, EMPTY_CURVE), direction, t_max).step
+    return find_extremum(run.curve(metric), direction, t_max).step
 
 
 def _threshold_statistic(percent: int) -> Statistic:
@@ -193,7 +199,8 @@ def _threshold_statistic(percent: int) -> Statistic:
         title=f"{name} of {{}}",
         meaning=f"first recorded step with an accuracy of at least {threshold:g}; a run that never gets there is "
         "censored at its last step",
-        phrase=f"{name} of {{}} (the first step with at least {threshold:g})",
+        phrase=f"{name} of {{}}",
+        claim=f"{{first}} reaches {threshold:g} {{metric}} sooner than {{second}}",
         menu_label=f"{name}: first step at {threshold:g}",
         unit="steps",
         better="min",
@@ -207,8 +214,7 @@ def _threshold_statistic(percent: int) -> Statistic:
 
 def _gap(run: RunCurves, metric: str, t_max: float | None) -> float:
     direction = metric_direction(metric)
-    names = training_metric(metric, run.curves), metric_for_split(metric, "val")
-    train, val = (run.curves.get(name, EMPTY_CURVE) for name in names)
+    train, val = map(run.curve, (training_metric(metric, run.curves), metric_for_split(metric, "val")))
     return nan if direction is None else generalisation_gap(train, val, direction, t_max)
 
 
@@ -228,6 +234,14 @@ def _memory(run: RunCurves, metric: str, t_max: float | None) -> float:
     return predict_memory_mib(run.run.settings, run.run.dataset_info)
 
 
+def predict_memory_mib(settings: Settings, info: DatasetInfo | None = None) -> float:
+    """Predicted training memory in MiB; NaN if it depends on a corpus that is not available."""
+    try:
+        return estimate_training_bytes(settings, info) / 2**20
+    except SeedbedError:
+        return nan
+
+
 def _no_t_f_note(runs: Sequence[RunCurves], metrics: Sequence[str]) -> str:
     return _chance_note(runs, metrics, "t_f")
 
@@ -239,11 +253,11 @@ def _no_delta_t_note(runs: Sequence[RunCurves], metrics: Sequence[str]) -> str:
 def _chance_note(runs: Sequence[RunCurves], metrics: Sequence[str], symbol: str) -> str:
     complete = {run.run.id: run for run in runs if run.is_complete}
     n = sum(any(never_left_chance(run, metric) for metric in metrics) for run in complete.values())
-    return f"{n} of {pluralise(len(complete), 'run')} never left chance, so that {symbol} is undefined" if n else ""
+    return f"{n} of {pluralise(len(complete), 'run')} never left chance, so their {symbol} is undefined" if n else ""
 
 
 def _as_sentence(clause: str) -> str:
-    return f"{clause[0].upper()}{clause[1:]}." if clause else ""
+    return f"{capitalise(clause)}." if clause else ""
 
 
 def _shared_time_note(runs: Sequence[RunCurves], metrics: Sequence[str]) -> str:
@@ -267,7 +281,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
             _best,
             title="best {}",
             meaning="lowest or highest recorded value, whichever is better",
-            phrase="{}",
+            phrase="best {}",
             axis_title="{extremum} {}",
             better="metric",
         ),
@@ -276,7 +290,8 @@ STATISTICS: Final[dict[str, Statistic]] = {
             _t_f,
             title="t_f of {}",
             meaning="first recorded step with the best value",
-            phrase="t_f of {} (the first step at its best value)",
+            phrase="t_f of {}",
+            claim="{first} reaches its best {metric} earlier than {second}",
             axis_title="t_f of the {}",
             menu_label="t_f: first step at its best",
             unit="steps",
@@ -291,7 +306,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
             _last,
             title="last {}",
             meaning="value at the last recorded step",
-            phrase="the last {}",
+            phrase="final {}",
             better="metric",
         ),
         Statistic(
@@ -299,11 +314,13 @@ STATISTICS: Final[dict[str, Statistic]] = {
             _gap,
             title="gap of {}",
             meaning="how much worse val is than train at the best val step",
-            phrase="the generalisation gap of {} (validation against training)",
+            phrase="generalisation gap of {}",
+            claim="{first} has a smaller generalisation gap of {metric} than {second}",
             axis_title="gap of the {}",
             menu_label="gap between training and validation",
             long_title="gap between training and validation {}",
             better="min",
+            compares_splits=True,
             is_difference=True,
         ),
         Statistic(
@@ -312,13 +329,15 @@ STATISTICS: Final[dict[str, Statistic]] = {
             title="Δt of {}",
             meaning="t_f(val) − t_f(train) of the same run",
             symbol="Δt",
-            phrase="Δt of {} (t_f of validation minus t_f of training)",
+            phrase="delay Δt of {}",
+            claim="the delay Δt of {metric} is shorter for {first} than for {second}",
             axis_title="Δt of the {}",
             menu_label="Δt: t_f of validation − of training",
             long_title="delay of validation behind training {}",
             unit="steps",
             is_step=True,
             is_difference=True,
+            compares_splits=True,
             comparison_note=_no_delta_t_note,
             chart_note=lambda runs, metrics: _as_sentence(_no_delta_t_note(runs, metrics)),
         ),
@@ -329,6 +348,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
             meaning="compute time of the run: its share of its pack's, without evaluation",
             symbol="time",
             phrase="compute time in seconds",
+            claim="{first} takes less compute time than {second}",
             menu_label="compute time (s)",
             unit="s",
             better="min",
@@ -341,6 +361,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
             title="memory while training",
             meaning="memory between updates; predicted if not measured",
             phrase="memory in MiB",
+            claim="{first} needs less memory than {second}",
             menu_label="memory (MiB)",
             unit="MiB",
             better="min",
@@ -376,6 +397,11 @@ def total_steps(run: RunCurves) -> int:
 
 def replay_at_alpha(run: RunCurves, alpha: float) -> RunCurves:
     """The run as if stopped at αT, with `alpha` added to its config; complete if it was trained that far."""
-    t_max = floor(alpha * total_steps(run))
+    stopped = truncate_run(run, floor(alpha * total_steps(run)))
+    return replace(stopped, config={**run.config, "alpha": alpha})
+
+
+def truncate_run(run: RunCurves, t_max: int) -> RunCurves:
+    """The run as if stopped at a step; complete if it was trained that far."""
     curves = {name: truncate_curve(curve, t_max) for name, curve in run.curves.items()}
-    return replace(run, config={**run.config, "alpha": alpha}, curves=curves, t_max=t_max)
+    return replace(run, curves=curves, t_max=t_max)

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seedbed.errors import UsageError
-from seedbed.stats.comparison import student_t_quantile
-from seedbed.stats.format import format_interval, format_number
+from seedbed.format import format_number
+from seedbed.stats.decision import SIGNIFICANCE_LEVEL
+from seedbed.stats.t_tests import student_t_quantile
 
 Floats = NDArray[np.float64]
 
@@ -40,8 +41,9 @@ class FittedValue:
     high: float
 
     def __str__(self) -> str:
-        interval = f" {format_interval(self.low, self.high)}" if isfinite(self.low) else ""
-        return format_number(self.value) + interval
+        """`0.5 (95 % CI 0.4 to 0.6)`."""
+        bounds = f" (95 % CI {format_number(self.low)} to {format_number(self.high)})" if isfinite(self.low) else ""
+        return format_number(self.value) + bounds
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,8 @@ def _half_width(values: Floats, n_seeds: int) -> float:
     if n_seeds < 2:
         return nan
     # the bootstrap draws n seeds from a sample of n, which underestimates the variance by (n − 1) / n
-    return student_t_quantile(n_seeds - 1) * sqrt(n_seeds / (n_seeds - 1)) * float(values[1:].std(ddof=1))
+    correction = sqrt(n_seeds / (n_seeds - 1))
+    return student_t_quantile(n_seeds - 1, SIGNIFICANCE_LEVEL) * correction * float(values[1:].std(ddof=1))
 
 
 def _fitted_floor(values: Floats, n_seeds: int) -> FittedValue:
@@ -211,17 +214,16 @@ def _build_law(
         scales={name: fitted_value_from_logs(at_one[:, i], n_seeds) for i, name in enumerate(names)},
         exponents=exponents,
         r_squared=r_squared,
-        ranges={name: _value_range(log_values[:, i]) for i, name in enumerate(names)},
+        ranges={
+            name: (float(np.exp(logs.min())), float(np.exp(logs.max())))
+            for name, logs in zip(names, log_values.T, strict=True)
+        },
         n_points=len(mean),
         n_seeds=n_seeds,
         warnings=tuple(_fit_warnings(exponents, r_squared, len(mean), n_seeds)),
         refits=refits,
         log_centres=centres,
     )
-
-
-def _value_range(logs: Floats) -> tuple[float, float]:
-    return float(np.exp(logs.min())), float(np.exp(logs.max()))
 
 
 def _r_squared(fitted: Floats, mean: Floats) -> float:

@@ -24,11 +24,11 @@ from math import isnan, nan, sqrt
 
 import numpy as np
 
+from seedbed.format import format_count, format_number, format_percent, pluralise
 from seedbed.records import Curve
-from seedbed.stats.curve_statistics import find_extremum, first_step_reaching, first_step_within, metric_direction
-from seedbed.stats.format import format_count, format_number, format_percent, pluralise
+from seedbed.stats.curve_statistics import find_extremum, first_step_reaching, first_step_within
 from seedbed.stats.grokking import MEMORISED_TRAIN_ACCURACY
-from seedbed.stats.metric_registry import Direction
+from seedbed.stats.metric_registry import Direction, metric_direction, metric_label
 from seedbed.stats.run_statistics import classify_run
 from seedbed.stats.summary import RunCurves, never_left_chance
 
@@ -138,48 +138,44 @@ def _single_run_noise(curve: Curve, step: float) -> float:
 
 
 def format_stopping_advice(advice: StoppingAdvice, metric: str) -> str:
-    """The advice as a sentence, without a full stop."""
+    """The advice as a sentence without a full stop, which begins with what to do."""
+    label = metric_label(metric)
     if advice.is_at_chance:
-        seeds = f"{pluralise(advice.n, 'seed')} over {format_count(advice.last)} steps"
-        return f"{metric} never left chance ({seeds}), so that no step is its best{_format_memorised(advice)}"
+        seeds = f"{pluralise(advice.n, 'seed')}, {format_count(advice.last)} steps"
+        memorised = f"; {_memorised_clause(advice)}, so train longer" if not isnan(advice.memorised_at) else ""
+        return f"no step is the best: {label} never left chance ({seeds}){memorised}"
     if isnan(advice.best):
-        return f"{metric} has no best step: nothing was recorded"
-    source = f"standard error over {advice.n} seeds" if advice.n > 1 else "scatter of nearby evaluations, one seed"
-    noise = ", standard error unknown" if isnan(advice.noise) else f" ± {format_number(advice.noise)}, {source}"
-    text = f"{metric} is best at step {format_count(advice.best)} ({format_number(advice.value)}{noise})"
-    text += _format_advice(advice)
+        return f"no step is the best: {label} was never recorded"
+    text = _format_advice(advice, label)
     if not isnan(advice.copying):
         text += f"; from step {format_count(advice.copying)} on, samples copy more than held-out text does"
     return text
 
 
-def _format_advice(advice: StoppingAdvice) -> str:
-    """One piece of advice: train longer, do not stop early, stop there, or the steps that brought nothing."""
+def _format_advice(advice: StoppingAdvice, label: str) -> str:
+    """One piece of advice: train longer, do not stop early, or stop at a step."""
+    noise = "" if isnan(advice.noise) else f" ± {format_number(advice.noise)}"
+    value = f"{format_number(advice.value)}{noise}, {pluralise(advice.n, 'seed')}"
+    best, n_after = format_count(advice.best), format_count(advice.last - advice.best)
     if advice.is_improving:
-        return "; it was still improving at the end: train longer"
-    n_after = format_count(advice.last - advice.best)
+        return f"train longer: {label} was still improving at the end (best at step {best}: {value})"
     if advice.n_grokked:
-        saved = f"only the {n_after} steps after it can be saved"
-        return f"; do not stop early: {_memorised_clause(advice)} and validation followed much later; {saved}"
+        followed = f"{_memorised_clause(advice)} and validation followed much later"
+        best_at = f"{label} is best at step {best} ({value})"
+        return f"do not stop early: {followed}; {best_at}, so only the {n_after} steps after it can be saved"
     if not isnan(advice.memorised_at):
-        return f"; do not stop there{_format_memorised(advice)}"
+        later = "validation may follow much later (grokking)"
+        return (
+            f"train longer: {_memorised_clause(advice)}, and {later}, though {label} is best at step {best} ({value})"
+        )
     if advice.earliest < advice.best:
         saved = f"{format_percent(advice.saved_fraction)} of the {format_count(advice.last)} steps"
-        first = f"step {format_count(advice.earliest)} is the first within one standard error of it"
-        return f"; {first}, and stopping there would have saved {saved}"
-    return f"; the {n_after} steps after it brought no improvement"
-
-
-def _format_memorised(advice: StoppingAdvice) -> str:
-    """Why to train longer after memorisation; empty if there was none."""
-    if isnan(advice.memorised_at):
-        return ""
-    return f": {_memorised_clause(advice)}, and validation may follow much later (grokking), so train longer"
+        within = f"{label} is within one standard error of its best from there on"
+        return f"stop at step {format_count(advice.earliest)}: {within} ({value}, at step {best}), which saves {saved}"
+    return (
+        f"stop at step {best}: {label} is best there ({value}), and the {n_after} steps after it brought no improvement"
+    )
 
 
 def _memorised_clause(advice: StoppingAdvice) -> str:
-    return f"training accuracy reached {MEMORISED_TRAIN_ACCURACY} at step {_format_step(advice.memorised_at)}"
-
-
-def _format_step(step: float) -> str:
-    return "unknown" if isnan(step) else format_count(round(step))
+    return f"training accuracy reached {MEMORISED_TRAIN_ACCURACY} at step {format_count(round(advice.memorised_at))}"

@@ -16,15 +16,14 @@ from itertools import pairwise
 from math import ceil, isfinite, isnan, nan
 
 from seedbed.errors import UsageError
-from seedbed.records import RunStatus
+from seedbed.format import format_percent, pluralise
+from seedbed.records import LOST_STATUSES
 from seedbed.settings import Settings, Value
 from seedbed.stats.comparison import SeedSummary, summarise_seeds
-from seedbed.stats.curve_statistics import metric_direction
-from seedbed.stats.format import format_percent, pluralise
+from seedbed.stats.metric_registry import metric_direction
 from seedbed.stats.run_statistics import compute_statistic
 from seedbed.stats.summary import RunCurves
 
-LOST_STATUSES: tuple[RunStatus, ...] = ("diverged", "failed")
 MIN_CORRELATED_CONFIGS = 3  # fewer ranks have no correlation worth printing
 
 

@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isnan
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from seedbed.errors import StoreError
 from seedbed.interp.analysis import Analysis
-from seedbed.records import Curve, RunStatus, StoredRun, to_jsonable
+from seedbed.records import LOST_STATUSES, Curve, RunStatus, StoredRun, to_jsonable
 from seedbed.settings import Value
 from seedbed.stats.chance import ChanceLevel, chance_level, is_above_chance, token_unit
 from seedbed.stats.comparison import SeedSummary, summarise_seeds
@@ -28,16 +28,15 @@ from seedbed.stats.curve_statistics import (
     find_extremum,
     first_step_reaching,
     last_value,
-    metric_direction,
     truncate_curve,
     value_at_best_step,
 )
-from seedbed.stats.metric_registry import MetricName, metric_sort_key, training_metric
+from seedbed.stats.metric_registry import MetricName, metric_direction, metric_sort_key, training_metric
 from seedbed.stats.survival import EventTime
 
 Reduction: TypeAlias = Literal["min", "max", "last"]
 TABLE_THRESHOLD, TABLE_THRESHOLD_NAME = 0.9, "t_90"  # the accuracy whose first step is summarised
-_EMPTY_CURVE = Curve(np.array([], dtype=np.int64), np.array([], dtype=np.float64))
+_EMPTY_CURVE: Final = Curve(np.array([], dtype=np.int64), np.array([], dtype=np.float64))
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,15 @@ class RunCurves:
     planned_steps: int | None = None  # that it is to train for; None: unknown
     weights_error: str = ""  # why it could not be analysed: its weights are missing or damaged
 
+    def curve(self, metric: str) -> Curve:
+        """The recorded values of a metric; empty if there are none."""
+        return self.curves.get(metric, _EMPTY_CURVE)
+
     @property
     def is_included(self) -> bool:
         """Does this run have values, be it complete or not? Runs that diverged or failed have none."""
         is_evaluated = any(curve.steps.size for curve in self.curves.values())
-        return is_evaluated and self.run.status not in ("diverged", "failed")
+        return is_evaluated and self.run.status not in LOST_STATUSES
 
     @property
     def is_complete(self) -> bool:
@@ -125,16 +128,20 @@ class ConfigSummary:
 
 def summarise(runs: Sequence[RunCurves], t_max: float | None = None) -> list[ConfigSummary]:
     """One summary per config, in order of first appearance, from the evaluations with step ≤ t_max."""
-    by_config: dict[Hashable, list[RunCurves]] = {}
+    return [_summarise_config(members, t_max) for members in group_by_config(runs)]
+
+
+def group_by_config(runs: Iterable[RunCurves]) -> list[list[RunCurves]]:
+    """Groups of runs that differ only in their seed, in order of first appearance.
+
+    Truncations of a run (`alpha`), the groups of a comparison (`group`) and versions of an edited text (`dataset`) stay
+    separate, though their settings agree.
+    """
+    groups: dict[Hashable, list[RunCurves]] = {}
     for run in runs:
-        by_config.setdefault(_config_key(run), []).append(run)
-    return [_summarise_config(members, t_max) for members in by_config.values()]
-
-
-def _config_key(run: RunCurves) -> Hashable:
-    """Everything but the seed; includes all settings, so that runs with different settings never share a mean."""
-    config = frozenset((name, tuple(value) if isinstance(value, list) else value) for name, value in run.config.items())
-    return config, run.run.settings
+        beside_settings = (run.config.get(name) for name in ("alpha", "group", "dataset"))
+        groups.setdefault((run.run.settings, *beside_settings), []).append(run)
+    return list(groups.values())
 
 
 def _summarise_config(members: Sequence[RunCurves], t_max: float | None) -> ConfigSummary:
@@ -187,13 +194,13 @@ def never_left_chance(run: RunCurves, metric: str, t_max: float | None = None) -
     """Did the accuracy in the split of this metric never exceed chance? Then no step is its best. False if unknown."""
     parts = MetricName.parse(metric)
     accuracy = f"{parts.split}/accuracy{parts.group}"
-    best = find_extremum(run.curves.get(accuracy, _EMPTY_CURVE), "max", t_max).value
+    best = find_extremum(run.curve(accuracy), "max", t_max).value
     return not isnan(best) and not is_above_chance(run.run, accuracy, best)
 
 
 def time_to_accuracy(run: RunCurves, metric: str, threshold: float, t_max: float | None = None) -> EventTime | None:
     """The first step with at least this accuracy, or the last step as a censored time; None without evaluations."""
-    curve = truncate_curve(run.curves.get(metric, _EMPTY_CURVE), t_max)
+    curve = truncate_curve(run.curve(metric), t_max)
     if not curve.steps.size:
         return None
     step = first_step_reaching(curve, threshold)
@@ -212,7 +219,7 @@ def _check_unique_seeds(members: Sequence[RunCurves]) -> None:
 
 
 def _summarise_metric(name: str, runs: Sequence[RunCurves], t_max: float | None) -> MetricSummary:
-    curves = {run.run.seed: run.curves.get(name, _EMPTY_CURVE) for run in runs}
+    curves = {run.run.seed: run.curve(name) for run in runs}
     direction = metric_direction(name)
     if direction is None:
         last = summarise_seeds({seed: last_value(curve, t_max) for seed, curve in curves.items()})

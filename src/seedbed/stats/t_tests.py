@@ -52,11 +52,9 @@ class TTest:
 
     def interval(self, level: float) -> tuple[float, float]:
         """All means that the test does not reject at this level."""
-        from scipy.special import stdtrit
-
         if not self.degrees_of_freedom:
             return -inf, inf
-        quantile = float(stdtrit(self.degrees_of_freedom, 1 - level / 2))
+        quantile = student_t_quantile(self.degrees_of_freedom, level)
         low, high = (self.estimate - self.standard_error * self._from_t(t) for t in (quantile, -quantile))
         return max(low, self.bounds[0]), min(high, self.bounds[1])
 
@@ -68,6 +66,13 @@ class TTest:
     def _from_t(self, t: float) -> float:
         g = self.skewness
         return t if abs(g) < MAX_FLAT_SKEWNESS else 3 / g * (cbrt(1 + g * (t - g / 6)) - 1)
+
+
+def student_t_quantile(degrees_of_freedom: float, level: float) -> float:
+    """Two-sided quantile of Student's t distribution."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees_of_freedom, 1 - level / 2))
 
 
 def student_t_test(values: ArrayLike) -> TTest:

@@ -6,25 +6,30 @@
 ...     store.studies()
 []
 
-An address is the folder of a home, or `SCHEME:LOCATION`. A `Path` is always a folder, whatever its name.
+An address is the folder of a home, or `SCHEME:LOCATION`. A `Path` is always a folder, whatever its name. The rows of a
+home are in its `store.db`, or in the database that `bind_store` or the variable SEEDBED_STORE names.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from seedbed.errors import MissingData, UsageError
 from seedbed.records import StoredRun, Vocabulary
 from seedbed.store.base import WEIGHTS_ADVICE, ChangeStamp, Store
+from seedbed.store.postgres import PostgresStore
 from seedbed.store.sqlite import SQLiteStore
 
 __all__ = [
-    "STORES", "ChangeStamp", "Store", "no_weights", "open_store", "register_store", "store_exists", "stored_vocabulary",
-    "upgrade_store",
+    "STORES", "ChangeStamp", "Store", "bind_store", "check_address", "no_weights", "open_store", "register_store",
+    "store_exists", "stored_vocabulary", "upgrade_store",
 ]  # fmt: skip
 
-STORES: dict[str, type[Store]] = {"sqlite": SQLiteStore}  # by the scheme of an address
+STORES: dict[str, type[Store]] = {"sqlite": SQLiteStore, "postgresql": PostgresStore}  # by the scheme of an address
+_ADDRESS = re.compile(r"([A-Za-z][\w+.-]*):(.*)", re.DOTALL)
+_BOUND: dict[Path, str] = {}  # the addresses of the databases of homes, in this process
 
 
 def register_store(scheme: str, store: type[Store]) -> type[Store]:
@@ -33,6 +38,20 @@ def register_store(scheme: str, store: type[Store]) -> type[Store]:
         raise ValueError(f"there is a store with the scheme {scheme!r} already")
     STORES[scheme] = store
     return store
+
+
+def check_address(address: str) -> None:
+    """UsageError unless it is `SCHEME:LOCATION` with a known scheme."""
+    if _ADDRESS.fullmatch(address) is None:
+        raise UsageError(f"{address}: expected the address of a store, such as postgresql://USER@HOST/DATABASE")
+    _resolve_address(address)
+
+
+def bind_store(home: Path, address: str) -> None:
+    """Keep the rows of a home in the database at this address, for this process."""
+    check_address(address)
+    if _BOUND.setdefault(home.absolute(), address) != address:
+        raise UsageError(f"{home} is used with another store already in this process; name another home for this one")
 
 
 def open_store(address: str | os.PathLike[str], read_only: bool = False) -> Store:
@@ -71,14 +90,21 @@ def _resolve_address(address: str | os.PathLike[str]) -> tuple[type[Store], str]
     >>> _resolve_address("sqlite:lab")[1], _resolve_address("./postgres:lab")[1]
     ('lab', './postgres:lab')
     """
-    named = re.match(r"([A-Za-z][\w+.-]*):(.*)", address, re.DOTALL) if isinstance(address, str) else None
+    named = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    home = Path(os.environ.get("SEEDBED_HOME") or "lab")
     if named is None:
-        return SQLiteStore, os.fspath(address)
+        home = Path(address)
+        bound = _BOUND.get(home.absolute()) or os.environ.get("SEEDBED_STORE")
+        if not bound:
+            return SQLiteStore, os.fspath(address)
+        if (named := _ADDRESS.fullmatch(bound)) is None:
+            raise UsageError(f"SEEDBED_STORE={bound}: expected an address such as postgresql://USER@HOST/DATABASE")
     scheme, location = named.groups()
     if scheme not in STORES:
-        accepted = " or ".join(f"{known}:FOLDER" for known in STORES)
+        known = [f"{one}:FOLDER" for one in STORES if one != "postgresql"] + ["postgresql://USER@HOST/DATABASE"]
         raise UsageError(
-            f"{address}: {scheme} is not a kind of store; expected a folder or {accepted} "
-            f"(a folder of that name is ./{address})"
+            f"{named[0]}: {scheme} is not a kind of store; expected a folder or {' or '.join(known)} "
+            f"(a folder of that name is ./{named[0]})"
         )
-    return STORES[scheme], location
+    has_home = "#" in location or not location.startswith("//")  # a server: its files are in the home
+    return STORES[scheme], location if has_home else f"{location}#{home}"

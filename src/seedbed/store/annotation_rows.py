@@ -10,6 +10,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from seedbed.errors import UsageError
 from seedbed.records import Annotation, Annotations
+from seedbed.store.digests import changed_lists, verified, with_digest
 from seedbed.store.schema import AnyRow, notes
 
 
@@ -34,16 +35,17 @@ def with_tags(annotation: Annotation, added: Collection[str] = (), removed: Coll
 
 def read_annotation(connection: Connection, kind: Literal["study", "run"], name: str) -> Annotation:
     """The annotation of a study or run; empty if it has none."""
-    row = connection.execute(select(notes).where(notes.c[kind] == name)).first()
-    return Annotation() if row is None else Annotation(row.note, tuple(row.tags))
+    rows = verified(notes, connection.execute(select(notes).where(notes.c[kind] == name)))
+    return Annotation(rows[0].note, tuple(rows[0].tags)) if rows else Annotation()
 
 
 def write_annotation(connection: Connection, kind: Literal["study", "run"], name: str, annotation: Annotation) -> None:
     """Replace the annotation of a study or run; an empty one is deleted."""
-    connection.execute(delete(notes).where(notes.c[kind] == name))
-    if annotation != Annotation():
-        row = {kind: name, "note": annotation.note, "tags": list(annotation.tags)}
-        connection.execute(insert(notes).values(row))
+    with changed_lists(connection, notes):
+        connection.execute(delete(notes).where(notes.c[kind] == name))
+        if annotation != Annotation():
+            row = {kind: name, "note": annotation.note, "tags": list(annotation.tags)}
+            connection.execute(insert(notes).values(with_digest(notes, row)))
 
 
 def annotations_from_rows(rows: Iterable[AnyRow]) -> Annotations:

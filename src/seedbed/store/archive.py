@@ -10,15 +10,18 @@
 
 An archive is written the same way from the same store, byte by byte, and ends with a digest of all that is before it.
 As nothing is compressed, unpacking takes no more room than the archive does. An archive is not trusted: nothing in it
-names a path, and a reader accepts only what `write_archive` could have written.
+names a path, and a reader accepts only what `write_archive` could have written. `lab.zip.xz` is the whole of it
+compressed, and is unpacked to a file of limited size before anything else.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import os
 import struct
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -37,6 +40,9 @@ from seedbed.store.durable_files import format_bytes, translate_os_errors
 MEDIA_TYPE: Final = b"application/x-seedbed-archive;version=1"
 MAX_ROWS_BYTES: Final = 2**30
 DIGEST_CHARACTERS: Final = 64
+MAX_DECOMPRESSED_BYTES: Final = 2**33
+MAX_DECODER_BYTES: Final = 2**27  # of memory; the strongest preset takes 65 MiB
+_XZ_MAGIC: Final = b"\xfd7zXZ\x00"
 _KEPT: Final = "the home is as it was"
 _HEAD_BYTES: Final = 30 + len("mimetype")  # the first member's header and name
 _ENTRY: Final = 0o100644 << 16  # a regular file
@@ -69,6 +75,21 @@ def write_archive(
         finally:
             partial.unlink(missing_ok=True)
     return written
+
+
+def compress_archive(archive: Path, path: Path) -> None:
+    """Write the archive compressed; equal archives give equal files."""
+    if path.exists() and not path.read_bytes().startswith(_XZ_MAGIC):
+        raise UsageError(f"{path} is there already and is not a compressed archive; name another file with --out")
+    partial = path.with_name(path.name + ".part")
+    with translate_os_errors(path, "everything that is stored", archive.stat().st_size):
+        try:
+            with archive.open("rb") as source, lzma.open(partial, "wb", preset=9) as file:
+                while chunk := source.read(2**20):
+                    file.write(chunk)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _write_members(store: Store, dump: StoreDump, file: BinaryIO, on_damaged: Callable[[str], None]) -> StoreDump:
@@ -150,6 +171,35 @@ def open_archive(path: Path) -> Iterator[Archive]:
         except _UNREADABLE as error:
             raise _refusal(path, str(error) or type(error).__name__) from error
         yield Archive(dump, n_bytes, lambda row: _read_file(path, members, row))
+
+
+@contextmanager
+def decompressed_archive(path: Path) -> Iterator[Path]:
+    """The archive as a plain file: itself, or for as long as the context lasts a decompressed copy."""
+    if path.suffix != ".xz" or not path.is_file():
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="seedbed-") as folder:
+        plain = Path(folder, path.stem)
+        with translate_os_errors(plain, "the decompressed archive", path.stat().st_size):
+            _decompress(path, plain)
+        yield plain
+
+
+def _decompress(path: Path, plain: Path) -> None:
+    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_DECODER_BYTES)
+    n_bytes = 0
+    try:
+        with path.open("rb") as source, plain.open("wb") as file:
+            while not decompressor.eof:
+                data = source.read(2**20) if decompressor.needs_input else b""
+                if decompressor.needs_input and not data:
+                    raise EOFError("its end is missing")
+                n_bytes += file.write(decompressor.decompress(data, max_length=2**20))
+                if n_bytes > MAX_DECOMPRESSED_BYTES:
+                    raise _refusal(path, f"it is more than {format_bytes(MAX_DECOMPRESSED_BYTES)} when decompressed")
+    except (lzma.LZMAError, EOFError) as error:
+        raise StoreError(f"{path} is damaged or incomplete: {error}; {_KEPT}; copy it again") from error
 
 
 def _refusal(path: Path, reason: str) -> StoreError:

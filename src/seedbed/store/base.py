@@ -49,12 +49,14 @@ class PendingSave(Protocol):
         ...
 
     def commit(self) -> None:
-        """Make it the state that its pack resumes from, and delete the previous one."""
+        """Make it the state that its pack resumes from, and delete those before the previous one."""
         ...
 
 
 class Store(ABC):
     """Opened by `seedbed.store.open_store`; a context manager that closes itself."""
+
+    shares_packs = False  # several commands train one study at once: each holds only the packs that it is training
 
     @classmethod
     @abstractmethod
@@ -105,7 +107,14 @@ class Store(ABC):
 
     @abstractmethod
     def claim(self, planned: Sequence[Pack], placement_of: Callable[[Pack], Placement]) -> list[StoredPack]:
-        """The packs to train: the stored packs of runs that have started but not ended, and new ones for the rest."""
+        """The packs to train: the stored packs of runs that have started but not ended, and new ones for the rest.
+
+        Packs whose runs have all ended are closed, if a process that was killed has left them open.
+        """
+
+    @abstractmethod
+    def settled_runs(self) -> set[str]:
+        """The ids of the runs that have ended for good: no resume undoes their end."""
 
     @abstractmethod
     def lock(self, pack_id: str) -> AbstractContextManager[None]:
@@ -115,7 +124,14 @@ class Store(ABC):
 
     @abstractmethod
     def resume(self, pack_id: str, environment: Mapping[str, str] | None = None) -> tuple[int, Arrays] | None:
-        """The saved (step, state) to resume from, or None; deletes what was recorded after that step."""
+        """The saved (step, state) to resume from, or None; deletes what was recorded after that step.
+
+        It is the state before the last one if that is damaged, and DamagedCheckpoint if both are.
+        """
+
+    @abstractmethod
+    def can_resume(self, pack_id: str) -> bool:
+        """Whether an open pack has an intact state to go on from, or needs none; changes nothing."""
 
     @abstractmethod
     def record(self, pack_id: str, events: Sequence[StoredEvent]) -> None:
@@ -129,7 +145,7 @@ class Store(ABC):
         """
 
     def save(self, pack_id: str, saved: CheckpointEvent) -> None:
-        """Write the checkpoint of a step whose events are recorded, then delete the pack's previous state."""
+        """Write the checkpoint of a step whose events are recorded; of older states only the previous one is kept."""
         pending = self.begin_save(pack_id, saved)
         pending.write()
         pending.commit()

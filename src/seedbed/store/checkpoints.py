@@ -23,6 +23,26 @@ from seedbed.records import Arrays
 from seedbed.store.durable_files import make_folders, translate_os_errors, write_atomic
 
 MAX_WRITER_THREADS = 8  # files written concurrently; the threads mostly wait for fsync
+ANALYSIS_SUFFIX = ".analysis.json"
+STATES = "packs"  # the folder of the states of packs, beside those of runs
+
+
+# ---- where the files are, in the folder of the checkpoints ----
+
+
+def weights_path(folder: Path, run_id: str, step: int) -> Path:
+    return folder / run_id / f"{step:09d}.safetensors"
+
+
+def analysis_path(folder: Path, run_id: str, step: int) -> Path:
+    return folder / run_id / f"{step:09d}{ANALYSIS_SUFFIX}"
+
+
+def state_path(folder: Path, pack_id: str, step: int) -> Path:
+    return folder / STATES / pack_id / f"{step:09d}.safetensors"
+
+
+# ---- what they hold ----
 
 
 @dataclass(frozen=True)
@@ -37,6 +57,14 @@ class CheckpointIdentity:
     def __str__(self) -> str:
         owner = "run" if self.kind == "weights" else "pack"
         return f"the {self.kind} of {owner} {self.owner} at step {self.step:,}"
+
+
+def weights_identity(run_id: str, fingerprint: str, step: int) -> CheckpointIdentity:
+    return CheckpointIdentity("weights", run_id, step, fingerprint)
+
+
+def state_identity(pack_id: str, members: Sequence[str], step: int) -> CheckpointIdentity:
+    return CheckpointIdentity("state", pack_id, step, digest_json(members))
 
 
 @dataclass(frozen=True)
@@ -75,10 +103,10 @@ def write_checkpoint(file: CheckpointFile, preserved: str) -> FileDigest:
     return FileDigest(digest_bytes(data), len(data))
 
 
-def write_checkpoints(files: Sequence[CheckpointFile], preserved: str) -> list[FileDigest]:
-    """Write checkpoints concurrently; an error is raised only after all writers have ended."""
+def write_checkpoints(files: Sequence[CheckpointFile], folder: Path, preserved: str) -> list[FileDigest]:
+    """Write checkpoints into a folder concurrently; an error is raised only after all writers have ended."""
     with translate_os_errors(files[0].path, preserved):
-        make_folders(file.path.parent for file in files)
+        make_folders([file.path.parent for file in files], folder)
     with ThreadPoolExecutor(min(MAX_WRITER_THREADS, len(files))) as pool:
         futures = [pool.submit(write_checkpoint, file, preserved) for file in files]
     return [future.result() for future in futures]

@@ -7,28 +7,30 @@ never blocks WAL checkpoints, and leaves no file behind. The tables are defined 
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     Connection,
-    Executable,
     NullPool,
     QueuePool,
     Table,
     create_engine,
     event,
     insert,
-    select,
     text,
 )
 from sqlalchemy.exc import DBAPIError
 
-from seedbed.errors import Busy, MissingData, SeedbedError, StoreError
+from seedbed.errors import Busy, MissingData, SeedbedError, StoreError, UnreadableRun
+from seedbed.store.digests import LISTED_TABLES, DamagedRow, DamagedRun, damage_of, decode_json, write_lists
 from seedbed.store.durable_files import (
+    WriteFault,
     file_lock,
     fsync_folder,
     is_locked,
@@ -36,11 +38,13 @@ from seedbed.store.durable_files import (
     translate_os_errors,
     write_error,
 )
-from seedbed.store.schema import ADDED_TABLES, APPLICATION_ID, SCHEMA_VERSION, AnyRow, meta, metadata
-from seedbed.store.upgrade import keep_copy, upgrade_tables
+from seedbed.store.schema import APPLICATION_ID, SCHEMA_VERSION, meta, metadata
+from seedbed.store.sql_database import SQLDatabase, damaged
+from seedbed.store.upgrade import keep_copy, schema_rows, upgrade_tables
 
 T = TypeVar("T")
 BUSY_TIMEOUT_SECONDS = 30
+MAX_RETRY_SECONDS = 0.01  # between attempts to begin writing
 _WRITER_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "mmap_size = 0")
 _PRESERVED_ON_FAILURE = "everything committed before"
 
@@ -50,15 +54,15 @@ def database_path(home: Path) -> Path:
     return home / "store.db"
 
 
-class Database:
+class Database(SQLDatabase):
     """Transactions on the file `store.db`."""
 
     def __init__(self, path: Path, writable: bool) -> None:
+        super().__init__(str(path), writable)
         self.path = path
-        self._writable = writable
-        self._owner_pid = os.getpid()
+        self._place = self._find_place()
         pool = QueuePool if writable else NullPool
-        self._engine = create_engine("sqlite://", creator=self._connect, poolclass=pool)
+        self._engine = create_engine("sqlite://", creator=self._connect, poolclass=pool, json_deserializer=decode_json)
         event.listen(self._engine, "begin", _emit_begin)
 
     @classmethod
@@ -87,20 +91,16 @@ class Database:
         database = cls(path, writable)
         try:
             found = database.read_schema()
-            if found > SCHEMA_VERSION:
-                raise StoreError(
-                    f"{path} has schema {found}, written by a newer seedbed; this one knows schema {SCHEMA_VERSION}; "
-                    "nothing was changed; upgrade seedbed to use this store"
-                )
+            database.check_not_newer(found)
             if found < SCHEMA_VERSION and not writable:
                 raise StoreError(
-                    f"{path} has schema {found}, written by seedbed 0.1; nothing was changed; "
+                    f"{path} has schema {found}, written by an earlier seedbed; nothing was changed; "
                     f"`seedbed upgrade --home {path.parent}` brings it to schema {SCHEMA_VERSION} and keeps a copy"
                 )
             if found < SCHEMA_VERSION:
                 database._upgrade(found)
             if writable:
-                database._add_tables()
+                database.add_tables()
         except BaseException:
             database.close()
             raise
@@ -118,51 +118,33 @@ class Database:
             with translate_os_errors(self.path, "the store as it was"):
                 keep_copy(self.path, schema)
             with self.transaction() as connection:
-                upgrade_tables(connection)
+                upgrade_tables(connection, schema)
 
-    def _add_tables(self) -> None:
-        """Create the tables that were added to this schema after the store was created."""
-        if not all(map(self._has_table, ADDED_TABLES)):
-            with self.transaction() as connection:
-                metadata.create_all(connection, ADDED_TABLES)
-
-    def _has_table(self, table: Table) -> bool:
+    def has_table(self, table: Table) -> bool:
         found = text("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = :name")
         return bool(self.fetch(found.bindparams(name=table.name))[0][0])
 
-    def fetch_added(self, table: Table, statement: Executable) -> Sequence[AnyRow]:
-        """All rows of a query on one of ADDED_TABLES; none if this store was created before the table was added."""
-        return self.fetch(statement) if self._has_table(table) else []
-
-    def read_schema(self) -> int:
-        """The schema version of the database."""
-        return int(self.fetch(select(meta.c.value).where(meta.c.key == "schema"))[0].value)
-
     def close(self) -> None:
-        """Close all connections."""
         if os.getpid() == self._owner_pid:
             self._engine.dispose()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A transaction that takes the write lock at its start, so that it cannot fail half-way under contention."""
-        self._check_process()
+        self.check_process()
+        self.check_in_place()
         with _translate_database_errors(self.path), self._engine.connect() as connection:
             connection = connection.execution_options(immediate=True)
             with connection.begin():
                 yield connection
 
-    def fetch(self, statement: Executable) -> Sequence[AnyRow]:
-        """All rows of one query, from one consistent snapshot."""
-        return self.read(lambda connection: connection.execute(statement).all())
-
     def read(self, query: Callable[[Connection], T]) -> T:
         """What a function reads, all of it from one consistent snapshot; it is called again if a writer appears."""
-        self._check_process()
+        self.check_process()
         while True:
             before = self._file_stamp()
             try:
-                with _translate_database_errors(self.path), self._engine.connect() as connection:
+                with self.translate_errors(), self._engine.connect() as connection, damage_of("a row"):
                     found = query(connection)
             except StoreError:
                 if before == self._file_stamp():
@@ -170,6 +152,25 @@ class Database:
             else:
                 if before is None or before == self._file_stamp():
                     return found
+
+    def translate_errors(self) -> AbstractContextManager[None]:
+        return _translate_database_errors(self.path)
+
+    def check_in_place(self) -> None:
+        """StoreError if the home or the database is no longer the one that was opened.
+
+        Called before every write: what is written belongs together, and must not end up in two places.
+        """
+        if self._find_place() != self._place:
+            raise _moved(self.path)
+
+    def _find_place(self) -> tuple[int, ...]:
+        """Which folder and file the path leads to now."""
+        try:
+            found = self.path.parent.stat(), self.path.stat()
+        except OSError:
+            return ()
+        return tuple(number for one in found for number in (one.st_dev, one.st_ino))
 
     def change_stamp(self) -> tuple[int, ...]:
         """Inode, size and time of the database and its WAL: a commit changes one of them, or a WAL checkpoint both."""
@@ -206,13 +207,6 @@ class Database:
         # and leave it behind; an immutable one does not, and `fetch` retries if a writer appeared meanwhile.
         return _connect_sqlite(self.path, "mode=ro" if self._wal_path.exists() else "mode=ro&immutable=1")
 
-    def _check_process(self) -> None:
-        if os.getpid() != self._owner_pid:
-            raise StoreError(
-                f"this store was opened by process {self._owner_pid} and cannot be used by its child {os.getpid()}; "
-                "open it again in the child"
-            )
-
 
 def read_schema(home: Path) -> int:
     """The schema version of a home's store, which may be older or newer than ours."""
@@ -233,35 +227,70 @@ def _is_held_pack(lock: Path) -> bool:
 
 @contextmanager
 def _translate_database_errors(path: Path) -> Iterator[None]:
-    """Translate database errors into our own."""
+    """Translate database errors and damaged rows into our own."""
     try:
         yield
-    except DBAPIError as error:
-        raise _to_seedbed_error(path, error) from error
+    except (DBAPIError, sqlite3.Error) as error:
+        raise _to_seedbed_error(path, getattr(error, "orig", error)) from error
+    except DamagedRun as error:
+        raise UnreadableRun(str(damaged(str(path), str(error)))) from error
+    except DamagedRow as error:
+        raise damaged(str(path), str(error)) from error
 
 
-def _to_seedbed_error(path: Path, error: DBAPIError) -> SeedbedError | DBAPIError:
-    """Our error for a database error that a user can fix; the same error if it is a bug."""
-    kind, reason = getattr(error.orig, "sqlite_errorname", ""), str(error.orig)
+def _moved(path: Path) -> StoreError:
+    return StoreError(
+        f"{path} cannot be used any more: the home was moved, replaced or unmounted while it was in use; "
+        "everything up to the last commit is in it; put it back, or name its new place with --home"
+    )
+
+
+def _to_seedbed_error(path: Path, error: BaseException) -> SeedbedError:
+    """Our error for an error of the database."""
+    kind, reason = getattr(error, "sqlite_errorname", ""), str(error)
+    if not path.parent.is_dir():
+        return _moved(path)
     if kind.startswith(("SQLITE_FULL", "SQLITE_IOERR")) or "disk is full" in reason:
-        return write_error(path, reason, out_of_space=True, preserved=_PRESERVED_ON_FAILURE)
+        fault: WriteFault = "failing" if kind.startswith("SQLITE_IOERR") else "full"
+        return write_error(path, reason, fault, _PRESERVED_ON_FAILURE)
     if kind.startswith("SQLITE_BUSY"):
         return Busy(
             f"{path}: another process has been writing for {BUSY_TIMEOUT_SECONDS} s; run the same command again later"
         )
-    if kind.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "no such table" in reason:
-        return StoreError(
-            f"{path} is damaged ({reason}); nothing was changed; restore it from a copy or use another home"
-        )
     if kind.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")):
-        return StoreError(f"{path} cannot be used: {reason}; check that it is there and may be written")
-    return error
+        return StoreError(f"{path} cannot be used: {reason}; check that it is there, may be written, and has space")
+    return damaged(str(path), reason)
 
 
 def _emit_begin(connection: Connection) -> None:
     # A deferred transaction that reads and then writes fails at once under contention, whatever the busy timeout.
     immediate = connection.get_execution_options().get("immediate", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+    if immediate:
+        raw: Any = connection.connection.driver_connection
+        _begin_immediate(raw)
+    else:
+        connection.exec_driver_sql("BEGIN")
+
+
+def _begin_immediate(connection: sqlite3.Connection) -> None:
+    """Begin to write, when others have ended.
+
+    Tried at short random intervals: SQLite tries the less often the longer it has waited, so that among many writers
+    some would wait until the timeout.
+    """
+    deadline, random_source = time.monotonic() + BUSY_TIMEOUT_SECONDS, random.SystemRandom()
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
+                    raise
+            time.sleep(random_source.uniform(0, MAX_RETRY_SECONDS))
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {1000 * BUSY_TIMEOUT_SECONDS}")
 
 
 def _connect_sqlite(path: Path, mode: str) -> sqlite3.Connection:
@@ -287,9 +316,11 @@ def _create_store_file(path: Path) -> None:
     with _translate_database_errors(path), engine.begin() as connection:
         connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
         metadata.create_all(connection)
-        connection.execute(insert(meta).values(key="schema", value=str(SCHEMA_VERSION)))
-    with closing(_connect_sqlite(new, "mode=rw")) as plain:
-        plain.execute("PRAGMA journal_mode = WAL")
+        connection.execute(insert(meta), schema_rows())
+        write_lists(connection, *LISTED_TABLES)
+    with _translate_database_errors(path), closing(_connect_sqlite(new, "mode=rw")) as plain:
+        plain.execute("PRAGMA journal_mode = WAL").fetchall()  # its errors come after its result
+    fsync_folder(path.parent)  # the journal is gone for good before the store can have its name
     os.replace(new, path)
     fsync_folder(path.parent)
 

@@ -7,17 +7,28 @@ one; where both are equally far, what is here stays.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Table, select, update
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import Connection, Table, insert, select
 
+from seedbed.errors import MissingData
 from seedbed.records import Annotation
 from seedbed.store import changes
 from seedbed.store.annotation_rows import read_annotation, write_annotation
+from seedbed.store.dialects import insert_missing
+from seedbed.store.digests import (
+    COST_COLUMNS,
+    DamagedRow,
+    RunRows,
+    changed_lists,
+    select_members,
+    select_packs,
+    verified,
+    verify_list,
+    with_run_digests,
+)
 from seedbed.store.dump import (
     EvaluationRow,
     MergeOutcome,
@@ -34,21 +45,16 @@ from seedbed.store.event_rows import ENDED_STATUSES
 from seedbed.store.schema import (
     AnyRow,
     checkpoints,
-    costs,
     evaluations,
-    metric_names,
     notes,
     packs,
     runs,
     samples,
     studies,
-    study_runs,
     vocabularies,
 )
 from seedbed.store.vocabulary_rows import vocabulary_from_row, vocabulary_to_row
 from seedbed.study.expand import find_axes
-
-COST_COLUMNS = ("predicted", "counts", "steady", "peak")
 
 # ---- dumping ----
 
@@ -64,23 +70,26 @@ def select_dump(
 
     `unfinished`: packs with a saved state travel with it and all their members. Otherwise unended runs lose their pack.
     """
+    for table in (vocabularies, notes):  # rows that vanished are not left out of an archive unseen
+        verify_list(connection, table)
     run_rows = changes.select_run_rows(connection, {run for ids in selection.values() for run in ids})
+    if missing := sorted({run for ids in selection.values() for run in ids} - run_rows.keys()):
+        raise DamagedRow(f"run {missing[0]} is missing")
     unsettled = {row.pack for row in run_rows.values() if row.pack and not row.settled} if unfinished else set()
-    carried = {row.id: row for row in _select(connection, packs, "id", unsettled) if row.open and row.step is not None}
+    carried = {row.id: row for row, _ in _select_packs(connection, unsettled) if row.open and row.step is not None}
     run_rows |= changes.select_run_rows(connection, {run for row in carried.values() for run in row.members})
     ids = sorted(run_rows)
     dumped = [_dump_run(run_rows[run], carried) for run in ids]
+    saved = changes.select_contents(connection, checkpoints, run_rows)
+    sampled = changes.select_contents(connection, samples, run_rows)
     datasets = {run["dataset"]["digest"] for run in dumped if run["dataset"] is not None}
-    files = _choose_checkpoints(_select(connection, checkpoints, "run", ids), weights)
+    files = _choose_checkpoints(saved, weights)
     return {
         "studies": [_dump_study(connection, name, selection[name]) for name in sorted(selection)],
         "runs": dumped,
         "packs": _dump_packs(connection, {run["pack"] for run in dumped if run["pack"]}, carried),
-        "evaluations": _select_evaluations(connection, ids),
-        "samples": sorted(
-            (row._asdict() for row in _select(connection, samples, "run", ids)),
-            key=lambda row: (row["run"], row["step"], row["number"]),
-        ),
+        "evaluations": _select_evaluations(connection, run_rows),
+        "samples": [row for run in sorted(sampled) for row in sampled[run].as_dicts(samples, run)],
         "vocabularies": [
             VocabularyRow.from_vocabulary(row.dataset, row.created, vocabulary_from_row(row, address))
             for row in sorted(_select(connection, vocabularies, "dataset", datasets), key=lambda row: str(row.dataset))
@@ -95,22 +104,31 @@ def select_dump(
 
 
 def _select(connection: Connection, table: Table, column: str, values: Iterable[str]) -> list[AnyRow]:
-    """Rows by the value of a column; none if the store was created before the table was added."""
+    """Rows by the value of a column, verified; none if the store was created before the table was added."""
     if not connection.dialect.has_table(connection, table.name):
         return []
     batches = changes.batch_ids(sorted(values))
-    return [row for batch in batches for row in connection.execute(select(table).where(table.c[column].in_(batch)))]
+    rows = [row for batch in batches for row in connection.execute(select(table).where(table.c[column].in_(batch)))]
+    return verified(table, rows)
+
+
+def _select_packs(connection: Connection, ids: Iterable[str]) -> list[tuple[AnyRow, AnyRow | None]]:
+    return [
+        pair for batch in changes.batch_ids(sorted(ids)) for pair in select_packs(connection, packs.c.id.in_(batch))
+    ]
 
 
 def _dump_study(connection: Connection, name: str, chosen: Collection[str]) -> dict[str, Any]:
-    row = connection.execute(select(studies).where(studies.c.name == name)).one()
-    ordered = select(study_runs.c.run).where(study_runs.c.study == name).order_by(study_runs.c.position)
-    members = [run for run in connection.execute(ordered).scalars() if run in {*chosen}]
-    return row._asdict() | {"text": relative_study_text(row.text), "runs": members}
+    row = changes.select_study(connection, name)
+    if row is None:
+        raise MissingData(f"there is no study {name!r}")
+    members = [run for run in select_members(connection, row) if run in {*chosen}]
+    columns = {column: row._mapping[column] for column in ("name", "axes", "created")}
+    return columns | {"text": relative_study_text(row.text), "runs": members}
 
 
 def _dump_run(row: AnyRow, carried: Collection[str]) -> dict[str, Any]:
-    run: dict[str, Any] = row._asdict()
+    run: dict[str, Any] = _without_digests(row)
     run["settings"] = {name: relative_setting(value) for name, value in row.settings.items()}
     run["cause"] = None if row.cause is None else without_paths(row.cause)
     run["status"] = "stopped" if row.status == "running" else row.status
@@ -120,41 +138,53 @@ def _dump_run(row: AnyRow, carried: Collection[str]) -> dict[str, Any]:
 
 
 def _dump_packs(connection: Connection, pack_ids: Collection[str], carried: Collection[str]) -> list[dict[str, Any]]:
-    spent = {row.pack: row for row in _select(connection, costs, "pack", pack_ids)}
-    dumped = []
-    for row in sorted(_select(connection, packs, "id", pack_ids), key=lambda row: str(row.id)):
-        pack: dict[str, Any] = row._asdict()
+    dumped, found = [], _select_packs(connection, pack_ids)
+    if missing := sorted({*pack_ids} - {row.id for row, _ in found}):
+        raise DamagedRow(f"pack {missing[0]} is missing")
+    for row, cost in found:
+        pack = _without_digests(row)
         if row.id not in carried:
             pack |= {"open": False, "step": None, "digest": None}
-        cost = spent.get(row.id)
         dumped.append(
             pack | ({"has_cost": False} if cost is None else {name: getattr(cost, name) for name in COST_COLUMNS})
         )
     return dumped
 
 
-def _choose_checkpoints(rows: Iterable[AnyRow], weights: WeightsChoice) -> list[dict[str, Any]]:
-    by_run: dict[str, list[AnyRow]] = {}
-    for row in sorted(rows, key=lambda row: (row.run, row.step)):
-        by_run.setdefault(row.run, []).append(row)
-    chosen = [row for saved in by_run.values() for row in {"none": [], "last": saved[-1:], "all": saved}[weights]]
+def _without_digests(row: AnyRow) -> dict[str, Any]:
+    """A row with what is the same in every store."""
+    own = ("row_digest", "config_digest", "contents", "previous")
+    return {name: value for name, value in row._mapping.items() if name not in own}
+
+
+def _choose_checkpoints(saved: Mapping[str, RunRows], weights: WeightsChoice) -> list[dict[str, Any]]:
+    chosen = [
+        row
+        for run in sorted(saved)
+        for row in {
+            "none": [],
+            "last": saved[run].as_dicts(checkpoints, run)[-1:],
+            "all": saved[run].as_dicts(checkpoints, run),
+        }[weights]
+    ]
     return [
-        {"kind": "weights", "owner": row.run, "step": row.step, "bytes": row.bytes, "digest": row.digest}
+        {"kind": "weights", "owner": row["run"], "step": row["step"], "bytes": row["bytes"], "digest": row["digest"]}
         for row in chosen
     ]
 
 
-def _select_evaluations(connection: Connection, run_ids: Iterable[str]) -> list[EvaluationRow]:
-    name_sets = {row.id: json.loads(row.names) for row in connection.execute(select(metric_names))}
+def _select_evaluations(connection: Connection, rows: Mapping[str, AnyRow]) -> list[EvaluationRow]:
+    name_sets = changes.select_metric_names(connection)
     found: dict[tuple[str, tuple[str, ...]], list[tuple[int, bytes]]] = {}
-    for row in _select(connection, evaluations, "run", run_ids):
-        found.setdefault((row.run, tuple(name_sets[row.names])), []).append((row.step, row.numbers))
+    for run, own in changes.select_contents(connection, evaluations, rows).items():
+        for step, names, numbers in zip(own.steps, own.tags, own.blobs[0], strict=True):
+            found.setdefault((run, name_sets[names]), []).append((step, numbers))
     return [
         EvaluationRow(
             run=run,
             names=list(names),
-            steps=[step for step, _ in sorted(found[run, names])],
-            numbers=b"".join(data for _, data in sorted(found[run, names])),
+            steps=[step for step, _ in found[run, names]],
+            numbers=b"".join(data for _, data in found[run, names]),
         )
         for run, names in sorted(found)
     ]
@@ -175,7 +205,7 @@ class MergePlan:
 def plan_merge(connection: Connection, dump: StoreDump, analyses_here: Collection[tuple[str, int]]) -> MergePlan:
     """Compare a dump with what is here; analyses that are here are named by run and step."""
     here = changes.select_run_rows(connection, [run.id for run in dump.runs])
-    packs_here = _select(connection, packs, "id", {row.pack for row in here.values() if row.pack})
+    packs_here = [row for row, _ in _select_packs(connection, {row.pack for row in here.values() if row.pack})]
     states_here = {row.id for row in packs_here if row.open and row.step is not None}
     states_there = {pack.id for pack in dump.packs if pack.open}
     evaluations_here = _by_run(_select_evaluations(connection, here))
@@ -184,7 +214,7 @@ def plan_merge(connection: Connection, dump: StoreDump, analyses_here: Collectio
     for run in dump.runs:
         kind = "new"
         if run.id in here:
-            own = RunRow.model_construct(**here[run.id]._asdict())
+            own = RunRow.model_construct(**_without_digests(here[run.id]))
             kind = _compare(run, own, run.pack in states_there, own.pack in states_here)
             if kind == "same" and evaluations_here.get(run.id) != evaluations_there.get(run.id):
                 kind = "different"
@@ -195,7 +225,8 @@ def plan_merge(connection: Connection, dump: StoreDump, analyses_here: Collectio
     outcome = MergeOutcome(**by_kind, other_texts=tuple(others))
     unsettled = {run.id for run in dump.runs if not run.settled}
     whole = {pack.id for pack in dump.packs if pack.open and (unsettled & {*pack.members}) <= outcome.taken}
-    weights_here = {(row.run, row.step) for row in _select(connection, checkpoints, "run", outcome.same)}
+    saved = changes.select_contents(connection, checkpoints, {run: here[run] for run in outcome.same})
+    weights_here = {(run, step) for run, rows in saved.items() for step in rows.steps}
     present = {"weights": weights_here, "analysis": {*analyses_here}}
     files = [
         file for file in dump.files
@@ -232,13 +263,11 @@ def merge_dump(connection: Connection, dump: StoreDump, plan: MergePlan) -> None
     changes.close_packs(connection, plan.replaced_packs)
     _insert_packs(connection, dump, plan)
     _insert_runs(connection, dump, plan)
-    added = [asdict(file.as_checkpoint()) for file in plan.outcome.files if file.kind == "weights"]
-    changes.upsert(connection, checkpoints, added)
     for study in dump.studies:
         _merge_study(connection, study)
-    for row in dump.vocabularies:
-        values = vocabulary_to_row(row.dataset, row.as_vocabulary(), row.created)
-        connection.execute(insert(vocabularies).values(values).on_conflict_do_nothing())
+    with changed_lists(connection, vocabularies):
+        for row in dump.vocabularies:
+            insert_missing(connection, vocabularies, [vocabulary_to_row(row.dataset, row.as_vocabulary(), row.created)])
     for note in dump.notes:
         kind, name = note.target
         old = read_annotation(connection, kind, name)
@@ -249,29 +278,30 @@ def merge_dump(connection: Connection, dump: StoreDump, plan: MergePlan) -> None
 
 def _insert_packs(connection: Connection, dump: StoreDump, plan: MergePlan) -> None:
     needed = {run.pack for run in dump.runs if run.id in plan.outcome.taken and run.pack}
-    known = {row.id for row in _select(connection, packs, "id", needed)}
+    known = {row.id for row, _ in _select_packs(connection, needed)}
     for pack in dump.packs:
         carries_state = pack.id in plan.packs_with_state
         if pack.id in needed and (carries_state or not (pack.open or pack.id in known)):
             row = pack.model_dump(exclude={*COST_COLUMNS, "has_cost"})
-            changes.upsert(connection, packs, [row])
-            if pack.has_cost:
-                cost = {name: getattr(pack, name) for name in COST_COLUMNS}
-                changes.upsert(connection, costs, [{"pack": pack.id, **cost}])
+            changes.write_pack(
+                connection, row, {name: getattr(pack, name) for name in COST_COLUMNS} if pack.has_cost else None
+            )
 
 
 def _insert_runs(connection: Connection, dump: StoreDump, plan: MergePlan) -> None:
     stateless = {pack.id for pack in dump.packs if pack.open} - plan.packs_with_state
-    known_packs = {row.id for row in _select(connection, packs, "id", {run.pack for run in dump.runs if run.pack})}
-    for run in dump.runs:
-        if run.id not in plan.outcome.taken:
-            continue
+    known_packs = {row.id for row, _ in _select_packs(connection, {run.pack for run in dump.runs if run.pack})}
+    taken = [run for run in dump.runs if run.id in plan.outcome.taken]
+    here = changes.select_progress(connection, [run.id for run in taken])
+    for run in taken:
         pack = run.pack if run.pack in known_packs - stateless else None
         row = run.model_dump() | {"pack": pack, "settled": run.settled or (run.has_ended and pack is None)}
         # The settings of a run that was here stay: they may name a text by its path.
         changing = {name: row[name] for name in ("pack", "settled", "status", "step", "cause", "best", "fingerprint")}
-        if not connection.execute(update(runs).where(runs.c.id == run.id).values(changing)).rowcount:
-            connection.execute(insert(runs).values(row))
+        if run.id in here:
+            changes.change_runs(connection, [here[run.id]], changing)
+        else:
+            connection.execute(insert(runs).values(with_run_digests(row)))
     blocks = [block for block in dump.evaluations if block.run in plan.outcome.taken]
     ids = changes.intern_metric_names(connection, {tuple(block.names) for block in blocks}) if blocks else {}
     rows = [
@@ -279,18 +309,21 @@ def _insert_runs(connection: Connection, dump: StoreDump, plan: MergePlan) -> No
         for block in blocks
         for step, numbers in block.by_step()
     ]
-    changes.upsert(connection, evaluations, rows)
-    changes.upsert(connection, samples, [row.model_dump() for row in dump.samples if row.run in plan.outcome.taken])
+    saved = [asdict(file.as_checkpoint()) for file in plan.outcome.files if file.kind == "weights"]
+    sampled = [row.model_dump() for row in dump.samples if row.run in plan.outcome.taken]
+    owners = changes.select_progress(connection, {row["run"] for row in (*rows, *sampled, *saved)})
+    contents = {run: dict(row.contents) for run, row in owners.items()}
+    for table, new in ((evaluations, rows), (samples, sampled), (checkpoints, saved)):
+        changes.add_run_rows(connection, table, new, owners, contents)
+    changes.change_runs(connection, owners.values(), lambda row: {"contents": contents[row.id]})
 
 
 def _merge_study(connection: Connection, study: StudyRow) -> None:
     """Add the runs to the study; its axes are those of both, and the settings in which its runs differ now."""
-    known = connection.execute(select(studies).where(studies.c.name == study.name)).first()
-    row = {"name": study.name, "text": study.text, "created": study.created} if known is None else known._asdict()
+    known = changes.select_study(connection, study.name)
+    row = {name: getattr(known or study, name) for name in ("name", "text", "created")}
     axes = [*(known.axes if known else ()), *study.axes]
-    changes.upsert(connection, studies, [row | {"axes": list(dict.fromkeys(axes))}])
-    changes.link_runs(connection, study.name, study.runs)
+    changes.write_study(connection, row | {"axes": list(dict.fromkeys(axes))}, study.runs)
     if known is not None:
         axes += find_axes(changes.stored_configs(connection, study.name))
-        values = {"axes": list(dict.fromkeys(axes))}
-        connection.execute(update(studies).where(studies.c.name == study.name).values(values))
+        changes.write_study(connection, row | {"axes": list(dict.fromkeys(axes))}, ())

@@ -7,7 +7,7 @@ the kernel may have dropped the dirty pages and would report success the second 
 from __future__ import annotations
 
 import errno
-import fcntl
+import importlib
 import os
 import shutil
 import time
@@ -15,17 +15,24 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
-from seedbed.errors import Busy, OutOfResources, SeedbedError, StoreError
+from seedbed.errors import TOO_MANY_FILES, Busy, OutOfResources, SeedbedError, StoreError
 
 LOCK_ATTEMPTS = 5
-_OUT_OF_SPACE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+LOCKED_BYTE = 1 << 30  # on Windows, where a locked byte cannot be read: beyond the text that names the holder
+WriteFault: TypeAlias = Literal["full", "failing", "refused"]  # the disk is full or failing, or the system refuses
+_WRITE_FAULTS: dict[int | None, WriteFault] = {
+    errno.ENOSPC: "full", errno.EDQUOT: "full", errno.EFBIG: "full", errno.EIO: "failing",
+}  # fmt: skip
 
 
 def write_atomic(path: Path, data: bytes, preserved: str) -> None:
-    """Replace the file with these bytes, or leave it unchanged; `preserved` is quoted in the error if writing fails."""
+    """Replace the file with these bytes, or leave it unchanged; `preserved` is quoted in the error if writing fails.
+
+    Its folder must be there: a home that was moved away meanwhile must not be made anew.
+    """
     with translate_os_errors(path, preserved, needed_bytes=len(data)):
-        make_folder(path.parent)
         partial = path.with_name(path.name + ".part")
         try:
             _write_and_fsync(partial, data)
@@ -37,7 +44,7 @@ def write_atomic(path: Path, data: bytes, preserved: str) -> None:
 
 
 def _write_and_fsync(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o644)
     try:
         view = memoryview(data)
         while view:
@@ -52,12 +59,14 @@ def make_folder(path: Path) -> None:
     make_folders([path])
 
 
-def make_folders(paths: Iterable[Path]) -> None:
-    """Create folders like `make_folder`; each parent is fsynced only once."""
+def make_folders(paths: Iterable[Path], within: Path | None = None) -> None:
+    """Create folders like `make_folder`, but not `within` and what is above it; each parent is fsynced only once."""
     missing = [path for path in dict.fromkeys(paths) if not path.is_dir()]
+    if within in missing:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(within))
     parents = dict.fromkeys(path.parent for path in missing)
     if missing:
-        make_folders(parents)
+        make_folders(parents, within)
     for path in missing:
         path.mkdir(exist_ok=True)
     for parent in parents:
@@ -65,7 +74,9 @@ def make_folders(paths: Iterable[Path]) -> None:
 
 
 def fsync_folder(path: Path) -> None:
-    """Flush the directory entries of a folder to disk."""
+    """Flush the directory entries of a folder to disk; Windows cannot, and writes them by itself."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -79,19 +90,22 @@ def translate_os_errors(path: Path, preserved: str, needed_bytes: int = 0) -> It
     try:
         yield
     except OSError as error:
-        raise write_error(
-            path, error.strerror or str(error), error.errno in _OUT_OF_SPACE_ERRNOS, preserved, needed_bytes
-        ) from error
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise OutOfResources(f"{path} cannot be written; kept: {preserved}; {TOO_MANY_FILES}") from error
+        fault = _WRITE_FAULTS.get(error.errno, "refused")
+        raise write_error(path, error.strerror or str(error), fault, preserved, needed_bytes) from error
 
 
-def write_error(path: Path, reason: str, out_of_space: bool, preserved: str, needed_bytes: int = 0) -> SeedbedError:
+def write_error(path: Path, reason: str, fault: WriteFault, preserved: str, needed_bytes: int = 0) -> SeedbedError:
     """The error for a file that could not be written."""
-    if not out_of_space:
-        return StoreError(f"{path} cannot be written: {reason}; kept: {preserved}; check the folder's permissions")
+    if fault == "refused":
+        in_the_way = [one for one in path.parents if os.path.lexists(one) and not one.is_dir()]
+        hint = f"{in_the_way[0]} is not a folder; name another one" if in_the_way else "check the folder's permissions"
+        return StoreError(f"{path} cannot be written: {reason}; kept: {preserved}; {hint}")
     size = f"needs {format_bytes(needed_bytes)}, " if needed_bytes else ""
     return OutOfResources(
         f"{path} could not be written: {reason} ({size}{format_bytes(_free_bytes(path))} free); kept: {preserved}; "
-        "free some space and run the same command again"
+        f"{'free some space' if fault == 'full' else 'check the disk'} and run the same command again"
     )
 
 
@@ -118,7 +132,7 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        _lock(descriptor, shared=True)
     except BlockingIOError:
         return True
     finally:
@@ -126,11 +140,31 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+def _lock(descriptor: int, shared: bool = False, wait: bool = False) -> None:
+    """Lock an open file until it is closed; BlockingIOError if another process holds it."""
+    try:
+        fcntl: Any = importlib.import_module("fcntl")
+    except ImportError:
+        msvcrt: Any = importlib.import_module("msvcrt")
+    else:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+        return
+    while True:
+        os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            return
+        except OSError as error:
+            if not wait:
+                raise BlockingIOError(error.errno, error.strerror) from None
+            time.sleep(0.02)
+
+
 def _acquire_lock(descriptor: int, wait: bool) -> None:
     """Take the lock, retrying because `is_locked` in another process holds it for an instant."""
     for attempts_left in reversed(range(1 if wait else LOCK_ATTEMPTS)):
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            _lock(descriptor, wait=wait)
         except BlockingIOError:
             if not attempts_left:
                 raise
@@ -152,11 +186,14 @@ def file_lock(path: Path, description: str, wait: bool = False) -> Iterator[None
         try:
             _acquire_lock(descriptor, wait)
         except BlockingIOError:
-            holder = os.pread(descriptor, 200, 0).decode() or "another process"
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            holder = os.read(descriptor, 200).decode() or "another process"
             message = f"{description} is held by {holder}; wait for it or stop it, then run the same command again"
             raise Busy(message, holder) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} since {datetime.now():%Y-%m-%d %H:%M:%S}".encode(), 0)
+        with translate_os_errors(path, "everything"):
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, f"process {os.getpid()} since {datetime.now():%Y-%m-%d %H:%M:%S}".encode())
         yield
     finally:
         os.close(descriptor)

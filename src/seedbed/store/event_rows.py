@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -130,36 +128,33 @@ def sample_to_row(run: str, event: SampleEvent) -> dict[str, Any]:
     }
 
 
-def sample_from_row(row: Any) -> StoredSample:
+def sample_from_row(row: Mapping[str, Any]) -> StoredSample:
     """A sample from a row of `samples`."""
-    prompt, text = (data.decode("utf-8", "surrogatepass") for data in (row.prompt, row.text))
-    tokens, logs = np.frombuffer(row.tokens, "<i8"), np.frombuffer(row.log_probabilities, "<f8")
-    return StoredSample(row.run, row.step, row.number, prompt, text, tuple(tokens.tolist()), tuple(logs.tolist()))
+    prompt, text = (row[name].decode("utf-8", "surrogatepass") for name in ("prompt", "text"))
+    tokens, logs = np.frombuffer(row["tokens"], "<i8"), np.frombuffer(row["log_probabilities"], "<f8")
+    return StoredSample(
+        row["run"], row["step"], row["number"], prompt, text, tuple(tokens.tolist()), tuple(logs.tolist())
+    )
 
 
 def build_curves(
-    rows: Iterable[tuple[str, int, MetricNames, bytes]], wanted: Collection[str] | None
-) -> dict[str, dict[str, Curve]]:
-    """Curves by run and metric from (run, step, names, data) rows, with steps ascending within a run."""
-    steps: dict[str, dict[MetricNames, list[int]]] = {}
-    blocks: dict[str, dict[MetricNames, list[bytes]]] = {}
-    for (run, names), group in groupby(rows, itemgetter(0, 2)):  # one pass per stretch: there may be millions of rows
-        stretch = list(group)
-        steps.setdefault(run, {}).setdefault(names, []).extend(row[1] for row in stretch)
-        blocks.setdefault(run, {}).setdefault(names, []).extend(row[3] for row in stretch)
-    return {run: _build_run_curves(steps[run], blocks[run], wanted) for run in steps}
-
-
-def _build_run_curves(
-    steps: Mapping[MetricNames, list[int]], blocks: Mapping[MetricNames, list[bytes]], wanted: Collection[str] | None
+    steps: Sequence[int],
+    name_ids: Sequence[int],
+    data: Sequence[bytes],
+    name_sets: Mapping[int, MetricNames],
+    wanted: Collection[str] | None,
 ) -> dict[str, Curve]:
+    """The curves of a run by metric; each row, with steps ascending, has a step, its list of names and numbers."""
     parts: dict[str, list[Curve]] = {}
-    for names, data in blocks.items():
-        columns = np.frombuffer(b"".join(data), "<f8").reshape(len(data), len(names)).T
-        row_steps = np.array(steps[names], dtype=np.int64)
+    all_steps = np.array(steps, dtype=np.int64)
+    for name_id in dict.fromkeys(name_ids):
+        names, is_whole = name_sets[name_id], name_ids.count(name_id) == len(name_ids)
+        rows = slice(None) if is_whole else [i for i, one in enumerate(name_ids) if one == name_id]
+        own = data if isinstance(rows, slice) else [data[i] for i in rows]
+        columns = np.frombuffer(b"".join(own), "<f8").reshape(len(own), len(names)).T
         for name, column in zip(names, columns, strict=True):
             if wanted is None or name in wanted:
-                parts.setdefault(name, []).append(Curve(row_steps, np.ascontiguousarray(column)))
+                parts.setdefault(name, []).append(Curve(all_steps[rows], np.ascontiguousarray(column)))
     return {name: _concatenate_curves(curves) for name, curves in parts.items()}
 
 

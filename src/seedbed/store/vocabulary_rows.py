@@ -10,13 +10,15 @@ from typing import Any
 from seedbed.errors import StoreError
 from seedbed.records import Vocabulary
 from seedbed.store.checkpoints import digest_bytes
-from seedbed.store.schema import AnyRow
+from seedbed.store.digests import DamagedRow, verified, with_digest
+from seedbed.store.schema import AnyRow, vocabularies
 
 
 def vocabulary_to_row(dataset: str, vocabulary: Vocabulary, created: str) -> dict[str, Any]:
     """The row of a dataset's vocabulary."""
     content = zlib.compress(json.dumps(asdict(vocabulary), separators=(",", ":")).encode())
-    return {"dataset": dataset, "created": created, "content": content, "digest": digest_bytes(content)}
+    row = {"dataset": dataset, "created": created, "content": content, "digest": digest_bytes(content)}
+    return with_digest(vocabularies, row)
 
 
 def vocabulary_from_row(row: AnyRow, address: str) -> Vocabulary:
@@ -25,11 +27,12 @@ def vocabulary_from_row(row: AnyRow, address: str) -> Vocabulary:
         f"the vocabulary of dataset {row.dataset} in {address} is damaged; running its study again writes it anew, "
         "if its text is still there"
     )
-    if digest_bytes(row.content) != row.digest:
-        raise StoreError(damaged)
     try:
+        verified(vocabularies, [row])
+        if digest_bytes(row.content) != row.digest:
+            raise StoreError(damaged)
         stored = json.loads(zlib.decompress(row.content))
         merges = tuple((left, right) for left, right in stored["merges"])
         return Vocabulary(stored["tokenizer"], tuple(stored["tokens"]), merges, tuple(stored["label_names"]))
-    except (zlib.error, ValueError, KeyError, TypeError) as error:
+    except (DamagedRow, zlib.error, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{damaged} ({error})") from error

@@ -56,12 +56,16 @@ class InvalidRule(ValueError):
 
 
 @cache
-def resolve_setting_name(text: str) -> str:
-    """The full name of the setting or constant that a text names, perhaps by its last part alone."""
+def resolve_setting_name(text: str, accepts: Callable[[str], bool] = lambda name: True) -> str:
+    """The full name of the setting or constant that a text names, perhaps by its last part alone.
+
+    Where several settings end in it, the one that accepts what is asked of it.
+    """
     known = all_settings()
     if text in known or text in TOML_BOOLEANS:
         return text
-    found = [name for name in known if name.endswith(f".{text}")]
+    named = [name for name in known if name.endswith(f".{text}")]
+    found = [name for name in named if accepts(name)] or named
     if len(found) == 1:
         return found[0]
     if found:
@@ -209,8 +213,12 @@ def _parse_term(text: str) -> FilterTerm:
     if start is None:
         raise InvalidRule("expected key=value, such as model.kind=gpt; put quotes around a value with spaces")
     sign = "=" if start[2] == "==" else start[2]
-    name = _resolve_name(start[1])
     pieces = [piece.strip() for piece in split_outside_quotes(text[start.end() :], ",")]
+
+    def accepts(name: str) -> bool:  # `kind=gpt` is about models: no task is of that kind
+        return all(_rejects(name, _parse_filter_value(name, piece)) is None for piece in pieces)
+
+    name = _resolve_name(start[1], accepts)
     if not all(pieces):
         raise InvalidRule(f"expected a value after {start[2]} and between commas")
     values = tuple(_parse_filter_value(name, piece) for piece in pieces)
@@ -222,13 +230,13 @@ def _parse_term(text: str) -> FilterTerm:
     return FilterTerm(name, sign, values)
 
 
-def _resolve_name(text: str) -> str:
+def _resolve_name(text: str, accepts: Callable[[str], bool]) -> str:
     if text in RUN_FIELDS:
         return text
     if text == "seeds":
         raise InvalidRule("a run has one seed; expected seed=0, or seed=0,1 for several")
     try:
-        return resolve_setting_name(text)
+        return resolve_setting_name(text, accepts)
     except InvalidRule as reason:
         raise InvalidRule(str(reason) if "(" in str(reason) else f"{reason}{did_you_mean(text, RUN_FIELDS)}") from None
 

@@ -16,7 +16,7 @@ from typing import Final, TypeVar, get_args
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from seedbed.settings import OneOf, Value, all_settings
+from seedbed.settings import OneOf, Value, all_settings, to_tuples
 from seedbed.specs import (
     FIGURE_KINDS,
     METRIC_PATTERN,
@@ -233,12 +233,8 @@ def _misspelt_metric(name: str) -> str | None:
 def _normalize_option(option: str, value: Value) -> Value:
     """Lists as tuples, and the settings of `only` by dotted name even where they are nested tables."""
     if option == "only" and isinstance(value, dict):
-        return {name: _to_tuples(item) for name, item in flatten_table(value)}
-    return _to_tuples(value)
-
-
-def _to_tuples(value: Value) -> Value:
-    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
+        return {name: to_tuples(item) for name, item in flatten_table(value)}
+    return to_tuples(value)
 
 
 def _filter_values(name: str, wanted: Value) -> Sequence[Value]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from pydantic.fields import FieldInfo
+
 from seedbed.settings import (
     TRAINING_BUDGETS,
     InvalidSettings,
@@ -64,8 +66,8 @@ def expand_study(study: Study, overrides: Overrides, problems: Problems) -> Expa
             _report_conflicts(settings, assignments, problems, study.where)
     if not configs and not problems:
         problems.add(study.exclude[0].where, "exclude removes every config")
-    levels = [level for factor in factors + overrides.factors for level in factor]
-    return Expansion(tuple(configs), _inactive_warnings(causes), ordered_setting_names(levels))
+    assigned = (one.name for factor in factors + overrides.factors for level in factor for one in level)
+    return Expansion(tuple(configs), _inactive_warnings(causes), tuple(dict.fromkeys(assigned)))
 
 
 def _inactive_warnings(causes: Mapping[str, Mapping[str, list[Value]]]) -> tuple[str, ...]:
@@ -92,7 +94,7 @@ def _iter_combinations(
 
 def _applicable_assignments(scale: Assignments, assignments: Mapping[str, Assignment]) -> Assignments:
     """The settings of a scale that this task and model kind have: one scale serves all models of a study."""
-    known = setting_fields(_value_or_default("task.kind", assignments), _value_or_default("model.kind", assignments))
+    known = _fields_of_kinds(assignments)
     return tuple(assignment for assignment in scale if assignment.name in known)
 
 
@@ -105,7 +107,7 @@ def _apply_assignments(base: Mapping[str, Assignment], layers: Iterable[Assignme
 
 def _find_inactive(assignments: Mapping[str, Assignment]) -> Iterator[tuple[str, tuple[str, Value]]]:
     """Each inactive setting, with the setting and value that make it inactive."""
-    fields = setting_fields(_value_or_default("task.kind", assignments), _value_or_default("model.kind", assignments))
+    fields = _fields_of_kinds(assignments)
     for name in assignments:
         if name not in fields:
             kind = f"{name.partition('.')[0]}.kind"
@@ -124,9 +126,12 @@ def _value_or_default(name: str, assignments: Mapping[str, Assignment]) -> Value
         return assignments[name].value
     if name.endswith(".kind"):
         return all_settings()[name][0].default
-    return setting_fields(_value_or_default("task.kind", assignments), _value_or_default("model.kind", assignments))[
-        name
-    ].default
+    return _fields_of_kinds(assignments)[name].default
+
+
+def _fields_of_kinds(assignments: Mapping[str, Assignment]) -> dict[str, FieldInfo]:
+    """The settings of the assigned kinds of task and model."""
+    return setting_fields(_value_or_default("task.kind", assignments), _value_or_default("model.kind", assignments))
 
 
 def _build_settings(
@@ -137,7 +142,7 @@ def _build_settings(
     values = {name: assignment.value for name, assignment in active.items()}
     born: dict[str, Value] = {}
     if stored:
-        born = _changed_defaults(_value_or_default("task.kind", active), _value_or_default("model.kind", active))
+        born = _changed_defaults(_fields_of_kinds(active))
     try:
         settings = Settings.from_flat(born | values)
         born = {name: value for name, value in born.items() if settings.is_active(name)}
@@ -153,9 +158,8 @@ def _build_settings(
         return None
 
 
-def _changed_defaults(task_kind: str, model_kind: str) -> dict[str, Value]:
+def _changed_defaults(fields: Mapping[str, FieldInfo]) -> dict[str, Value]:
     """The birth defaults of settings whose default has changed since; how long to train is always written out."""
-    fields = setting_fields(task_kind, model_kind)
     born = {name: traits_of(field).current_value(traits_of(field).born) for name, field in fields.items()}
     return {
         name: value for name, value in born.items()
@@ -195,8 +199,3 @@ def extract_config(settings: Settings, axes: Iterable[str]) -> dict[str, Value]:
     """The values of the axes for a run, without those that have no effect on it."""
     values = settings.flat()
     return {name: values[name] for name in axes if settings.is_active(name)}
-
-
-def ordered_setting_names(levels: Iterable[Assignments]) -> tuple[str, ...]:
-    """The names of all assigned settings, in order of first use."""
-    return tuple(dict.fromkeys(assignment.name for level in levels for assignment in level))

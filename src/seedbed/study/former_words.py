@@ -14,7 +14,7 @@ from seedbed.settings import Value, former_setting_names
 FORMER_KEYS: Final = {"points": "configs"}  # of study files
 FORMER_FIGURE_KINDS: Final = {"against": "sweep", "level": "budget", "circle": "fourier"}
 FORMER_VERBS: Final = {"taps": "hooks"}
-FORMER_OPTIONS: Final = {"--engine": "--mode", "--look": "--theme"}
+FORMER_OPTIONS: Final = {"--look": "--theme"}
 
 
 def replacement_of(name: str) -> str | None:

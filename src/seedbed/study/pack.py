@@ -64,9 +64,13 @@ def _program_key(run: Run, device: str) -> ShapeKey:
     settings, key = run.settings, shape_key(run.settings)
     if device != "cpu" and not settings.train.reproducible:
         return key
-    works = tuple(bool(value) for name, value in settings.flat().items() if setting_traits(name).nonzero_adds_work)
     n_evaluated = settings.train.batch_size if settings.train.eval_batches else 0
-    return (*key, works, effective_batch_size(settings, run.dataset_info), n_evaluated)
+    return (*key, extra_work(settings), effective_batch_size(settings, run.dataset_info), n_evaluated)
+
+
+def extra_work(settings: Settings) -> tuple[bool, ...]:
+    """For each setting that adds work unless it is 0, such as a rate of dropout, whether it does."""
+    return tuple(bool(value) for name, value in settings.flat().items() if setting_traits(name).nonzero_adds_work)
 
 
 def _split_to_fit(runs: RunGroup, capacity: Capacity) -> Iterator[RunGroup]:

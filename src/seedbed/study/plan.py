@@ -9,9 +9,11 @@ runs for a machine; the store knows which are done.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 
+from seedbed.data.catalogue import CATALOGUE
 from seedbed.data.embeddings import embeddings_digest, load_embeddings
 from seedbed.errors import Problem, StudyError, UsageError
 from seedbed.models.model_size import count_parameters
@@ -38,22 +40,34 @@ def plan_study(study: Study, overrides: Sequence[str] = ()) -> Plan:
     problems = Problems()
     expansion = expand_study(study, parsed, problems)
     problems.raise_if_any()
-    axes = find_axes(expansion.configs, expansion.assigned)
+    configs = [_locate_corpus(config, study.where) for config in expansion.configs]
+    axes = find_axes(configs, expansion.assigned)
     seeds = study.seeds if parsed.seeds is None else parsed.seeds
     declared = Declarations(study.figures, study.questions)
     return Plan(
         study=study.name,
-        text=format_study(study.name, study.question, seeds, expansion.configs, axes, declared),
+        text=format_study(study.name, study.question, seeds, configs, axes, declared),
         axes=axes,
-        runs=tuple(run for config in expansion.configs for run in _make_runs(config, seeds, axes, study.where)),
+        runs=tuple(run for config in configs for run in _make_runs(config, seeds, axes, study.where)),
         warnings=expansion.warnings,
     )
+
+
+def _locate_corpus(settings: Settings, where: str) -> Settings:
+    """The settings with the path from here of a corpus that is beside the study file, and not in the current folder."""
+    task = settings.task
+    if not task.has_corpus or task.corpus in CATALOGUE or os.path.lexists(task.corpus):
+        return settings
+    beside = os.path.join(os.path.dirname(where), task.corpus)
+    located = task.model_copy(update={"corpus": beside})
+    return settings.model_copy(update={"task": located}) if os.path.lexists(beside) else settings
 
 
 def _make_runs(settings: Settings, seeds: Sequence[int], axes: Sequence[str], where: str) -> Iterator[Run]:
     try:
         info = settings.task.dataset_info()
-        load_embeddings(settings, info)  # validates the file now rather than hours later
+        settings.task.check_data(settings)  # now rather than hours later
+        load_embeddings(settings, info)
     except UsageError as error:
         raise StudyError([Problem(where, str(error))]) from None
     config, identity = extract_config(settings, axes), _run_identity(settings)

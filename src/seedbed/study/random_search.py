@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from seedbed.random_streams import make_generator
-from seedbed.settings import Value, all_settings
+from seedbed.settings import Value, all_settings, to_tuples
 from seedbed.study.definition import (
     MAX_RUNS,
     MAX_SEED,
@@ -101,7 +101,7 @@ def draw_configs(search: RandomSearch, problems: Problems) -> tuple[Factor, ...]
         return ()
     drawn: dict[tuple[Value, ...], Assignments] = {}
     for level in _iter_draws(search, search.n_configs * MAX_DRAWS_PER_CONFIG):
-        drawn.setdefault(tuple(_hashable(one.value) for one in level), level)
+        drawn.setdefault(to_tuples([one.value for one in level]), level)
         if len(drawn) == search.n_configs:
             return (tuple(drawn.values()),)
     problems.add(
@@ -123,7 +123,3 @@ def _iter_draws(search: RandomSearch, n_draws: int) -> Iterator[Assignments]:
 
 def _draw(support: Range | tuple[Value, ...], fraction: float) -> Value:
     return support.draw(fraction) if isinstance(support, Range) else support[int(fraction * len(support))]
-
-
-def _hashable(value: Value) -> Value:
-    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value

@@ -4,7 +4,7 @@ A kind of task is a frozen group of settings with methods, in one file of its ow
 `@register_settings` and one line in `tasks/__init__.py`; `tests/contracts/task.py` holds each to this contract.
 
     info = settings.task.dataset_info()
-    batches = settings.task.make_batches([settings], [seed], "cpu", BatchLimits())
+    batches = make_batches([settings], [seed], "cpu")        # of its task, within the limits of its model and device
 
 No caller asks which kind a task is. Settings, counts of samples and conflicts are declared in `settings.TaskSettings`,
 of which this is the part that knows data. A kind's file imports torch only indirectly, inside `make_batches`, so that
@@ -14,7 +14,7 @@ plans stay fast; `data/` holds what knows no task.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING
@@ -37,6 +37,10 @@ HELD_OUT_SPLITS = ("val", "test")
 # Roughly: sizes of the evaluated sets relative to the training set, and how many there are of each.
 RELATIVE_SET_SIZES = {"train": 1.0, "val": 0.2, "test": 0.3}
 SET_COUNTS = {"train": 1, "val": 1, "test": 2}
+# Activations of the widest layers that one evaluation chunk may hold: of each run, as chunks of other sizes round
+# differently; on a GPU of all runs together, unless they are to be reproducible.
+MAX_EVAL_ACTIVATIONS = 2**20
+MAX_GPU_EVAL_ACTIVATIONS = 2**28
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,19 @@ class BatchLimits:
 
     max_context: int | None = None  # tokens that the model can process; None: unlimited
     activations_per_token: int = 2**8  # in the model's widest layers, without logits
-    max_activations: int = 2**20  # of each run that one evaluation chunk may hold
+    max_activations: int = MAX_EVAL_ACTIVATIONS  # of each run that one evaluation chunk may hold
     can_share_prefixes: bool = False  # equal beginnings of samples may be computed once for all
+
+    @classmethod
+    def of_pack(cls, settings: Sequence[Settings], device: str) -> BatchLimits:
+        """What the model of a pack and its device allow."""
+        first, is_per_run = settings[0], device == "cpu" or settings[0].train.reproducible
+        return cls(
+            max_context=first.model.max_context(first.task.dataset_info().context_length),
+            activations_per_token=first.model.widest_activations(),
+            max_activations=MAX_EVAL_ACTIVATIONS if is_per_run else MAX_GPU_EVAL_ACTIVATIONS // len(settings),
+            can_share_prefixes=all(run.model.can_share_prefixes for run in settings),
+        )
 
     def max_chunk_tokens(self, n_logits: int = 0) -> int:
         """Tokens of each run in one evaluation chunk, if every token has this many logits."""
@@ -88,6 +103,9 @@ class Task(TaskSettings):
     @abstractmethod
     def dataset_info(self) -> DatasetInfo:
         """Vocabulary, context, samples and digest; MissingData or UsageError if the data is unreadable or too small."""
+
+    def check_data(self, settings: Settings) -> None:
+        """UsageError if a run of these settings could not be trained on its data, or not evaluated."""
 
     def shape_key(self) -> tuple[Value, ...]:
         """What runs of one pack must share besides the settings that are not per run."""
@@ -162,6 +180,21 @@ class Task(TaskSettings):
     def operand_pairs(self, seed: int) -> OperandPairs | None:
         """All pairs of the numbers in `cyclic_order`, of a task with equations of two operands; None otherwise."""
         return None
+
+
+def make_batches(settings: Sequence[Settings], seeds: Sequence[int], device: str) -> Batches:
+    """The batches of a pack, whose tasks differ only in per-run settings."""
+    limits = BatchLimits.of_pack(settings, device)
+    batches: Batches = settings[0].task.make_batches(settings, seeds, device, limits)
+    return batches
+
+
+def check_monitored_metrics(settings: Settings, splits: Collection[str]) -> None:
+    """UsageError if a setting monitors a validation metric and there is no validation split."""
+    for name in ("train.plateau_metric", "train.stop_metric"):
+        metric = str(settings.get(name))
+        if settings.is_active(name) and metric.startswith("val/") and "val" not in splits:
+            raise UsageError(f"{name} = {metric} needs a validation set; set task.val_fraction above 0")
 
 
 def evenly_spaced_indices(total: int, n: int) -> Ints:

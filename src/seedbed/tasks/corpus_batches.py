@@ -1,6 +1,6 @@
 """Batches of texts and of labelled texts on the device.
 
-    batches = TextBatches(task, seeds, batch_sizes, device)   # or LabelBatches
+    batches = TextBatches(settings, seeds, device, limits)   # or LabelBatches
     batch = batches.draw(batch_index)
 
 Runs on a text share one flat array of ids, from which each draws its own windows. Training samples a random position of
@@ -11,13 +11,13 @@ slide by half their length. Labelled texts are padded sequences with their label
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -30,20 +30,13 @@ from seedbed.data.batch import (
     evenly_spaced_rows,
     split_into_chunks,
 )
-from seedbed.data.datasets import EncodedText, LabelledDataset
+from seedbed.data.datasets import EncodedText
 from seedbed.data.tokenizers import PAD_ID, TokenIds, Tokenizer
-from seedbed.data.windows import (
-    Windows,
-    WindowSampler,
-    consecutive_windows,
-    gather_windows,
-    overlapping_windows,
-    uniform_document_sampler,
-    uniform_position_sampler,
-)
+from seedbed.data.windows import Windows, WindowSampler, gather_windows
 from seedbed.rng import device_keys, random_bits
-from seedbed.settings import ALL_EVAL_SETS
-from seedbed.tasks.text import TextSettings, eval_windows
+from seedbed.settings import Settings
+from seedbed.tasks.base import BatchLimits
+from seedbed.tasks.text import TextSettings, eval_windows, make_training_windows
 
 COUNT_CHUNK_WINDOWS = 4096  # windows whose characters are counted at once, to bound memory
 
@@ -102,7 +95,7 @@ class TokenEvalSplit(EvalSplit):
 class WindowTable:
     """Windows over one flat array of ids, on its device."""
 
-    def __init__(self, ids: Int[Tensor, "N"], windows: Windows) -> None:
+    def __init__(self, ids: Integer[Tensor, "N"], windows: Windows) -> None:
         def to_device(values: NDArray[np.int64]) -> Int[Tensor, "W"]:
             return torch.from_numpy(values).to(ids.device)
 
@@ -124,7 +117,7 @@ class WindowTable:
 
 
 def gather_full_windows(
-    ids: Int[Tensor, "N"], starts: Int[Tensor, "R B"], length: int, weights: Float[Tensor, "R B"]
+    ids: Integer[Tensor, "N"], starts: Int[Tensor, "R B"], length: int, weights: Float[Tensor, "R B"]
 ) -> Batch:
     """Returns a batch of unpadded windows at these starts; targets are the inputs shifted by one."""
     tokens = ids[starts[..., None] + torch.arange(length + 1, device=ids.device)].long()
@@ -148,7 +141,12 @@ class RandomBatches:
     """Training batches of random positions in random documents, with replacement."""
 
     def __init__(
-        self, ids: Int[Tensor, "N"], sampler: WindowSampler, length: int, layout: MicroBatchLayout, seeds: Sequence[int]
+        self,
+        ids: Integer[Tensor, "N"],
+        sampler: WindowSampler,
+        length: int,
+        layout: MicroBatchLayout,
+        seeds: Sequence[int],
     ) -> None:
         device = ids.device
         self._ids, self._length, self._layout = ids, length, layout
@@ -184,66 +182,39 @@ def scale_to_range(words: Int[Tensor, "R B"], n: Int[Tensor, "..."]) -> Int[Tens
     return ((words.long() & 0xFFFFFFFF) * n) >> 32
 
 
-@dataclass(frozen=True)
-class EvalOptions:
-    """How much of a text is evaluated, and in which chunks."""
-
-    n_batches: int = 0  # per split, of the run's own batch size; 0: all
-    max_context: int | None = None  # tokens that the model can process; None: unlimited
-    max_chunk_tokens: int = 2**12  # of each run
-    sets: Collection[str] = ALL_EVAL_SETS  # test stands for all of test[NAME]
-
-
-EVALUATE_ALL = EvalOptions()
-
-
 class TextBatches:
     """Training batches, and the evaluated windows of every split."""
 
     def __init__(
-        self,
-        task: TextSettings,
-        seeds: Sequence[int],
-        batch_sizes: Sequence[int],
-        device: torch.device | str,
-        accumulate: int = 1,
-        eval_options: EvalOptions = EVALUATE_ALL,
+        self, settings: Sequence[Settings], seeds: Sequence[int], device_name: str, limits: BatchLimits
     ) -> None:
-        dataset, device = task.text_dataset(), torch.device(device)
-        self._task, self._tokenizer, self._eval_options = task, dataset.tokenizer, eval_options
+        self._task: TextSettings = settings[0].task
+        self._settings, dataset, device = settings, self._task.text_dataset(), torch.device(device_name)
+        self._tokenizer, self._max_chunk_tokens = dataset.tokenizer, limits.max_chunk_tokens(dataset.tokenizer.size)
         # Splits of one corpus share an array of ids; it is copied to the device once.
         self._device_ids = {
             id(split.ids): _ids_to_device(split.ids, dataset.tokenizer.size, device)
             for split in dataset.splits.values()
         }
-        self._training = self._make_training_batches(dataset.splits["train"], seeds, batch_sizes, accumulate)
+        self._training = self._make_training_batches(dataset.splits["train"], seeds)
         self.eval_splits: list[TokenEvalSplit] = []
         self._eval_windows: list[tuple[WindowTable, Int[Tensor, "R N"]]] = []
         for name, split in dataset.splits.items():
-            if name.partition("[")[0] not in eval_options.sets:
-                continue
-            for metric_suffix, windows in eval_windows(task, name, split.spans, eval_options.max_context):
-                self._add_eval_split(name, metric_suffix, split, windows, batch_sizes)
+            if name.partition("[")[0] in settings[0].train.eval_sets:  # test stands for all of test[NAME]
+                for metric_suffix, windows in eval_windows(self._task, name, split.spans, limits.max_context):
+                    self._add_eval_split(name, metric_suffix, split, windows)
 
-    def _make_training_batches(
-        self, train: EncodedText, seeds: Sequence[int], batch_sizes: Sequence[int], accumulate: int
-    ) -> WindowBatches | RandomBatches:
+    def _make_training_batches(self, train: EncodedText, seeds: Sequence[int]) -> WindowBatches | RandomBatches:
         task, ids = self._task, self._device_ids[id(train.ids)]
-        n_samples = [task.dataset_info().n_train] * len(seeds)
-        if task.sampler in ("documents", "length"):
-            make_sampler = uniform_document_sampler if task.sampler == "documents" else uniform_position_sampler
-            layout = MicroBatchLayout(n_samples, batch_sizes, accumulate, ids.device)
-            return RandomBatches(ids, make_sampler(train.spans, task.length), task.length, layout, seeds)
-        make_windows = overlapping_windows if task.sampler == "windows" else consecutive_windows
-        table = WindowTable(ids, make_windows(train.spans, task.length))
-        return WindowBatches(table, EpochSampler(n_samples, batch_sizes, accumulate, seeds, ids.device))
+        layout = MicroBatchLayout([task.dataset_info().n_train] * len(seeds), self._settings, ids.device)
+        windows = make_training_windows(task, train.spans)
+        if isinstance(windows, WindowSampler):
+            return RandomBatches(ids, windows, task.length, layout, seeds)
+        return WindowBatches(WindowTable(ids, windows), EpochSampler(layout, seeds))
 
-    def _add_eval_split(
-        self, name: str, metric_suffix: str, split: EncodedText, windows: Windows, batch_sizes: Sequence[int]
-    ) -> None:
+    def _add_eval_split(self, name: str, metric_suffix: str, split: EncodedText, windows: Windows) -> None:
         ids = self._device_ids[id(split.ids)]
-        limits = [self._eval_options.n_batches * size for size in batch_sizes]
-        rows, sample_mask = evenly_spaced_rows(windows.n_windows, limits)
+        rows, sample_mask = evenly_spaced_rows(windows.n_windows, _evaluation_limits(self._settings))
         start = self.eval_splits[-1].sample_slice.stop if self.eval_splits else 0
         counts = _count_targets(split.ids, windows, self._tokenizer, rows)
         n_tokens, n_characters, n_bytes = torch.from_numpy(counts).to(ids.device)
@@ -260,7 +231,7 @@ class TextBatches:
                 n_bytes=n_bytes,
                 is_sliding=bool(windows.scored_start.any()),
                 has_padded_metric=self._task.sampler == "epochs" and not metric_suffix,
-                batch_sizes=torch.tensor(batch_sizes, device=ids.device),
+                batch_sizes=torch.tensor([run.train.batch_size for run in self._settings], device=ids.device),
             )
         )
 
@@ -274,11 +245,16 @@ class TextBatches:
     def eval_chunks(self) -> Iterator[Batch]:
         """Yields the evaluated windows in chunks, split after split."""
         for table, eval_rows in self._eval_windows:
-            for rows in split_into_chunks(eval_rows, self._eval_options.max_chunk_tokens // table.length):
+            for rows in split_into_chunks(eval_rows, self._max_chunk_tokens // table.length):
                 yield table.gather_batch(rows, torch.ones_like(rows, dtype=torch.get_default_dtype()))
 
 
-def _ids_to_device(ids: TokenIds, vocab_size: int, device: torch.device) -> Int[Tensor, "N"]:
+def _evaluation_limits(settings: Sequence[Settings]) -> list[int]:
+    """Samples of each set that the runs evaluate; 0: all."""
+    return [run.train.eval_batches * run.train.batch_size for run in settings]
+
+
+def _ids_to_device(ids: TokenIds, vocab_size: int, device: torch.device) -> Integer[Tensor, "N"]:
     """Copies the ids to the device in the smallest dtype that torch can index on every device."""
     dtype = np.uint8 if vocab_size <= 2**8 else np.int16 if vocab_size <= 2**15 else np.int32
     return torch.from_numpy(np.array(ids, dtype=dtype)).to(device)
@@ -305,34 +281,25 @@ class LabelBatches:
     """Training and evaluation batches; all splits are stored in one array, the training texts first."""
 
     def __init__(
-        self,
-        dataset: LabelledDataset,
-        seeds: Sequence[int],
-        batch_sizes: Sequence[int],
-        device: torch.device | str,
-        accumulate: int = 1,
-        eval_batches: int = 0,
-        max_chunk_tokens: int = 2**12,
-        eval_sets: Collection[str] = ALL_EVAL_SETS,
+        self, settings: Sequence[Settings], seeds: Sequence[int], device_name: str, limits: BatchLimits
     ) -> None:
-        """`max_chunk_tokens` bounds each run's part of an evaluation chunk."""
-        splits, device = dataset.splits, torch.device(device)
+        splits, device = settings[0].task.labelled_dataset().splits, torch.device(device_name)
         self.tokens = torch.from_numpy(np.concatenate([split.rows for split in splits.values()])).to(device)
         self.labels = torch.from_numpy(np.concatenate([split.labels for split in splits.values()])).to(device)
         n_train = [len(splits["train"].labels)] * len(seeds)
-        self.epoch_sampler = EpochSampler(n_train, batch_sizes, accumulate, seeds, device)
+        self.epoch_sampler = EpochSampler(MicroBatchLayout(n_train, settings, device), seeds)
         self.eval_splits: list[EvalSplit] = []
         eval_rows = [np.zeros((len(seeds), 0), dtype=np.int64)]
         start, offset = 0, 0  # `start` counts evaluated samples, `offset` all samples
         for name, split in splits.items():
-            if name in eval_sets:
-                rows, sample_mask = evenly_spaced_rows(len(split.labels), [eval_batches * size for size in batch_sizes])
+            if name in settings[0].train.eval_sets:
+                rows, sample_mask = evenly_spaced_rows(len(split.labels), _evaluation_limits(settings))
                 sample_slice = slice(start, start + rows.shape[1])
                 self.eval_splits.append(EvalSplit(name, "", sample_slice, torch.from_numpy(sample_mask).to(device)))
                 eval_rows.append(rows + offset)
                 start = sample_slice.stop
             offset += len(split.labels)
-        self._max_chunk_tokens = max_chunk_tokens
+        self._max_chunk_tokens = limits.max_chunk_tokens()
         self._eval_rows = torch.from_numpy(np.concatenate(eval_rows, axis=1)).to(device)
 
     def prepare(self, step: int) -> None:

@@ -1,39 +1,34 @@
 """Batches of equations on the device: each run's equation table, split and batches, drawn from its own random stream.
 
-batches = EquationBatches(tasks, seeds, batch_sizes, device)
+batches = EquationBatches(settings, seeds, device, limits)
 batch = batches.draw(batch_index)      # for every run: inputs, targets, scored positions, sample weights
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from seedbed.data.batch import Batch, EpochSampler, EvalSplit, RowIndices
-from seedbed.settings import ALL_EVAL_SETS
+from seedbed.data.batch import Batch, EpochSampler, EvalSplit, MicroBatchLayout, RowIndices
+from seedbed.settings import Settings
+from seedbed.tasks.base import BatchLimits
 from seedbed.tasks.equations import EquationTable, EquationTask
 
 EVAL_CHUNK_EQUATIONS = 4096  # equations evaluated at once
 
 
 class EquationBatches:
-    """Batches of equations; with `share_prefixes`, each distinct beginning of an equation is computed only once."""
+    """Batches of equations; each distinct beginning of an equation is computed only once, where the limits allow it."""
 
     def __init__(
-        self,
-        tasks: Sequence[EquationTask],
-        seeds: Sequence[int],
-        batch_sizes: Sequence[int],
-        device: torch.device | str,
-        accumulate: int = 1,
-        share_prefixes: bool = False,
-        eval_sets: Collection[str] = ALL_EVAL_SETS,
+        self, settings: Sequence[Settings], seeds: Sequence[int], device_name: str, limits: BatchLimits
     ) -> None:
-        device = torch.device(device)
+        device = torch.device(device_name)
+        tasks: list[EquationTask] = [run.task for run in settings]
         tables_by_key = {key: task.build_table() for key, task in {task.table_key(): task for task in tasks}.items()}
         tables = [tables_by_key[task.table_key()] for task in tasks]
         first_table = tables[0]  # tables of a pack have the same shape and differ at most in their tokens
@@ -46,12 +41,12 @@ class EquationBatches:
             self.is_scored = torch.from_numpy(first_table.is_scored).to(device)
         splits = [task.split_rows(seed) for task, seed in zip(tasks, seeds, strict=True)]
         self.train_rows = _pad_rows([train for train, _ in splits], device)
-        self.eval_splits = [
-            split for split in _make_eval_splits(splits, first_table, device) if split.name in eval_sets
-        ]
-        self.epoch_sampler = EpochSampler([len(train) for train, _ in splits], batch_sizes, accumulate, seeds, device)
-        batch_size = int(self.epoch_sampler.update_sizes.max()) // accumulate
-        self.prefix_length = _best_prefix_length(first_table, batch_size) if share_prefixes else 0
+        every_split = _make_eval_splits(splits, first_table, device)
+        self.eval_splits = [split for split in every_split if split.name in settings[0].train.eval_sets]
+        layout = MicroBatchLayout([len(train) for train, _ in splits], settings, device)
+        self.epoch_sampler = EpochSampler(layout, seeds)
+        batch_size = layout.max_update_size // layout.accumulate
+        self.prefix_length = _best_prefix_length(first_table, batch_size) if limits.can_share_prefixes else 0
         if self.prefix_length:
             unique = [np.unique(table.tokens[:, : self.prefix_length], axis=0, return_inverse=True) for table in tables]
             prefixes = torch.from_numpy(np.stack([prefix for prefix, _ in unique])).to(device)

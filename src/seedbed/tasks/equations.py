@@ -50,7 +50,7 @@ def train_fraction_setting() -> Any:
     return setting(
         0.5,
         "share of the equations used for training (r_train)",
-        label="share of equations in training, r_train",
+        label="training fraction r_train",
         per_run=True,
         gt=0.0,
         le=1.0,
@@ -108,17 +108,7 @@ class EquationTask(Task):
     ) -> EquationBatches:
         from seedbed.tasks.equation_batches import EquationBatches
 
-        tasks: list[EquationTask] = [run.task for run in settings]
-        batch_sizes = [run.train.batch_size for run in settings]
-        return EquationBatches(
-            tasks,
-            seeds,
-            batch_sizes,
-            device,
-            settings[0].train.accumulate,
-            limits.can_share_prefixes,
-            settings[0].train.eval_sets,
-        )
+        return EquationBatches(settings, seeds, device, limits)
 
     def analysis_inputs(self, seed: int, n: int) -> AnalysisInputs:
         table, (_, held_out) = self.build_table(), self.split_rows(seed)

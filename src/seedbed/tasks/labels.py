@@ -38,7 +38,14 @@ from seedbed.settings import (
     register_settings,
     setting,
 )
-from seedbed.tasks.base import HELD_OUT_SPLITS, AnalysisInputs, BatchLimits, Ints, evenly_spaced_indices
+from seedbed.tasks.base import (
+    HELD_OUT_SPLITS,
+    AnalysisInputs,
+    BatchLimits,
+    Ints,
+    check_monitored_metrics,
+    evenly_spaced_indices,
+)
 from seedbed.tasks.corpus_task import (
     CorpusTask,
     column_setting,
@@ -78,6 +85,9 @@ class LabelsSettings(CorpusTask):
     def dataset_info(self) -> DatasetInfo:
         return _label_info(self)
 
+    def check_data(self, settings: Settings) -> None:
+        check_monitored_metrics(settings, load_labelled_dataset(self).splits)
+
     def labelled_dataset(self) -> LabelledDataset:
         return load_labelled_dataset(self)
 
@@ -89,17 +99,7 @@ class LabelsSettings(CorpusTask):
     ) -> LabelBatches:
         from seedbed.tasks.corpus_batches import LabelBatches
 
-        train, batch_sizes = settings[0].train, [run.train.batch_size for run in settings]
-        return LabelBatches(
-            load_labelled_dataset(self),
-            seeds,
-            batch_sizes,
-            device,
-            train.accumulate,
-            train.eval_batches,
-            limits.max_chunk_tokens(),
-            train.eval_sets,
-        )
+        return LabelBatches(settings, seeds, device, limits)
 
     def n_scored_positions(self, info: DatasetInfo) -> int:
         return 1
@@ -126,6 +126,11 @@ def load_labelled_dataset(task: LabelsSettings) -> LabelledDataset:
     tokenizer, label_names = task.load_tokenizer(), collect_label_names(train, *parts.values())
     order = np.random.RandomState(SPLIT_SEED).permutation(len(train.labels))
     n_val = 0 if "val" in parts else round(len(order) * task.val_fraction)
+    if n_val == len(order):
+        raise UsageError(
+            f"task.val_fraction = {task.val_fraction:g} of {n_val:,} texts of {task.corpus} leaves none to train on; "
+            "make it smaller, or add texts"
+        )
     n_train = max(1, round((len(order) - n_val) * task.data_fraction))
     samples = _encode_samples(task, train, tokenizer, label_names)
     splits = {"train": _select_samples(samples, np.sort(order[n_val:][:n_train]))}

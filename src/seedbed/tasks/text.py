@@ -33,6 +33,7 @@ from seedbed.data.tokenizers import PAD_ID, Tokenizer
 from seedbed.data.windows import (
     Spans,
     Windows,
+    WindowSampler,
     consecutive_windows,
     gather_windows,
     overlapping_windows,
@@ -40,6 +41,8 @@ from seedbed.data.windows import (
     split_contiguous,
     split_documents,
     take_first_tokens,
+    uniform_document_sampler,
+    uniform_position_sampler,
 )
 from seedbed.errors import UsageError
 from seedbed.settings import (
@@ -54,7 +57,13 @@ from seedbed.settings import (
     register_settings,
     setting,
 )
-from seedbed.tasks.base import HELD_OUT_SPLITS, AnalysisInputs, BatchLimits, evenly_spaced_indices
+from seedbed.tasks.base import (
+    HELD_OUT_SPLITS,
+    AnalysisInputs,
+    BatchLimits,
+    check_monitored_metrics,
+    evenly_spaced_indices,
+)
 from seedbed.tasks.corpus_task import (
     CorpusTask,
     column_setting,
@@ -111,19 +120,18 @@ class TextSettings(CorpusTask):
     def dataset_info(self) -> DatasetInfo:
         return _text_info(self)
 
+    def check_data(self, settings: Settings) -> None:
+        check_monitored_metrics(settings, _check_windows(self, settings.train.eval_sets))
+
     def text_dataset(self) -> TextDataset:
         return load_text_dataset(self)
 
     def make_batches(
         self, settings: Sequence[Settings], seeds: Sequence[int], device: str, limits: BatchLimits
     ) -> TextBatches:
-        from seedbed.tasks.corpus_batches import EvalOptions, TextBatches
+        from seedbed.tasks.corpus_batches import TextBatches
 
-        train, max_chunk_tokens = settings[0].train, limits.max_chunk_tokens(self.dataset_info().vocab_size)
-        eval_options = EvalOptions(train.eval_batches, limits.max_context, max_chunk_tokens, train.eval_sets)
-        return TextBatches(
-            self, seeds, [run.train.batch_size for run in settings], device, train.accumulate, eval_options
-        )
+        return TextBatches(settings, seeds, device, limits)
 
     def n_eval_samples(self, train: TrainSettings, info: DatasetInfo) -> int:
         """Windows of the trained length that hold as many tokens as are evaluated; needs the corpus."""
@@ -172,6 +180,27 @@ def eval_windows(
             yield f"[length={length}]", consecutive_windows(spans, length)
         if length > 1:
             yield f"[length={length}]", sliding_windows(spans, length, length // 2)
+
+
+@cache_until_edited
+def _check_windows(task: TextSettings, sets: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of all splits; UsageError if a sample to train on or to evaluate is longer than its text."""
+    splits = load_text_dataset(task).splits
+    make_training_windows(task, splits["train"].spans)
+    for name, split in splits.items():
+        if name.partition("[")[0] in sets:
+            for _ in eval_windows(task, name, split.spans):
+                pass
+    return tuple(splits)
+
+
+def make_training_windows(task: TextSettings, spans: Spans) -> WindowSampler | Windows:
+    """Returns where training samples start: a sampler of random positions, or all windows of an epoch."""
+    if task.sampler == "documents":
+        return uniform_document_sampler(spans, task.length)
+    if task.sampler == "length":
+        return uniform_position_sampler(spans, task.length)
+    return (overlapping_windows if task.sampler == "windows" else consecutive_windows)(spans, task.length)
 
 
 @cache_until_edited

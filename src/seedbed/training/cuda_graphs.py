@@ -66,7 +66,7 @@ class HostCopy:
     """An asynchronous copy of tensors to the host, ordered after all work queued on the current stream."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self._tensors = {
+        self.tensors = {
             name: tensor.detach().to("cpu", non_blocking=True, copy=True) for name, tensor in tensors.items()
         }
         self._event: torch.cuda.Event | None = None
@@ -77,6 +77,3 @@ class HostCopy:
     @property
     def is_ready(self) -> bool:
         return self._event is None or self._event.query()
-
-    def tensors(self) -> dict[str, Tensor]:
-        return self._tensors

@@ -18,11 +18,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from seedbed.data.batch import Batch, EvalSplit
-from seedbed.models.build import build_pack, load_run_arrays
+from seedbed.models.build import load_pack
 from seedbed.records import Arrays
 from seedbed.settings import Settings
+from seedbed.tasks.base import make_batches
 from seedbed.training.loss import n_correct, sample_losses
-from seedbed.training.pack_batches import make_batches
 from seedbed.training.trainer import BatchForward, set_matmul_precision
 
 
@@ -55,8 +55,11 @@ def evaluate_ensemble(
     """
     torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     set_matmul_precision(settings[0].train.precision)
-    models = [_load_model(*member, torch_device) for member in zip(settings, seeds, weights, strict=True)]
-    batches = make_batches(settings, seeds, torch_device)
+    models = [  # not stacked, since not every family can be
+        BatchForward(load_pack(run, [arrays], torch_device), run.train.precision, torch.float32)
+        for run, arrays in zip(settings, weights, strict=True)
+    ]
+    batches = make_batches(settings, seeds, str(torch_device))
     chunks = [_score_chunk(models, batch) for batch in batches.eval_chunks()]
     scores = _ChunkScores(
         *(torch.cat([getattr(chunk, name) for chunk in chunks], 1) for name in _ChunkScores.__dataclass_fields__)
@@ -74,14 +77,6 @@ def evaluate_ensemble(
             name: EnsembleMetric(float(ensemble[name][0]), tuple(values.tolist())) for name, values in members.items()
         }
     return found
-
-
-def _load_model(settings: Settings, seed: int, weights: Arrays, device: torch.device) -> BatchForward:
-    """The model of one run; runs are not stacked, since not every family can be."""
-    step = torch.zeros(1, dtype=torch.int64, device=device)
-    model, parameters = build_pack([settings], [seed], step, torch.float32)
-    load_run_arrays(model, parameters, 0, weights)
-    return BatchForward(model.eval(), settings.train.precision, torch.float32)
 
 
 def _score_chunk(models: Sequence[BatchForward], batch: Batch) -> _ChunkScores:

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seedbed.errors import UsageError
 from seedbed.records import (
     Arrays,
     CheckpointEvent,
@@ -34,6 +33,7 @@ from seedbed.records import (
 )
 from seedbed.settings import RUNNING_LOSS, Settings
 from seedbed.study.pack import has_twin
+from seedbed.tasks.base import check_monitored_metrics
 from seedbed.training.cuda_graphs import HostCopy, acquire_stream
 from seedbed.training.early_stopping import EarlyStopping
 from seedbed.training.evaluate import Evaluator
@@ -108,16 +108,8 @@ class _TrainingSession:
         self.sample_logger: SampleLogger | None = None
         if self.settings[0].task.generates_text and self.train_settings.sample_every:
             self.sample_logger = SampleLogger(self.settings[0], self.seeds, self.trainer)
-        self._check_validation_metrics()
-
-    def _check_validation_metrics(self) -> None:
-        """Raises if a setting monitors a validation metric of a task without a validation set."""
-        monitored: dict[str, Sequence[str | None]] = {"train.plateau_metric": self.trainer.schedule.plateau_metrics}
-        monitored |= {"train.stop_metric": [self.early_stopping.metric]} if self.early_stopping.patience else {}
-        splits = {split.name for split in self.trainer.batches.eval_splits}
-        for setting, metric in ((setting, metric) for setting, metrics in monitored.items() for metric in metrics):
-            if metric and metric.startswith("val/") and "val" not in splits:
-                raise UsageError(f"{setting} = {metric} needs a validation set; set task.val_fraction above 0")
+        for settings in self.settings:
+            check_monitored_metrics(settings, {split.name for split in self.trainer.batches.eval_splits})
 
     def restore(self, state: Arrays) -> None:
         device = self.trainer.step.device
@@ -152,7 +144,7 @@ class _TrainingSession:
             if self.trainer.running_loss is not None:
                 self.trainer.running_loss.reset(slots)
         yield from self._wait_for_device("evaluate", host_copy)
-        table = host_copy.tensors()["columns"].numpy()
+        table = host_copy.tensors["columns"].numpy()
         values, (self.diverged_at, self.divergence_causes) = table[:, :-2], table[:, -2:].astype(int).T.tolist()
         # before the first update there is no running loss
         kept = [i for i, name in enumerate(metrics) if self.step or not name.startswith("train/running_")]
@@ -259,7 +251,7 @@ class _TrainingSession:
             host_copy = HostCopy(self.trainer.state())
         yield from self._wait_for_device("save", host_copy)
         with self.timer.section("save", count=0):
-            state = {name: tensor.numpy() for name, tensor in host_copy.tensors().items()}
+            state = {name: tensor.numpy() for name, tensor in host_copy.tensors.items()}
             weights = self.trainer.weights_by_slot(slots, state)
         yield CostEvent(self.step, self.timer.cost())
         yield CheckpointEvent(self.step, state | dict(self.early_stopping.state()), weights)

@@ -1,11 +1,15 @@
-"""Per-sample loss and number of correctly predicted tokens."""
+"""Per-sample loss, number of correctly predicted tokens, and each run's mean loss since it was last evaluated."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from seedbed.settings import RUNNING_LOSS
 
 
 def sample_losses(
@@ -41,3 +45,34 @@ def n_correct(
     """Number of scored tokens of each sample that the argmax of the logits predicts."""
     correct = logits.argmax(-1) == targets
     return (correct if target_mask is None else correct & target_mask).sum(-1)
+
+
+class RunningLoss:
+    """Sums and counts, in float64, of the losses of a pack's updates; NaN for a run without one since it was evaluated.
+
+    Weights change between those updates and dropout is on, so it is not the loss of any one model; but it needs no pass
+    over the training set. Runs of a pack that end early are evaluated by themselves, so each run has its own count.
+    """
+
+    def __init__(self, n_runs: int, device: torch.device, *, has_perplexity: bool) -> None:
+        self._sums = torch.zeros(n_runs, dtype=torch.float64, device=device)
+        self._counts = torch.zeros_like(self._sums)
+        self._has_perplexity = has_perplexity
+
+    def add(self, losses: Float[Tensor, "R"], active: Bool[Tensor, "R"]) -> None:
+        """Counts one update of the active runs; a loss that made a run diverge is not one."""
+        self._sums += torch.where(active, losses, 0.0)
+        self._counts += active
+
+    def metrics(self) -> dict[str, Float[Tensor, "R"]]:
+        """The mean loss of every run and, for text, its perplexity."""
+        loss = self._sums / self._counts
+        return {RUNNING_LOSS: loss} | ({"train/running_perplexity": loss.exp()} if self._has_perplexity else {})
+
+    def reset(self, slots: Sequence[int]) -> None:
+        """Starts again after an evaluation of these runs."""
+        index = torch.tensor(slots, device=self._sums.device)
+        self._sums[index] = self._counts[index] = 0.0
+
+    def state(self) -> dict[str, Tensor]:
+        return {"sums": self._sums, "counts": self._counts}

@@ -107,7 +107,7 @@ class SampleLogger:
         model, parameters = build_empty_pack(
             self._settings, len(self._seeds), self._trainer.step.device, self._trainer.parameters.weights.dtype
         )
-        if model.family.make_static_decoder(model, 1, 1, 1) is None:
+        if model.family.make_static_decoder(model, len(self._seeds), 1, 1) is None:
             return None
         copies = {"weights": parameters.weights} | running_stats(model)
 
@@ -124,7 +124,7 @@ class SampleLogger:
         if self._pending is None:
             return []
         pending, self._pending = self._pending, None
-        arrays = pending.host_copy.tensors()
+        arrays = pending.host_copy.tensors
         tokens, log_probabilities = arrays["tokens"], arrays["log_probabilities"].double()
         return [
             self._make_event(pending.step, slot, number, tokens[slot, number], log_probabilities[slot, number])
@@ -133,16 +133,10 @@ class SampleLogger:
         ]
 
     def _make_event(self, step: int, slot: int, number: int, tokens: Tensor, log_probabilities: Tensor) -> SampleEvent:
-        ids = tokens.tolist()
-        text = self._decode(ids)
+        ids, decoder = tokens.tolist(), self._tokenizer.decoder()
+        decoder.feed(self._prompt_ids)  # spaces and multi-token characters may continue across the border
+        text = decoder.feed(ids) + decoder.flush()
         return SampleEvent(slot, step, self._train.prompt, text, tuple(ids), tuple(log_probabilities.tolist()), number)
-
-    def _decode(self, tokens: list[int]) -> str:
-        """The text after the prompt."""
-        # The decoder is fed the prompt first: spaces and multi-token characters may continue across the border.
-        decoder = self._tokenizer.decoder()
-        decoder.feed(self._prompt_ids)
-        return decoder.feed(tokens) + decoder.flush()
 
 
 class BackgroundGenerator:

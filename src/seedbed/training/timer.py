@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from resource import RUSAGE_SELF, getpagesize, getrusage
 from typing import Protocol
 
 import torch
@@ -149,21 +150,27 @@ class _ProcessMemoryTracker:
 
 def _trim_heap() -> None:
     """Returns freed heap memory to the system, where the C library supports it."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
         trim(0)
 
 
 def _resident_bytes() -> int:
     statm = Path("/proc/self/statm")
-    return int(statm.read_text().split()[1]) * getpagesize() if statm.exists() else _peak_resident_bytes()
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else _peak_resident_bytes()
 
 
 def _peak_resident_bytes() -> int:
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
     peak_kib = next((line.split()[1] for line in lines if line.startswith("VmHWM")), None)
-    return 1024 * int(peak_kib or getrusage(RUSAGE_SELF).ru_maxrss)
+    if peak_kib is None:
+        try:
+            from resource import RUSAGE_SELF, getrusage
+        except ImportError:  # Windows: not measured
+            return 0
+        return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return 1024 * int(peak_kib)
 
 
 def _reset_peak_resident() -> None:

@@ -22,13 +22,12 @@ from seedbed.models.layers import OutputLayer, gather_rows, one_hot, running_sta
 from seedbed.models.sequence_model import SequenceModel
 from seedbed.records import Arrays
 from seedbed.settings import Settings
+from seedbed.tasks.base import make_batches
 from seedbed.training.cuda_graphs import CapturedGraph
 from seedbed.training.large_output import LargeOutput, has_large_output
-from seedbed.training.loss import n_correct, sample_losses
+from seedbed.training.loss import RunningLoss, n_correct, sample_losses
 from seedbed.training.optimizers import make_optimizer
 from seedbed.training.optimizers.base import ActiveAndHyperparameters
-from seedbed.training.pack_batches import make_batches
-from seedbed.training.running_loss import RunningLoss
 from seedbed.training.schedule import Schedule
 
 MAX_COMPILED_SHAPES = 10_000  # per function: every pack of a study may have another shape
@@ -53,7 +52,7 @@ class Trainer:
         self.step = torch.zeros(1, dtype=torch.int64, device=torch_device)  # updates done
         self.n_batches_drawn = torch.zeros_like(self.step)  # `accumulate` per update
         self.model, self.parameters = build_pack(settings, seeds, self.n_batches_drawn, dtype, dataset_info)
-        self.batches = make_batches(settings, seeds, torch_device)
+        self.batches = make_batches(settings, seeds, device)
         self.n_steps = [run.n_steps(run.task.dataset_info()) for run in settings]
         self.last_step = torch.tensor(self.n_steps, device=torch_device)
         self.optimizer = make_optimizer(train_settings, self.parameters)

@@ -16,9 +16,9 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from seedbed.errors import UsageError
+from seedbed.format import format_config
 from seedbed.records import StoredRun
 from seedbed.report.group_comparison import GroupComparison, compare_named_groups
-from seedbed.report.overview import format_config
 from seedbed.report.study_answers import choose_subject, common_metrics, load_groups
 from seedbed.report.study_runs import run_configs
 from seedbed.report.tables import to_json

@@ -10,12 +10,17 @@ and `seedbed show`.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Callable
-from typing import Any, Final, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from seedbed.charts.render import render
@@ -26,11 +31,13 @@ from seedbed.report.tables import Table, to_csv, to_latex, to_markdown
 from seedbed.web.compare_page import CompareQueryDep, compute_comparison
 from seedbed.web.processes import ProcessPool
 from seedbed.web.responses import ProcessPoolDep, StoreCacheDep
+from seedbed.web.run_page import run_figure
 from seedbed.web.study_page import StudyViewDep
 
 ImageFormat = Literal["svg", "pdf", "png"]
 TableFormat = Literal["csv", "tex", "md"]
 ThemeName = Literal["light", "dark"]
+HiddenQuery = Annotated[list[str], Query(default_factory=list)]
 ComparisonPart = Literal["differences", "curves", "parallel", "means", "pairs"]
 MEDIA_TYPES: Final = {
     "svg": "image/svg+xml", "pdf": "application/pdf", "png": "image/png", "csv": "text/csv; charset=utf-8",
@@ -44,10 +51,28 @@ router = APIRouter(prefix="/download")
 
 @router.get("/study/{name:path}/figure/{number}.{file_format}")
 def download_figure(
-    view: StudyViewDep, pool: ProcessPoolDep, number: int, file_format: ImageFormat, theme: ThemeName = "light"
-) -> Response:
-    """A figure of a study with the view parameters of the query."""
-    return _image_response(pool, view.figure(number), file_format, theme, f"{view.study} figure {number}")
+    view: StudyViewDep, pool: ProcessPoolDep, number: int, file_format: ImageFormat, hide: HiddenQuery,
+    theme: ThemeName = "light", smooth: Annotated[float, Query(ge=0, lt=1)] = 0.0,
+) -> Response:  # fmt: skip
+    """A figure of a study with the view parameters of the query, without hidden series, and smoothed."""
+    figure = view.figure(number)
+    if figure.spec is not None:
+        figure = replace(figure, spec=adjust_lines(figure.spec, hide, smooth))
+    return _image_response(pool, figure, file_format, theme, f"{view.study} figure {number}")
+
+
+@router.get("/run/{run}/figure/{number}.{file_format}")
+def download_run_figure(
+    cache: StoreCacheDep, pool: ProcessPoolDep, run: str, number: int, file_format: ImageFormat, hide: HiddenQuery,
+    theme: ThemeName = "light", smooth: Annotated[float, Query(ge=0, lt=1)] = 0.0,
+) -> Response:  # fmt: skip
+    """The curves of a run, without hidden series, and smoothed."""
+    figure = run_figure(cache, run)
+    if number != 1:
+        raise MissingData(f"run {run} has one figure, and no figure {number}")
+    if figure.spec is not None:
+        figure = replace(figure, spec=adjust_lines(figure.spec, hide, smooth))
+    return _image_response(pool, figure, file_format, theme, f"run {run}")
 
 
 @router.get("/study/{name:path}/table/{number}.{file_format}")
@@ -77,6 +102,37 @@ def download_comparison(
     if part not in tables:
         raise MissingData(comparison.result.sentence)
     return _table_response(tables[part], file_format, name)
+
+
+def adjust_lines(spec: dict[str, Any], hidden: Sequence[str], smooth: float) -> dict[str, Any]:
+    """The spec of a line chart without the series of these labels, and smoothed, both as `figure.js` does it."""
+    datasets = spec.get("datasets", {})
+    if not (hidden or smooth) or not {"lines", "rows"} <= datasets.keys():
+        return spec
+    lines, rows = (list(csv.DictReader(io.StringIO(datasets[name]))) for name in ("lines", "rows"))
+    has_dashes = len({line["dash"] for line in lines}) > 1
+    labels = {
+        line["line"]: " · ".join(filter(None, (line["colour"], line["dash"] if has_dashes else ""))) or "all"
+        for line in lines
+    }
+    kept = [row for row in rows if labels.get(row["line"]) not in hidden]
+    for _, members in groupby(kept, key=itemgetter("line")) if smooth else ():
+        _smooth(list(members), smooth)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0].keys() if rows else (), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(kept)
+    return spec | {"datasets": datasets | {"rows": text.getvalue()}}
+
+
+def _smooth(rows: Sequence[dict[str, str]], weight: float) -> None:
+    """Replaces the values of a line by their exponential moving average, corrected for its start (Adam's bias)."""
+    for column in ("y", "low", "high"):
+        mean, n = 0.0, 0
+        for row in rows:
+            if row[column]:
+                mean, n = weight * mean + (1 - weight) * float(row[column]), n + 1
+                row[column] = f"{mean / (1 - weight**n):.6g}"
 
 
 def _image_response(pool: ProcessPool, figure: RenderedFigure, file_format: str, theme: str, name: str) -> Response:

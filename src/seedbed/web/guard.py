@@ -18,8 +18,9 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -43,12 +44,16 @@ MISSING_TOKEN_MESSAGE: Final = (
 )
 
 
-class RequestError(Exception):
-    """A rejected request, with the HTTP status and message to send."""
+# A browser sends no cookie where another site's link starts a request, but does where this page starts the same one.
+_CONTINUE_PAGE: Final = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0">'
+    "<title>seedbed</title><p>Opening the page …</p></html>"
+)
+_NO_VIEWS: Final = ("/api/", "/download/", "/static/")  # paths that no link leads to
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status, self.message = status, message
+
+class RequestError(HTTPException):
+    """A rejected request, with the HTTP status and message to send; FastAPI passes it on where it reads a body."""
 
 
 def is_loopback(host: str) -> bool:
@@ -105,13 +110,16 @@ class Guard:
                 await login(scope, receive, send)
                 return
             given = request.headers.get("x-seedbed-token") or request.cookies.get(self.cookie_name, "")
+            if not given and _follows_link(request):
+                await HTMLResponse(_CONTINUE_PAGE)(scope, receive, send)
+                return
             if not self._is_valid_token(given):
                 raise RequestError(403, MISSING_TOKEN_MESSAGE)
             _check_body(request)
             await app(scope, _limit_body(receive), send)
         except RequestError as error:
-            headers = {"allow": ", ".join(ALLOWED_METHODS)} if error.status == 405 else None
-            await PlainTextResponse(f"seedbed: {error.message}\n", error.status, headers)(scope, receive, send)
+            headers = {"allow": ", ".join(ALLOWED_METHODS)} if error.status_code == 405 else None
+            await PlainTextResponse(f"seedbed: {error.detail}\n", error.status_code, headers)(scope, receive, send)
 
     def _check_source(self, request: Request) -> None:
         """Checks Host, Origin, Sec-Fetch-Site, method and query length."""
@@ -147,6 +155,14 @@ class Guard:
 
     def _is_valid_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self.token.encode())
+
+
+def _follows_link(request: Request) -> bool:
+    """Whether a link of another site leads to a view; it then requests itself again, which needs the cookie as ever."""
+    fetched = {name: request.headers.get(f"sec-fetch-{name}", "") for name in ("site", "mode", "dest")}
+    is_link = (fetched["mode"], fetched["dest"]) == ("navigate", "document")
+    is_foreign = fetched["site"] in ("cross-site", "same-site")
+    return request.method == "GET" and is_link and is_foreign and not request.scope["path"].startswith(_NO_VIEWS)
 
 
 # ---- bodies ----

@@ -33,7 +33,7 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from seedbed.errors import Busy, MissingData
+from seedbed.errors import EXIT_CODES, Busy, MissingData
 from seedbed.store import open_store
 from seedbed.store.durable_files import file_lock, make_folder, write_atomic
 from seedbed.study.study_files import shipped_studies
@@ -41,17 +41,17 @@ from seedbed.web.processes import ProcessIdentity, identify_process, is_alive, s
 
 StudySource: TypeAlias = Literal["shipped", "stored"]
 StopRequest: TypeAlias = Literal["", "pause", "stop"]
+JobKind: TypeAlias = Literal["run", "analyze"]  # train a study, or compute the analyses of its checkpoints
 JobState: TypeAlias = Literal["planned", "running", "paused", "stopped", "finished", "failed"]
 JOB_ID_PATTERN: Final = re.compile(r"[0-9a-f]{16}")
 MAX_RUNNING_JOBS: Final = 4  # started from the page; the command line has no limit
 LOG_TAIL_BYTES: Final = 64 * 1024
 N_LOG_LINES: Final = 12
+VERBS: Final[dict[JobKind, str]] = {"run": "run", "analyze": "analyze"}
 ENDED_STATUSES: Final = ("finished", "diverged")
-EXIT_CODE_REASONS: Final = {
-    1: "some of its runs failed", 2: "the study was rejected", 4: "data or the store could not be used",
-    5: "memory or disk was full", 75: "another process was training the same runs",
-    -9: "it was killed (SIGKILL), probably out of memory",
-}  # fmt: skip
+EXIT_CODE_REASONS: Final = {code: reason.partition(";")[0] for code, reason in EXIT_CODES.items()} | {
+    -9: "it was killed (SIGKILL), by another program or because memory ran out",
+}
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ class JobRecord:
     process: ProcessIdentity | None = None  # None: not started yet
     stop_request: StopRequest = ""
     outcome: JobOutcome | None = None
+    kind: JobKind = "run"
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class Job:
     command: str  # the equivalent shell command
     log_lines: tuple[str, ...]  # the last lines of its log
     n_runs: int
+    kind: JobKind = "run"
 
 
 _RECORD_ADAPTER: Final = TypeAdapter(JobRecord)
@@ -180,6 +182,17 @@ class JobManager:
             self._launch(record)
         return self.job(record.id)
 
+    def analyze(self, study: str) -> Job:
+        """Computes the missing analyses of a stored study, unless that is being done already."""
+        with self._locked():
+            running = [one for one in self._store.all() if self._is_running(one)]
+            same = next((one for one in running if (one.kind, one.study) == ("analyze", study)), None)
+            if same is None:
+                same = JobRecord(secrets.token_hex(8), study, "stored", (), (), _now(), kind="analyze")
+                self._check_capacity(same)
+                self._launch(same)
+        return self.job(same.id)
+
     def resume(self, id: str) -> Job:
         """Runs the same command again, which continues from its checkpoints."""
         with self._locked():
@@ -210,6 +223,10 @@ class JobManager:
     def job(self, id: str) -> Job:
         return self._make_job(self._refresh(self._store.read(id)))
 
+    def job_runs(self, id: str) -> frozenset[str]:
+        """The ids of the runs that it trains."""
+        return frozenset(self._store.read(id).runs)
+
     def read_log(self, id: str) -> str:
         """The end of its log."""
         return self._store.read_log_tail(id)
@@ -220,14 +237,20 @@ class JobManager:
         """Spawns the process; the record is written first, so that a crash cannot leave an unknown process."""
         record = replace(record, process=None, stop_request="", outcome=None)
         self._store.write(record)
-        shipped = record.source == "shipped"
-        file = shipped_studies()[record.study] if shipped else self._store.path(record.id, "toml")
         # Options come before `--`, so that no override can be parsed as one.
         options = ["--home", str(self._home.absolute()), "--"]
-        command = [sys.executable, "-m", "seedbed", "run", *options, str(file), *record.overrides]
+        arguments = [VERBS[record.kind], *options, self._target(record), *record.overrides]
+        command = [sys.executable, "-m", "seedbed", *arguments]
         child = self._children[record.id] = spawn(command, self._store.path(record.id, "log"))
         process = identify_process(child.pid) or ProcessIdentity(child.pid, "exited at once")
         self._store.write(replace(record, process=process))
+
+    def _target(self, record: JobRecord) -> str:
+        """What its command names: the study file, or the stored study that is analysed."""
+        if record.kind == "analyze":
+            return record.study
+        shipped = record.source == "shipped"
+        return str(shipped_studies()[record.study] if shipped else self._store.path(record.id, "toml"))
 
     def _request_stop(self, id: str, request: StopRequest) -> Job:
         with self._locked():
@@ -291,12 +314,12 @@ class JobManager:
 
     def _make_job(self, record: JobRecord) -> Job:
         state, message = describe_state(record)
-        study = record.study if record.source == "shipped" else str(self._store.path(record.id, "toml"))
-        command = shlex.join(["seedbed", "run", study, *record.overrides, "--home", str(self._home)])
+        study = record.study if record.source == "shipped" else self._target(record)
+        command = shlex.join(["seedbed", VERBS[record.kind], study, *record.overrides, "--home", str(self._home)])
         log_lines = tuple(self._store.read_log_tail(record.id).splitlines()[-N_LOG_LINES:])
         return Job(
             record.id, record.study, record.overrides, record.started_at, state, message, command, log_lines,
-            len(record.runs),
+            len(record.runs), record.kind,
         )  # fmt: skip
 
 
@@ -310,18 +333,23 @@ def describe_state(record: JobRecord) -> tuple[JobState, str]:
     if record.process is None:
         return "planned", "Its process has not started; resume starts it."
     if outcome is None:
-        return "running", "It is finishing its step and saving." if record.stop_request else "It is training."
+        doing = "It is training." if record.kind == "run" else "It analyses checkpoints."
+        return "running", "It is finishing its step and saving." if record.stop_request else doing
+    if record.kind == "analyze" and outcome.exit_code == 0:
+        return "finished", "Every checkpoint that can be analysed is."
     counts = ", ".join(f"{n} {status}" for status, n in outcome.statuses.items())
     done = sum(outcome.statuses.get(status, 0) for status in ENDED_STATUSES)
-    if done == len(record.runs):
+    if record.kind == "run" and done == len(record.runs):
         return "finished", f"All {done} runs have ended: {counts}."
-    so_far, code = f"Of {len(record.runs)} runs: {counts or 'none started'}.", outcome.exit_code
-    if record.stop_request or code in (-15, 130, 143):
+    so_far = f"Of {len(record.runs)} runs: {counts or 'none started'}." if record.kind == "run" else ""
+    code = outcome.exit_code
+    if record.stop_request or code in (-15, 129, 130, 131, 143):
         origin = "" if record.stop_request else " It was stopped from outside this page."
         state: JobState = "stopped" if record.stop_request == "stop" else "paused"
-        return state, f"Everything up to here is saved; resume continues from there. {so_far}{origin}"
+        return state, f"Everything up to here is saved; resume continues from there. {so_far}{origin}".strip()
     if code is None:
         how = "It ended unexpectedly while no server was running"
     else:
         how = f"It ended with exit code {code}: {EXIT_CODE_REASONS.get(code, 'see its log')}"
-    return "failed", f"{how}. {so_far} Recorded metrics are kept; resume continues from the last checkpoint."
+    kept = "metrics are kept; resume continues from the last checkpoint" if so_far else "analyses are kept"
+    return "failed", " ".join(filter(None, (f"{how}.", so_far, f"Recorded {kept}.")))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Final, TypeAlias
@@ -23,7 +23,7 @@ from fastapi.responses import StreamingResponse
 
 from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.charts.line_chart import line_datasets
-from seedbed.charts.line_data import LineChart
+from seedbed.charts.panel_layout import LineChart
 from seedbed.errors import SeedbedError
 from seedbed.records import RunProgress, RunStatus
 from seedbed.report.study_runs import planned_steps
@@ -36,7 +36,8 @@ POLL_SECONDS: Final = 1.0  # between two polls of the store
 HEARTBEAT_SECONDS: Final = 15.0  # a silent stream sends a comment after this long, which detects closed connections
 MAX_STREAMS: Final = 500
 RATE_WINDOW_SECONDS: Final = 60.0  # the step rate is averaged over this long
-MIN_RATE_SECONDS: Final = 3.0  # no rate is reported before
+MIN_RATE_SECONDS: Final = 10.0  # no rate is reported before
+TRUSTED_FRACTION: Final = 0.1  # of the steps left, after which their rate says how long they take, and not the estimate
 UNFINISHED_STATUSES: Final[tuple[RunStatus, ...]] = ("planned", "running", "stopped", "failed")
 FULL_RATE_EVENT_BYTES: Final = 200_000  # an event n times as large is sent only every n-th time
 MAX_LIVE_FIGURES: Final = 4  # per viewer
@@ -67,24 +68,49 @@ class StudyProgress:
 
 @dataclass
 class StepRate:
-    """The step rate of a study over the last minute, and a version that counts its changes.
+    """The step rate of running runs over the last minute, and a version that counts their changes.
 
     >>> rate = StepRate()
-    >>> rate.observe(10.0, 100), rate.observe(14.0, 300)
+    >>> rate.observe(10.0, 100), rate.observe(24.0, 800)
     (None, 50.0)
     """
 
     samples: deque[tuple[float, int]] = field(default_factory=deque)
+    start: tuple[float, int] | None = None  # the first sample since they are running
+    estimate: float | None = None  # of the time left at the start; None: unknown
     version: int = 0
     _last_state: object = None
 
     def observe(self, now: float, done: int) -> float | None:
         """Adds an observation; returns steps per second once MIN_RATE_SECONDS are covered."""
+        self.start = self.start or (now, done)
         self.samples.append((now, done))
         while now - self.samples[0][0] > RATE_WINDOW_SECONDS:
             self.samples.popleft()
         start, first = self.samples[0]
         return (done - first) / (now - start) if now - start >= MIN_RATE_SECONDS else None
+
+    def seconds_left(self, now: float, done: int, left: int | None) -> float | None:
+        """The time left: the estimate at first, then what the rate says; None while neither is known.
+
+        With a time budget there is no number of steps left, and the estimate alone counts.
+        """
+        rate = self.observe(now, done)
+        measured = left / rate if rate and left is not None else None
+        assert self.start is not None
+        began, first = self.start
+        if self.estimate is None:
+            return measured
+        if measured is None or left is None:
+            return max(0.0, self.estimate - (now - began))
+        fraction = (done - first) / max(1, done - first + left)
+        trust = min(1.0, fraction / TRUSTED_FRACTION)
+        return trust * measured + (1 - trust) * self.estimate * (1 - fraction)
+
+    def restart(self) -> None:
+        """Forgets what was observed: nothing is running, and a pause is not a rate."""
+        self.samples.clear()
+        self.start = self.estimate = None
 
     def update_version(self, state: object) -> int:
         """The version, incremented if the state differs from the previous one."""
@@ -96,7 +122,7 @@ class StepRate:
 def compute_progress(
     runs: Sequence[RunProgress], target_steps: Mapping[str, int | None], rate: StepRate, now: float
 ) -> StudyProgress:
-    """A study's progress from its runs and the planned steps of each; a diverged run has no steps left."""
+    """The progress of runs from the planned steps of each; a diverged run has no steps left."""
     states: dict[RunStatus, int] = dict(Counter(run.status for run in runs))
     done, left = sum(run.step for run in runs), 0
     is_known = True
@@ -106,9 +132,30 @@ def compute_progress(
             is_known &= target is not None
             left += max(0, (target or 0) - run.step)
     version = rate.update_version([(run.status, run.step) for run in runs])
-    steps_per_second = rate.observe(now, done)
-    seconds = left / steps_per_second if steps_per_second and "running" in states and is_known else None
+    seconds = None
+    if "running" not in states:
+        rate.restart()
+    else:
+        seconds = rate.seconds_left(now, done, left if is_known else None)
     return StudyProgress(states, done, done + left if is_known else None, seconds, version)
+
+
+def estimate_seconds(store: Store, study: str, wanted: Collection[str]) -> float | None:
+    """The time that these runs of a study still take, by the measured costs of their packs; None if it is unknown."""
+    from seedbed.estimates import load_estimator, remaining_seconds
+
+    try:
+        stored = {run.id: run for run in store.runs(study, skip_unreadable=True)}
+        left = [
+            (remaining_seconds(pack, members, load_estimator(pack.placement.device)), members)
+            for pack in store.study_packs(study)
+            if (members := [stored[run] for run in pack.runs if run in stored and run in wanted])
+        ]
+    except SeedbedError:
+        return None
+    n_running = sum(any(run.status == "running" for run in members) for _, members in left)
+    seconds = [one for one, _ in left]
+    return max(max(seconds), sum(seconds) / max(1, n_running)) if seconds else None
 
 
 # ---- polling ----
@@ -202,14 +249,28 @@ class LiveProgress:
             with self._cache.open_store() as store:
                 progress = store.progress()
                 self._load_target_steps(store, progress)
+                studies = {study: self._progress(store, study, study, runs) for study, runs in progress.items()}
         except SeedbedError as error:
             return Snapshot(error=str(error))
-        now = time.monotonic()
-        studies = {
-            study: compute_progress(runs, self._target_steps, self._rates.setdefault(study, StepRate()), now)
-            for study, runs in progress.items()
-        }
         return Snapshot(studies, {run.run: run for runs in progress.values() for run in runs})
+
+    def _progress(self, store: Store, key: str, study: str, runs: Sequence[RunProgress]) -> StudyProgress:
+        """The progress of some runs of a study, whose rate is kept under this key."""
+        rate = self._rates.setdefault(key, StepRate())
+        if rate.start is None and any(run.status == "running" for run in runs):
+            rate.estimate = estimate_seconds(store, study, {run.run for run in runs})
+        return compute_progress(runs, self._target_steps, rate, time.monotonic())
+
+    def job_progress(self, job: str, study: str, runs: Collection[str]) -> StudyProgress | None:
+        """The progress of the runs that a job trains, which may be a part of its study; None if they are not stored."""
+        try:
+            with self._cache.open_store() as store:
+                progress = store.progress()
+                self._load_target_steps(store, progress)
+                members = [run for run in progress.get(study, ()) if run.run in runs]
+                return self._progress(store, f"job {job}", study, members) if members else None
+        except SeedbedError:
+            return None
 
     def _load_target_steps(self, store: Store, progress: Mapping[str, Sequence[RunProgress]]) -> None:
         """Looks up the planned steps of new runs; a stored run's settings never change."""

@@ -17,6 +17,7 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from seedbed.errors import SeedbedError
+from seedbed.format import format_config
 from seedbed.report.study_runs import run_configs
 from seedbed.store import Store
 from seedbed.web.model_client import MAX_GENERATED_TOKENS, ModelClient, ReplyStream
@@ -96,8 +97,8 @@ def _list_runs_by_study(store: Store) -> dict[str, Any]:
         if runs:
             labelled = []
             for run, config in zip(runs, run_configs(store, study.name, runs), strict=True):
-                texts = [f"{name}={value}" for name, value in config.items()]
-                labelled.append({"id": run.id, "name": ", ".join([*texts, f"seed {run.seed}", run.id[:8]])})
+                parts = filter(None, (format_config(config), f"seed {run.seed}", run.id[:8]))
+                labelled.append({"id": run.id, "name": ", ".join(parts)})
             studies.append({"study": study.name, "runs": labelled[:n_left]})
         n_left = max(0, n_left - len(runs))
     notice = f"the first {MAX_LISTED_RUNS:,} runs are listed; open others from their own page" if not n_left else None

@@ -30,6 +30,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from seedbed.data.catalogue import describe_class
 from seedbed.errors import SeedbedError, UsageError
 from seedbed.interp.attention_extraction import compute_attention
 from seedbed.records import to_jsonable
@@ -152,7 +153,9 @@ def generate(
     loaded = cache.get_model(run, step)
     ids = loaded.encode(given)
     if loaded.run.settings.task.predicts == "label":  # of the text, padded or truncated as in training
-        yield _reply_header(loaded, len(ids)) | {"labels": [vars(one) for one in loaded.classify(ids)]}
+        corpus = loaded.run.settings.get("task.corpus")
+        labels = [vars(one) | {"name": describe_class(corpus, one.name)} for one in loaded.classify(ids)]
+        yield _reply_header(loaded, len(ids)) | {"labels": labels}
         return
     yield _prompt_reply(loaded, loaded.encode_prompt(ids), len(ids))
     for piece in loaded.stream(ids, tokens, temperature, top_k, top_p, seed):
@@ -195,6 +198,7 @@ def compute_alternatives(
 ) -> Iterator[Reply]:  # fmt: skip
     """The most likely next tokens after these ids, of which the first `n_prompt` are the prompt."""
     loaded = cache.get_model(run, step)
+    loaded.require_next_token("has no next token")
     if len(ids) - n_prompt > MAX_GENERATED_TOKENS:
         raise UsageError(
             f"{len(ids) - n_prompt:,} tokens follow the prompt; the page handles at most {MAX_GENERATED_TOKENS:,}"

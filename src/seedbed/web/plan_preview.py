@@ -72,6 +72,9 @@ class PlanPreview:
     job_spec: JobSpec
     tables: tuple[Table, ...]
     warnings: tuple[str, ...]
+    seconds: float = 0.0  # that training is estimated to take
+    basis: str = ""  # of the estimate, in words
+    n_ended: int = 0
 
 
 def load_study_text(home: Path, request: PlanRequest) -> tuple[str, str]:
@@ -113,24 +116,31 @@ def preview_plan(home: Path, request: PlanRequest) -> PlanPreview | tuple[FieldP
             stored = {run.id: run for run in store.runs()}
     except MissingData:  # no store yet
         stored = {}
-    warnings = plan.warnings
-    if all(run.id in stored and stored[run.id].status in ENDED_STATUSES for run in plan.runs):
-        warnings += ("All of these runs have already ended: starting them trains nothing.",)
-    return PlanPreview(job_spec, tuple(_build_plan_tables(plan, stored)), warnings)
+    return _estimated(PlanPreview(job_spec, (), plan.warnings), plan, stored)
 
 
-def _build_plan_tables(plan: Plan, stored: Mapping[str, StoredRun]) -> Iterator[Table]:
-    """The tables of `seedbed plan`, long ones cut."""
+def _estimated(preview: PlanPreview, plan: Plan, stored: Mapping[str, StoredRun]) -> PlanPreview:
+    """The preview with the tables of `seedbed plan`, long ones cut, and the estimate of what is left to train."""
     from seedbed.estimates import estimate_study
     from seedbed.pipeline import Machine, pack_plans
-    from seedbed.report.overview import plan_tables
+    from seedbed.report.overview import BASIS_DESCRIPTIONS, plan_tables
 
     machine = Machine.detect()
-    packs, done = pack_plans([plan], machine), {name: run.status for name, run in stored.items()}
-    for table in plan_tables([plan], packs, done, machine.device, estimate_study(packs, machine, stored)):
+    ended = {name for name, run in stored.items() if run.status in ENDED_STATUSES}
+    packs, done = pack_plans([plan], machine, ended.__contains__), {name: run.status for name, run in stored.items()}
+    estimate = estimate_study(packs, machine, stored)
+    tables = []
+    for table in plan_tables([plan], packs, done, machine.device, estimate):
         n_more = len(table.rows) - MAX_TABLE_ROWS
         notes = (*table.notes, f"and {n_more:,} more rows") if n_more > 0 else table.notes
-        yield replace(table, rows=table.rows[:MAX_TABLE_ROWS], notes=notes)
+        tables.append(replace(table, rows=table.rows[:MAX_TABLE_ROWS], notes=notes))
+    return replace(
+        preview,
+        tables=tuple(tables),
+        seconds=estimate.seconds if packs else 0.0,
+        basis=BASIS_DESCRIPTIONS[estimate.basis] if packs else "",
+        n_ended=sum(run.id in ended for run in plan.runs),
+    )
 
 
 def _check_overrides(overrides: Sequence[str]) -> Iterator[FieldProblem]:
@@ -164,7 +174,7 @@ def _missing_corpora(study: Study, overrides: Sequence[str]) -> Iterator[FieldPr
     named |= {str(setting.value) for choice in choices for setting in choice if setting.name == "task.corpus"}
     for name in sorted(named & set(CATALOGUE)):
         files = [file for part in CATALOGUE[name].parts for file in part.files]
-        if any(find_local_file(file) is None for file in files):
+        if any(find_local_file(file.path) is None for file in files):
             yield FieldProblem(
                 "task.corpus", f"{name} is not on this machine yet; get it with: seedbed data get {name}"
             )

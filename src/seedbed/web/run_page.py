@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import isfinite, log
 from typing import Any, Final
@@ -13,16 +14,18 @@ from fastapi.responses import Response
 from seedbed.charts.axis_labels import setting_label, value_label
 from seedbed.data.suffix_array import MIN_COPIED_CHARACTERS, CopiedSpan
 from seedbed.errors import MissingData, UsageError
+from seedbed.format import format_config, format_value
 from seedbed.records import StoredPack, StoredRun, StoredSample
-from seedbed.report.figures import default_figures, render_figure
+from seedbed.report.figures import RenderedFigure, default_figures, render_figure
 from seedbed.report.memorization_curves import copying_curves
 from seedbed.report.overview import run_tables
-from seedbed.report.study_runs import planned_steps
+from seedbed.report.study_runs import planned_steps, run_configs
 from seedbed.report.tables import to_json
 from seedbed.sampling.copy_detection import find_training_copies
 from seedbed.stats.summary import RunCurves
 from seedbed.store import Store
 from seedbed.web.responses import StoreCacheDep, figure_as_json, json_response, render_page
+from seedbed.web.store_cache import StoreCache
 
 LN2: Final = log(2)
 MAX_SAMPLES: Final = 400  # per run; the page notes when there are more
@@ -34,9 +37,31 @@ router = APIRouter()
 @router.get("/run/{run}")
 def show_run(request: Request, cache: StoreCacheDep, run: str) -> Response:
     """The page of a run; 404 if there is none."""
-    stored = cache.get_or_compute(("run", run), lambda store: store.run(run))
+    stored, place = cache.get_or_compute(("run", run), lambda store: (store.run(run), _find_place(store, run)))
     is_text = stored.settings.task.generates_text
-    return render_page(request, "run.html", run=stored.id, seed=stored.seed, is_text=is_text)
+    return render_page(request, "run.html", run=stored.id, name=place.config, seed=stored.seed, is_text=is_text)
+
+
+@dataclass(frozen=True)
+class RunPlace:
+    """The studies of a run, its config in the first of them, and the seeds of that config with their runs."""
+
+    studies: tuple[str, ...]
+    config: str
+    seeds: tuple[tuple[int, str], ...]
+
+
+def _find_place(store: Store, run: str) -> RunPlace:
+    stored = store.run(run)
+    studies = tuple(name for name, runs in store.progress().items() if any(one.run == stored.id for one in runs))
+    kind = format_value(stored.settings.model.kind)
+    if not studies:
+        return RunPlace((), kind, ((stored.seed, stored.id),))
+    runs = store.runs(studies[0], skip_unreadable=True)
+    configs = {one.id: config for one, config in zip(runs, run_configs(store, studies[0], runs), strict=True)}
+    config = configs.get(stored.id, {})
+    same = sorted((one.seed, one.id) for one in runs if configs[one.id] == config and one.settings == stored.settings)
+    return RunPlace(studies, format_config(config) or kind, tuple(same))
 
 
 @router.get("/api/run/{run}")
@@ -46,13 +71,13 @@ def send_run(cache: StoreCacheDep, run: str) -> Response:
 
 
 def _run_as_json(store: Store, run: str) -> dict[str, Any]:
-    stored = store.run(run)
-    studies = [name for name, runs in store.progress().items() if any(one.run == stored.id for one in runs)]
-    packs = [pack for name in studies[:1] for pack in store.study_packs(name) if stored.id in pack.runs]
+    stored, place = store.run(run), _find_place(store, run)
+    packs = [pack for name in place.studies[:1] for pack in store.study_packs(name) if stored.id in pack.runs]
     non_default = stored.settings.non_default()
     return {
         "id": stored.id, "seed": stored.seed, "status": stored.status, "step": stored.step,
-        "total_steps": planned_steps(stored), "cause": stored.cause, "best": stored.best_step, "studies": studies,
+        "total_steps": planned_steps(stored), "cause": stored.cause, "best": stored.best_step, "studies": place.studies,
+        "seeds": place.seeds,
         "parameters": {"total": stored.parameters.total, "non_embedding": stored.parameters.non_embedding},
         "settings": [
             {"name": name, "label": setting_label(name), "value": value_label(value), "differs": name in non_default}
@@ -75,6 +100,11 @@ def _pack_as_json(pack: StoredPack) -> dict[str, Any]:
 @router.get("/api/run/{run}/figure")
 def send_run_figure(cache: StoreCacheDep, run: str) -> Response:
     """The curves of a run's metrics, and of how much its samples copy, as a figure."""
+    return json_response(figure_as_json(run_figure(cache, run), 1))
+
+
+def run_figure(cache: StoreCache, run: str) -> RenderedFigure:
+    """The figure of a run's curves."""
 
     def load(store: Store) -> list[RunCurves]:
         stored = store.run(run)
@@ -82,9 +112,10 @@ def send_run_figure(cache: StoreCacheDep, run: str) -> Response:
 
     runs = cache.get_or_compute(("run curves", run), load)
     stored = runs[0].run
-    spec = default_figures(runs)[0].model_copy(update={"title": f"Run {stored.id[:12]}, seed {stored.seed}"})
+    place = cache.get_or_compute(("place", run), lambda store: _find_place(store, run))
+    spec = default_figures(runs)[0].model_copy(update={"title": f"{place.config}, seed {stored.seed}"})
     figure = cache.get_or_derive(("run figure", run), runs, lambda: render_figure(spec, runs, stored.id))
-    return json_response(figure_as_json(figure, 1) | {"command": f"seedbed show {stored.id}"})
+    return replace(figure, command=f"seedbed show {stored.id}")
 
 
 # ---- samples ----

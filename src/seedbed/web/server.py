@@ -9,6 +9,8 @@ cleanly.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 import sys
 import traceback
@@ -26,9 +28,11 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from seedbed.errors import SeedbedError, UsageError
+from seedbed.format import escape_controls
 from seedbed.web import compare_page, downloads, live, model_pages, responses, run_page, start_page, study_page
 from seedbed.web.guard import Guard, is_loopback
 from seedbed.web.jobs import JobManager
@@ -43,6 +47,8 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     start_page.router, downloads.router,
 )  # fmt: skip
 SHUTDOWN_TIMEOUT_SECONDS: Final = 6  # for open requests, which are slow at low priority beside training
+MIN_COMPRESSED_BYTES: Final = 1_000
+COMPRESSION_LEVEL: Final = 4  # level 9 takes three times as long for a few per cent
 WILDCARD_HOSTS: Final = ("", "0.0.0.0", "::", "[::]")
 
 
@@ -55,7 +61,13 @@ class SeedbedApp(FastAPI):
     guard: Guard
 
     def build_middleware_stack(self) -> ASGIApp:
-        return self.guard.wrap(super().build_middleware_stack())
+        app = GZipMiddleware(super().build_middleware_stack(), MIN_COMPRESSED_BYTES, COMPRESSION_LEVEL)
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            """HEAD is GET without its body, which uvicorn leaves out."""
+            await app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)
+
+        return self.guard.wrap(answer)
 
 
 def make_app(cache: StoreCache, guard: Guard) -> SeedbedApp:
@@ -124,7 +136,7 @@ def serve(home: Path, host: str, port: int, browser: bool) -> None:
                 file=sys.stderr,
             )
         print(guard.login_url, flush=True)
-        print(f"seedbed: serving {home}; stop with Ctrl-C", file=sys.stderr, flush=True)
+        print(f"seedbed: serving {escape_controls(str(home))}; stop with Ctrl-C", file=sys.stderr, flush=True)
         # Imported ahead, beside the first requests: it takes half a second.
         Thread(target=import_module, args=("seedbed.charts.line_chart",), daemon=True).start()
         if browser:
@@ -148,6 +160,12 @@ def _bind(host: str, port: int) -> socket.socket:
         raise UsageError(f"{host}:{port} cannot be served ({reason}); try another --port or --host") from None
 
 
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """False for requests that a shutdown has cut off: whoever stops the server knows."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, asyncio.CancelledError) and not str(record.msg).startswith("Cancel %s running task")
+
+
 class Server(uvicorn.Server):
     """uvicorn without an access log (URLs may contain the token), ending open streams on shutdown."""
 
@@ -157,11 +175,20 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_SECONDS, ws="none", lifespan="on",
         )  # fmt: skip
         super().__init__(config)
+        logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
         self._live = app.state.live
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._live.close()
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Closes the connections whose request body has not arrived, then waits for the other requests."""
+        for connection in list(self.server_state.connections):
+            cycle = getattr(connection, "cycle", None)
+            if cycle is not None and cycle.more_body and not cycle.response_complete:
+                connection.transport.close()
+        await super().shutdown(sockets)
 
     def stop(self) -> None:
         """Stops the server from another thread."""

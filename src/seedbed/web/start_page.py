@@ -10,10 +10,12 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from seedbed.errors import MissingData
+from seedbed.report.stored_analyses import count_missing_analyses
 from seedbed.report.tables import to_json
 from seedbed.store import Store
 from seedbed.study.study_files import read_study_text, shipped_studies, study_question
 from seedbed.web.jobs import JobManager, StudySource
+from seedbed.web.live import LiveProgressDep
 from seedbed.web.plan_preview import MAX_OVERRIDES, FieldProblem, PlanPreview, PlanRequest, build_form, preview_plan
 from seedbed.web.responses import ProcessPoolDep, StoreCacheDep, app_state, json_response, render_page
 
@@ -84,8 +86,11 @@ def send_plan(cache: StoreCacheDep, pool: ProcessPoolDep, request: PlanRequestDe
 
 def _plan_as_json(preview: PlanPreview | tuple[FieldProblem, ...]) -> dict[str, Any]:
     if isinstance(preview, PlanPreview):
-        tables = list(map(to_json, preview.tables))
-        return {"runs": len(preview.job_spec.runs), "tables": tables, "warnings": preview.warnings, "problems": []}
+        return {
+            "runs": len(preview.job_spec.runs), "ended": preview.n_ended, "seconds": preview.seconds,
+            "basis": preview.basis, "tables": list(map(to_json, preview.tables)), "warnings": preview.warnings,
+            "problems": [],
+        }  # fmt: skip
     return {"problems": [asdict(problem) for problem in preview]}
 
 
@@ -99,12 +104,37 @@ def start_study(cache: StoreCacheDep, pool: ProcessPoolDep, manager: JobManagerD
 
 
 @router.get("/api/start/jobs")
-def list_jobs(manager: JobManagerDep) -> Response:
-    """The jobs, most recent first."""
+def list_jobs(manager: JobManagerDep, live: LiveProgressDep) -> Response:
+    """The jobs, most recent first; those that train with the progress of their own runs."""
     jobs = manager.jobs()
-    return json_response(
-        {"jobs": [asdict(job) for job in jobs[:MAX_LISTED_JOBS]], "more": max(0, len(jobs) - MAX_LISTED_JOBS)}
-    )
+    listed = []
+    for job in jobs[:MAX_LISTED_JOBS]:
+        is_training = job.state == "running" and job.kind == "run"
+        progress = live.job_progress(job.id, job.study, manager.job_runs(job.id)) if is_training else None
+        listed.append(asdict(job) | {"progress": progress and asdict(progress)})
+    return json_response({"jobs": listed, "more": max(0, len(jobs) - MAX_LISTED_JOBS)})
+
+
+# ---- analyses ----
+
+
+@router.get("/api/analyses/{name:path}")
+def send_missing_analyses(cache: StoreCacheDep, manager: JobManagerDep, name: str) -> Response:
+    """How many analyses of checkpoints a study lacks, and the latest job that computes them."""
+    missing = cache.get_or_compute(("analyses", name), lambda store: count_missing_analyses(store, name))
+    jobs = (job for job in manager.jobs() if (job.kind, job.study) == ("analyze", name))
+    return json_response({"missing": missing, "job": (job := next(jobs, None)) and asdict(job)})
+
+
+@router.post("/api/analyses/{name:path}")
+def start_analyses(cache: StoreCacheDep, manager: JobManagerDep, name: str) -> Response:
+    """Starts computing the analyses that a study lacks."""
+    with cache.open_store() as store:
+        study = store.study(name).name
+    return json_response({"job": asdict(manager.analyze(study))})
+
+
+# ---- one job ----
 
 
 @router.get("/api/start/log/{id}")

@@ -10,9 +10,10 @@ screen. Everything is computed once for all viewers and cached until the store c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import isnan, nan
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request
@@ -21,30 +22,29 @@ from starlette.datastructures import QueryParams
 
 from seedbed.charts.axis_labels import metric_label, setting_label, value_label
 from seedbed.charts.chart_kinds import CHART_KINDS
-from seedbed.charts.run_selection import distinct_values, group_by_config, is_number
+from seedbed.charts.panel_layout import distinct_values
 from seedbed.errors import MissingData, UsageError
+from seedbed.interp.analysis import is_analysis_metric
 from seedbed.records import StoredStudy
-from seedbed.report.figures import RenderedFigure, default_scale, render_figure
+from seedbed.report.figures import RenderedFigure, render_figure
 from seedbed.report.overview import describe_annotations
 from seedbed.report.sections import (
     environment_tables,
-    reproduction_commands,
     status_summary,
     study_figures,
     study_tables,
     study_warnings,
 )
 from seedbed.report.study_runs import check_t_max, load_run_curves
-from seedbed.report.tables import Table, format_accuracy, format_mean_std, to_json
+from seedbed.report.tables import Table, format_steps, spread_format, to_json
 from seedbed.specs import FigureSpec
 from seedbed.stats.answers import Answer, answer_questions, format_question
-from seedbed.stats.comparison import SeedSummary, summarise_seeds
-from seedbed.stats.curve_statistics import find_extremum, last_value, metric_direction
-from seedbed.stats.metric_registry import QUANTITIES, MetricName, metric_sort_key
-from seedbed.stats.metric_registry import metric_label as metric_symbol
-from seedbed.stats.summary import ConfigSummary, RunCurves, summarise
+from seedbed.stats.comparison import summarise_seeds
+from seedbed.stats.curve_statistics import Extremum, find_extremum, last_value
+from seedbed.stats.metric_registry import metric_direction, metric_sort_key, metric_symbol
+from seedbed.stats.summary import ConfigSummary, RunCurves, group_by_config, never_left_chance, summarise
 from seedbed.store import Store
-from seedbed.study.conditions import format_filter_value
+from seedbed.study.conditions import format_filter, format_filter_value
 from seedbed.study.declarations import Declarations, parse_declarations
 from seedbed.study.study_files import study_question
 from seedbed.web.responses import StoreCacheDep, figure_as_json, json_response, render_page
@@ -53,6 +53,7 @@ from seedbed.web.store_cache import StoreCache
 NO_SETTING: Final = "none"  # in the query: no setting for this channel, even if the figure declares one
 CHANNELS: Final = ("colour", "dash", "row", "column")
 SCALES: Final = {"x_scale": ("linear", "log", "log2"), "y_scale": ("linear", "log")}
+CLOCKS: Final = ("step", "epoch", "tokens", "time")
 MAX_FILTERS: Final = 40
 
 router = APIRouter()
@@ -66,6 +67,7 @@ class ViewParams:
     t_max: str | None = None
     channels: tuple[tuple[str, str], ...] = ()  # channel → setting, or `none`
     scales: tuple[tuple[str, str], ...] = ()
+    clock: str = ""  # what learning curves are drawn against; empty: as declared
 
 
 def parse_view_params(query: QueryParams) -> ViewParams:
@@ -73,7 +75,7 @@ def parse_view_params(query: QueryParams) -> ViewParams:
     only = tuple(query.getlist("only"))
     if len(only) > MAX_FILTERS:
         raise UsageError(f"only: {len(only)} filters; at most {MAX_FILTERS} are accepted")
-    for name, accepted in SCALES.items():
+    for name, accepted in (SCALES | {"clock": CLOCKS}).items():
         if (value := query.get(name)) and value not in accepted:
             raise UsageError(f"{name} = {value!r}: expected one of {', '.join(accepted)}")
     t_max = query.get("t_max") or None
@@ -82,7 +84,7 @@ def parse_view_params(query: QueryParams) -> ViewParams:
     def given(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
         return tuple((name, query[name]) for name in names if query.get(name))
 
-    return ViewParams(only, t_max, given(CHANNELS), given(SCALES))
+    return ViewParams(only, t_max, given(CHANNELS), given(SCALES), query.get("clock", ""))
 
 
 class StudyView:
@@ -106,17 +108,21 @@ class StudyView:
 
     def figure_specs(self) -> tuple[FigureSpec, ...]:
         """The study's figure specs with the view parameters applied."""
-        runs = self.runs()
-        return tuple(self._adjust(spec, runs) for spec in study_figures(self.declared(), runs))
+        declared, runs = self.declared(), self.runs()
+        specs = self.cache.get_or_derive(("specs", *self._selection), runs, lambda: study_figures(declared, runs))
+        return tuple(map(self._adjust, specs))
 
-    def _adjust(self, spec: FigureSpec, runs: Sequence[RunCurves]) -> FigureSpec:
+    def _adjust(self, spec: FigureSpec) -> FigureSpec:
         if not CHART_KINDS[spec.kind].is_adjustable:
             return spec
         channels = dict(self.params.channels)
-        changes: dict[str, Any] = {name: None if value == NO_SETTING else value for name, value in channels.items()}
-        if colour := changes.get("colour"):
-            values = distinct_values(runs, colour)
-            changes["colour_scale"] = default_scale(values) if all(map(is_number, values)) else "linear"
+        changes: dict[str, Any] = {
+            name: None if value == NO_SETTING and name != "colour" else value for name, value in channels.items()
+        }  # a figure whose colour is `none` is not coloured by what varies
+        if "colour" in changes:
+            changes["colour_scale"] = "auto"
+        if self.params.clock and spec.kind == "curves":
+            changes["x"] = self.params.clock
         return spec.model_copy(update=changes | dict(self.params.scales))
 
     def figure(self, number: int) -> RenderedFigure:
@@ -133,9 +139,12 @@ class StudyView:
     def answers(self) -> list[dict[str, Any]]:
         """The study's questions, answered from the selected runs."""
         runs, questions = self.runs(), self.declared().questions
-        return self.cache.get_or_derive(
-            ("answers", *self._selection), runs, lambda: list(map(_answer_as_json, answer_questions(questions, runs)))
-        )
+
+        def answer() -> list[dict[str, Any]]:
+            figures = study_figures(self.declared(), runs)
+            return [_answer_as_json(one, figures, runs) for one in answer_questions(questions, runs)]
+
+        return self.cache.get_or_derive(("answers", *self._selection), runs, answer)
 
     def tables(self) -> tuple[Table, ...]:
         """The report's tables of the selected runs."""
@@ -152,11 +161,14 @@ def _get_study_view(request: Request, cache: StoreCacheDep, name: str) -> StudyV
 StudyViewDep = Annotated[StudyView, Depends(_get_study_view)]
 
 
-def _answer_as_json(answer: Answer) -> dict[str, Any]:
-    question = answer.question.text or format_question(answer.question)
+def _answer_as_json(answer: Answer, figures: Sequence[FigureSpec], runs: Sequence[RunCurves]) -> dict[str, Any]:
+    """An answer with the number of the first figure that shows its metric, and whether it waits for an analysis."""
+    asked = answer.question
+    shown = (number for number, figure in enumerate(figures, 1) if asked.metric in figure.metrics)
     return {
-        "question": question, "verdict": answer.verdict, "sentence": answer.sentence, "warning": answer.warning,
-        "n": answer.n,
+        "question": asked.text or format_question(asked), "verdict": answer.verdict, "sentence": answer.sentence,
+        "warning": answer.warning, "n": answer.n, "figure": next(shown, None),
+        "waits": is_analysis_metric(asked.metric) and not any(asked.metric in run.curves for run in runs),
     }  # fmt: skip
 
 
@@ -221,9 +233,23 @@ def _study_as_json(view: StudyView) -> dict[str, Any]:
             lambda store: describe_annotations(store.annotations(), view.study, [run.run.id for run in runs]),
         ),
         "settings": _filterable_settings(StudyView(view.cache, view.study).runs()),
-        "figures": [spec.title for spec in view.figure_specs()],
-        "commands": reproduction_commands([view.study], view.params.only),
+        "figures": [{"title": spec.title, "waits": _waits_for_analysis(spec, runs)} for spec in view.figure_specs()],
+        "commands": _reproduction_commands(view),
     }
+
+
+def _waits_for_analysis(spec: FigureSpec, runs: Sequence[RunCurves]) -> bool:
+    """Whether a figure shows what no run has been analysed for."""
+    analysed = {name for run in runs for name in run.curves}
+    if any(is_analysis_metric(name) and name not in analysed for name in spec.metrics):
+        return True
+    return CHART_KINDS[spec.kind].needs_analysis is not None and not any(run.analyses for run in runs)
+
+
+def _reproduction_commands(view: StudyView) -> list[str]:
+    """The commands that go on with the stored study, whose text has the overrides it was run with, and report it."""
+    selection = [word for text in view.params.only for word in ("--only", text)]
+    return [shlex.join(["seedbed", verb, view.study, *selection]) for verb in ("run", "report")]
 
 
 def _filterable_settings(runs: Sequence[RunCurves]) -> list[dict[str, Any]]:
@@ -278,6 +304,9 @@ def send_configs(view: StudyViewDep) -> Response:
     )
 
 
+STEP_OF_BEST: Final = "t_f "  # before a metric's name: the column of the first step with its best value
+
+
 def _configs_as_json(runs: Sequence[RunCurves]) -> dict[str, Any]:
     """Every config with its runs, and a description of each column."""
     summaries = summarise(runs)
@@ -285,46 +314,54 @@ def _configs_as_json(runs: Sequence[RunCurves]) -> dict[str, Any]:
     settings = dict.fromkeys(name for summary in summaries for name in summary.config)
     members = group_by_config(runs)
     which = {"min": "smallest", "max": "largest", None: "last"}
+    metrics = [
+        {"name": name, "label": metric_symbol(name), "meaning": f"{which[metric_direction(name)]} {metric_label(name)}"}
+        for name in names
+    ]
+    steps = [
+        {
+            "name": STEP_OF_BEST + name, "label": f"t_f({metric_symbol(name)})", "folded": True,
+            "meaning": f"first step with the {which[metric_direction(name)]} {metric_label(name)}",
+        }
+        for name in names if metric_direction(name)
+    ]  # fmt: skip
     return {
         "settings": [{"name": name, "label": setting_label(name)} for name in settings],
-        "metrics": [
-            {
-                "name": name, "label": metric_symbol(name),
-                "meaning": f"{which[metric_direction(name)]} {metric_label(name)}",
-            }
-            for name in names
-        ],
+        "metrics": metrics + steps,
         "configs": [_config_as_json(summary, group, names) for summary, group in zip(summaries, members, strict=True)],
-    }  # fmt: skip
+    }
 
 
 def _config_as_json(summary: ConfigSummary, runs: Sequence[RunCurves], names: Sequence[str]) -> dict[str, Any]:
-    spreads = {name: summary.metrics[name].value for name in names if name in summary.metrics}
+    cells: dict[str, Any] = {}
+    for name, metric in summary.metrics.items():
+        cells[name] = {"mean": metric.value.mean, "text": spread_format(name)(metric.value)}
+        if metric.t_f is not None and metric.t_f.n:
+            cells[STEP_OF_BEST + name] = {"mean": metric.t_f.mean, "text": format_steps(metric.t_f)}
     return {
         "settings": {name: {"text": value_label(value), "value": value} for name, value in summary.config.items()},
-        "n": summary.n_included, "of": summary.n_runs, "states": dict(summary.status_counts),
-        "values": {name: {"mean": spread.mean, "text": _format(name, spread)} for name, spread in spreads.items()},
+        "filters": [format_filter(name, value) for name, value in summary.config.items()],
+        "n": summary.n_included, "of": summary.n_runs, "states": dict(summary.status_counts), "values": cells,
         "runs": [_run_as_json(run, names) for run in runs],
     }  # fmt: skip
 
 
 def _run_as_json(run: RunCurves, names: Sequence[str]) -> dict[str, Any]:
-    values = {name: value for name in names if not isnan(value := _best_or_last(run, name))}
     stored = run.run
     return {
         "id": stored.id, "seed": stored.seed, "status": stored.status, "step": stored.step, "cause": stored.cause,
-        "values": {name: _format(name, summarise_seeds({0: value})) for name, value in values.items()},
+        "values": dict(_run_cells(run, names)),
     }  # fmt: skip
 
 
-def _best_or_last(run: RunCurves, name: str) -> float:
-    """The best value of a run; the last one for a metric without a better direction."""
-    curve, direction = run.curves.get(name), metric_direction(name)
-    if curve is None or not curve.steps.size:
-        return float("nan")
-    return find_extremum(curve, direction).value if direction else last_value(curve)
-
-
-def _format(metric: str, spread: SeedSummary) -> str:
-    quantity = QUANTITIES.get(MetricName.parse(metric).quantity)
-    return (format_accuracy if quantity and quantity.unit == "share" else format_mean_std)(spread)
+def _run_cells(run: RunCurves, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The best value of each metric and its first step; the last one of a metric without a better direction."""
+    for name in names:
+        curve, direction = run.curves.get(name), metric_direction(name)
+        if curve is None or not curve.steps.size:
+            continue
+        best = find_extremum(curve, direction) if direction else Extremum(last_value(curve), nan)
+        if not isnan(best.value):
+            yield name, spread_format(name)(summarise_seeds({0: best.value}))
+            if direction and not never_left_chance(run, name):
+                yield STEP_OF_BEST + name, f"{best.step:.0f}"

@@ -15,6 +15,9 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from seedbed.store.sqlite import SQLiteStore
+from seedbed.store.upgrade import write_digests
+
 TINY = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.batch_size=8", "train.eval_first=2")
 STUDIES = {
     "finished": ("[grid]\ntrain.lr = [1e-3, 1e-2]\n", (*TINY, "seeds=2", "train.steps=20", "train.eval_every=10")),
@@ -43,9 +46,10 @@ def make_store(home: Path, words: dict[str, str]) -> None:
             process.send_signal(signal.SIGINT)
         process.wait()
         study.unlink()
+    with SQLiteStore.open(home) as store, store._database.transaction() as transaction:
+        transaction.exec_driver_sql("UPDATE packs SET environment = '[]'")  # says which machine wrote it
+        write_digests(transaction)
     with closing(sqlite3.connect(home / "store.db")) as connection:
-        connection.execute("UPDATE packs SET environment = '[]'")  # says which machine wrote it
-        connection.commit()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # everything into the one file that is kept
 
 

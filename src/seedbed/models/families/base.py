@@ -18,7 +18,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from seedbed.records import ParameterCounts
-from seedbed.settings import DatasetInfo, ModelSettings, setting
+from seedbed.settings import DatasetInfo, ModelSettings, setting, when_task
 
 if TYPE_CHECKING:
     from seedbed.models.decoding import Decoder
@@ -67,6 +67,11 @@ class Family(ModelSettings):
     max_compiled_positions: ClassVar[int | None] = None  # longest sample worth compiling; None: any
     hidden_hooks: ClassVar[str]  # pattern of the hooks whose units are analysed as neurons
     gate_hooks: ClassVar[GateHooks | None] = None
+
+    @property
+    def can_share_prefixes(self) -> bool:
+        """Whether equal beginnings of samples are computed once: not with dropout, whose masks they would share."""
+        return self.caches_prefixes and not any(value for name, value in self if name.endswith("dropout"))
 
     # ---- sizes ----
 
@@ -168,6 +173,11 @@ def output_shapes(dim: int, n_logits: int, bias: bool, tied: bool) -> Shapes:
 def dropout_rate(meaning: str) -> Any:
     """A setting that is a dropout rate."""
     return setting(0.0, meaning, per_run=True, nonzero_adds_work=True)
+
+
+def frozen_embeddings(meaning: str) -> Any:
+    """The setting `embeddings`; the meaning says which tables of the file are used."""
+    return setting(None, meaning, active_when=when_task("has_corpus"), names_local_file=True)
 
 
 def positive_init_scale() -> Any:

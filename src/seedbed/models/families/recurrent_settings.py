@@ -12,11 +12,12 @@ from seedbed.models.families.base import (
     Shapes,
     count_elements,
     dropout_rate,
+    frozen_embeddings,
     linear_shapes,
     output_shapes,
     positive_init_scale,
 )
-from seedbed.settings import Conflict, DatasetInfo, Fraction, PositiveInt, ShortText, setting, when, when_set, when_task
+from seedbed.settings import Conflict, DatasetInfo, Fraction, PositiveInt, ShortText, setting, when, when_set
 
 if TYPE_CHECKING:
     from seedbed.models.decoding import Decoder
@@ -51,12 +52,7 @@ class RecurrentSettings(Family):
     )
     output_bias: bool = setting(True, "bias in the output layer")
     tied: bool = setting(False, "output layer shares the token table; needs hidden (or projection) = dim")
-    embeddings: ShortText | None = setting(
-        None,
-        "an .npz file with a frozen table: tokens",
-        active_when=when_task("has_corpus"),
-        names_local_file=True,
-    )
+    embeddings: ShortText | None = frozen_embeddings("a frozen table: an .npz file with tokens; gpt1: that of GPT-1")
     dropout: Fraction = dropout_rate("share of outputs dropped between layers while training")
     embedding_dropout: Fraction = dropout_rate("share of the first cell's inputs dropped")
     init: InitScheme = setting(

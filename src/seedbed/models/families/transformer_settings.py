@@ -12,6 +12,7 @@ from seedbed.models.families.base import (
     InitScheme,
     Shapes,
     dropout_rate,
+    frozen_embeddings,
     linear_shapes,
     norm_shapes,
     output_shapes,
@@ -27,7 +28,6 @@ from seedbed.settings import (
     register_settings,
     setting,
     when,
-    when_task,
     when_unset,
 )
 
@@ -74,11 +74,8 @@ class TransformerSettings(Family):
     qkv_bias: bool | None = setting(None, "biases of queries, keys and values; unset: as attention_bias")
     mlp_bias: bool = setting(False, "biases in the MLP")
     output_bias: bool = setting(True, "bias in the output layer")
-    embeddings: ShortText | None = setting(
-        None,
-        "an .npz file with frozen tables: tokens, and positions where learned",
-        active_when=when_task("has_corpus"),
-        names_local_file=True,
+    embeddings: ShortText | None = frozen_embeddings(
+        "frozen tables: an .npz file with tokens, and positions where learned; gpt1: those of GPT-1"
     )
     dropout: Fraction = dropout_rate("share of MLP outputs dropped while training")
     embedding_dropout: Fraction = dropout_rate("share of the first block's inputs dropped")

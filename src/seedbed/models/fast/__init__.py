@@ -6,5 +6,5 @@ kernels/           our Triton kernels
 lstm_recurrence.py the recurrence of an LSTM layer on a GPU
 gpt_decoder.py     KV-cached decoding, and the choice of a GPT's decoder
 numpy_decoder.py   the same for one sample on a CPU
-batched_linear.py, onednn_linear.py, cached_masks.py   used by `layers.py`
+linear.py, cached_masks.py   used by `layers.py`
 """

@@ -57,8 +57,55 @@ def is_standard(model: GPT) -> bool:
     return known and type(model.position_table) in DECODED_ENCODINGS
 
 
-class GPTDecoder:
-    """Decodes with a KV cache. Activations are (B, D) for one run and (R, B, D) for several.
+class _CachedGPT:
+    """What both decoders below share: a GPT's blocks as functions of one token, and its other layers.
+
+    Activations are (B, D) for one run and (R, B, D) for several.
+    """
+
+    def __init__(self, model: GPT, n_runs: int, n_samples: int, capacity: int, copy_weights: bool) -> None:
+        self.model, self.shape, self.capacity = model, (n_runs, n_samples), capacity
+        self._layers = [_CachedBlock(block, copy_weights) for block in iter_blocks(model)]
+        self._attention = next(iter_blocks(model)).attention
+        self._position_embeddings = position_embeddings(model, capacity)
+
+    def _cache_shape(self, n_positions: int) -> tuple[int, ...]:
+        """(L, 2, RB, H, S, K): keys and values of each layer."""
+        n_rows, heads = self.shape[0] * self.shape[1], self._attention.heads
+        return len(self._layers), 2, n_rows, heads, n_positions, self._attention.dim // heads
+
+    def _fill(self, kv_cache: Float[Tensor, "L 2 RB H S K"], tokens: Int[Tensor, "R b T"]) -> None:
+        """Writes the keys and values of these tokens to the beginning of the cache."""
+        # Not strict: there are no layers to copy for an empty prompt.
+        for layer_cache, keys_values in zip(kv_cache, prefill_cache(self.model, tokens), strict=False):
+            for cached, computed in zip(layer_cache, keys_values, strict=True):
+                cached.view(*self.shape, *cached.shape[1:])[..., : tokens.shape[-1], :] = computed.transpose(2, 3)
+
+    def _forward(
+        self,
+        tokens: Int[Tensor, "R B"],
+        kv_cache: Float[Tensor, "L 2 RB H S K"],
+        position: int | Int[Tensor, "1"],
+        position_embedding: Float[Tensor, "#R 1 D"] | None,
+        bias: Float[Tensor, "RBH 1 S"],
+    ) -> Float[Tensor, "R B V"]:
+        """Logits after these tokens, all at this position; `bias` is that of positions and mask."""
+        x = self.model.embed(tokens[..., None])[..., 0, :]
+        if position_embedding is not None:
+            x = x + position_embedding
+        if len(x) == 1:
+            x = x[0]
+        angles = rotary_angles(position, self.model.position_table, x.dtype)
+        for layer, layer_cache in zip(self._layers, kv_cache, strict=True):
+            x = layer.step(x, layer_cache, position, bias, angles)
+        x = x.view(*self.shape, 1, -1)
+        if self.model.final_norm is not None:
+            x = self.model.final_norm(x)
+        return self.model.output(x)[..., 0, :]
+
+
+class GPTDecoder(_CachedGPT):
+    """Decodes with a KV cache that grows.
 
     The cache of each head is contiguous and slightly larger than needed: a step attends over all of it and masks the
     unwritten positions, because slicing would leave gaps between heads that defeat hardware prefetching (three times
@@ -66,105 +113,68 @@ class GPTDecoder:
     """
 
     def __init__(self, model: GPT, n_runs: int, n_samples: int, capacity: int) -> None:
-        self.model, self.n_cached, self.shape, self.capacity = model, 0, (n_runs, n_samples), capacity
-        self._layers = [_CachedBlock(block) for block in iter_blocks(model)]
-        self._position_embeddings = position_embeddings(model, capacity)
-        attention = next(iter_blocks(model)).attention
-        self._heads = attention.heads
-        self._bias = _attention_bias(attention, capacity)
+        super().__init__(model, n_runs, n_samples, capacity, copy_weights=True)
+        self.n_cached = 0
+        self._bias = _attention_bias(self._attention, capacity)
         self._kv_cache = self._allocate_cache(0)
 
     def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
         self.n_cached = tokens.shape[-1]
         self._kv_cache = self._allocate_cache(self.n_cached)
-        # Not strict: there are no layers to copy for an empty prompt.
-        for layer_cache, keys_values in zip(self._kv_cache, prefill_cache(self.model, tokens), strict=False):
-            for cached, computed in zip(layer_cache, keys_values, strict=True):
-                cached.view(*self.shape, *cached.shape[1:])[..., : self.n_cached, :] = computed.transpose(2, 3)
+        self._fill(self._kv_cache, tokens)
 
     def _allocate_cache(self, n_positions: int) -> Float[Tensor, "L 2 RB H S K"]:
         """An empty cache for at least n_positions + 1 positions, rounded up to a multiple of CACHE_GROWTH_POSITIONS."""
         size = min(self.capacity, -(-(n_positions + 1) // CACHE_GROWTH_POSITIONS) * CACHE_GROWTH_POSITIONS)
-        attention, n_rows = next(iter_blocks(self.model)).attention, self.shape[0] * self.shape[1]
-        shape = (len(self._layers), 2, n_rows, self._heads, size, attention.dim // self._heads)
-        return allocate_zeros(shape, like=attention.qkv.weight)
-
-    def _grow_cache(self) -> None:
-        if self.n_cached == self._kv_cache.shape[-2]:
-            full_cache = self._kv_cache
-            self._kv_cache = self._allocate_cache(self.n_cached)
-            self._kv_cache[..., : self.n_cached, :] = full_cache
+        return allocate_zeros(self._cache_shape(size), like=self._attention.qkv.weight)
 
     def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
-        self._grow_cache()
-        x = self.model.embed(tokens[..., None])[..., 0, :]
+        position, added = self.n_cached, None
+        if position == self._kv_cache.shape[-2]:
+            full_cache = self._kv_cache
+            self._kv_cache = self._allocate_cache(position)
+            self._kv_cache[..., :position, :] = full_cache
         if self._position_embeddings is not None:
-            x = x + self._position_embeddings[:, self.n_cached, None]
-        if len(x) == 1:
-            x = x[0]
-        angles, bias = rotary_angles(self.n_cached, self.model.position_table, x.dtype), self._current_bias()
-        for layer, layer_cache in zip(self._layers, self._kv_cache, strict=True):
-            x = layer.step(x, layer_cache, self.n_cached, bias, angles)
+            added = self._position_embeddings[:, position, None]
+        size, start = self._kv_cache.shape[-2], self.capacity - 1 - position
+        bias = self._bias[:, None, :, start : start + size].expand(*self.shape, -1, -1).reshape(-1, 1, size)
         self.n_cached += 1
-        x = x.view(*self.shape, 1, -1)
-        if self.model.final_norm is not None:
-            x = self.model.final_norm(x)
-        return self.model.output(x)[..., 0, :]
-
-    def _current_bias(self) -> Float[Tensor, "RBH 1 S"]:
-        """Attention bias (of positions and mask) of a query at the next position."""
-        size, start = self._kv_cache.shape[-2], self.capacity - 1 - self.n_cached
-        bias = self._bias[:, None, :, start : start + size]
-        return bias.expand(*self.shape, -1, -1).reshape(-1, 1, size)
+        return self._forward(tokens, self._kv_cache, position, added, bias)
 
 
-class StaticGPTDecoder:
+class StaticGPTDecoder(_CachedGPT):
     """A GPT decoder that can be captured as a CUDA graph: its tensors stay in place and it asks the host for nothing.
 
     The cache has its full size from the start, the position is a tensor, and weights are read where the model has them.
     """
 
     def __init__(self, model: GPT, n_runs: int, n_samples: int, capacity: int) -> None:
-        self.model, self.shape, self.capacity = model, (n_runs, n_samples), capacity
-        self._layers = [_CachedBlock(block, copy_weights=False) for block in iter_blocks(model)]
-        self._position_embeddings = position_embeddings(model, capacity)
-        attention = next(iter_blocks(model)).attention
-        rows, width = n_runs * n_samples, attention.dim // attention.heads
-        self._kv_cache = attention.qkv.weight.new_zeros(len(self._layers), 2, rows, attention.heads, capacity, width)
-        self._bias = _attention_bias(attention, capacity).clone()
+        super().__init__(model, n_runs, n_samples, capacity, copy_weights=False)
+        self._kv_cache = self._attention.qkv.weight.new_zeros(self._cache_shape(capacity))
+        self._bias = _attention_bias(self._attention, capacity).clone()
         self._offsets = torch.arange(capacity, device=self._bias.device)
         self._n_cached = torch.zeros(1, dtype=torch.int64, device=self._bias.device)
 
     def prefill(self, tokens: Int[Tensor, "R b T"]) -> None:
-        n_tokens = tokens.shape[-1]
-        self._n_cached.fill_(n_tokens)
-        self._bias.copy_(_attention_bias(next(iter_blocks(self.model)).attention, self.capacity))
-        for layer_cache, keys_values in zip(self._kv_cache, prefill_cache(self.model, tokens), strict=False):
-            for cached, computed in zip(layer_cache, keys_values, strict=True):
-                cached.view(*self.shape, *cached.shape[1:])[..., :n_tokens, :] = computed.transpose(2, 3)
+        self._n_cached.fill_(tokens.shape[-1])
+        self._bias.copy_(_attention_bias(self._attention, self.capacity))
+        self._fill(self._kv_cache, tokens)
 
     def step(self, tokens: Int[Tensor, "R B"]) -> Float[Tensor, "R B V"]:
-        x = self.model.embed(tokens[..., None])[..., 0, :]
+        added = None
         if self._position_embeddings is not None:
-            x = x + self._position_embeddings.index_select(1, self._n_cached)
-        if len(x) == 1:
-            x = x[0]
-        angles = rotary_angles(self._n_cached, self.model.position_table, x.dtype)
+            added = self._position_embeddings.index_select(1, self._n_cached)
         bias = self._bias.index_select(-1, self.capacity - 1 - self._n_cached + self._offsets)[:, None]
         bias = bias.expand(*self.shape, -1, -1).reshape(-1, 1, self.capacity)
-        for layer, layer_cache in zip(self._layers, self._kv_cache, strict=True):
-            x = layer.step(x, layer_cache, self._n_cached, bias, angles)
+        logits = self._forward(tokens, self._kv_cache, self._n_cached, added, bias)
         self._n_cached += 1
-        x = x.view(*self.shape, 1, -1)
-        if self.model.final_norm is not None:
-            x = self.model.final_norm(x)
-        return self.model.output(x)[..., 0, :]
+        return logits
 
 
 class _CachedBlock:
     """One transformer block as a function of the current token and the layer's KV cache."""
 
-    def __init__(self, block: Block, copy_weights: bool = True) -> None:
+    def __init__(self, block: Block, copy_weights: bool) -> None:
         attention, mlp = block.attention, block.mlp
         self.heads, self.head_dim = attention.heads, attention.dim // attention.heads
         self._norm_first = block.norm_first

@@ -5,30 +5,29 @@
 
 One file per kind of question, and one line for it here. Insufficient data (two seeds, NaN, failed runs) is reported and
 never averaged away. `stats.run_statistics` computes the values, `stats.groups` balances them, `stats.comparison`
-compares them, and `comparison_text` words the comparison.
+compares them; terms that the sentences use are defined once, below them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from seedbed.format import join_words
 from seedbed.interp.analysis import is_analysis_metric
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.best_group import answer_which_is_better
-from seedbed.stats.answers.claims import answer_does_it_hold
+from seedbed.stats.answers.claims import answer_does_it_hold, answer_extreme_level
 from seedbed.stats.answers.defaults import DEFAULT_NOTE, default_questions
-from seedbed.stats.answers.finding import Finding
+from seedbed.stats.answers.defaults import format_question as format_question
+from seedbed.stats.answers.finding import Finding, badge, metric_definition
 from seedbed.stats.answers.milestones import answer_grokking, answer_stopping
-from seedbed.stats.answers.scaling_comparison import answer_which_scales_better
-from seedbed.stats.answers.scaling_law import answer_what_law
-from seedbed.stats.answers.thresholds import answer_extreme_level
+from seedbed.stats.answers.scaling import answer_what_law, answer_which_scales_better
 from seedbed.stats.answers.trend import answer_how_it_changes
 from seedbed.stats.decision import Verdict
-from seedbed.stats.format import join_words
 from seedbed.stats.groups import describe_excluded_runs, filter_runs
-from seedbed.stats.run_statistics import find_statistic
+from seedbed.stats.run_statistics import find_statistic, truncate_run
 from seedbed.stats.summary import RunCurves, describe_missing_weights
 
 ANSWER_FUNCTIONS: Final[Mapping[str, Callable[[QuestionSpec, Sequence[RunCurves]], Finding]]] = {
@@ -54,6 +53,7 @@ class Answer:
     n: int
     warning: str = ""
     verdict: Verdict | None = None
+    definitions: tuple[str, ...] = ()  # of the terms in the sentence
 
 
 def answer_questions(questions: Sequence[QuestionSpec], runs: Sequence[RunCurves]) -> list[Answer]:
@@ -64,32 +64,31 @@ def answer_questions(questions: Sequence[QuestionSpec], runs: Sequence[RunCurves
     return [replace(one, warning="; ".join(filter(None, (DEFAULT_NOTE, one.warning)))) for one in answers]
 
 
+def answer_lines(answer: Answer) -> list[str]:
+    """The question, and below it the sentence behind its verdict and the warning."""
+    warning = [f"  ({answer.warning})"] if answer.warning else []
+    return [format_question(answer.question), f"  {badge(answer.verdict)}{answer.sentence}", *warning]
+
+
+def all_definitions(answers: Iterable[Answer]) -> list[str]:
+    """The definitions of the terms in these answers, each once."""
+    return list(dict.fromkeys(definition for answer in answers for definition in answer.definitions))
+
+
 def answer_question(question: QuestionSpec, runs: Sequence[RunCurves]) -> Answer:
     """The answer from these runs; always a sentence, also when there is no answer."""
-    selected = filter_runs(runs, question.only)
+    selected, until = filter_runs(runs, question.only), tuple[str, ...]()
+    if (t_max := question.t_max) is not None:
+        selected, until = [truncate_run(run, t_max) for run in selected], (f"as if stopped at step {t_max:,}",)
     reason = _reason_for_no_answer(question, selected)
     finding = Finding(reason) if reason else ANSWER_FUNCTIONS[question.ask](question, selected)
     is_analysed = any(is_analysis_metric(metric) for metric in (question.metric, question.and_metric or ""))
     missing = describe_missing_weights(selected) if is_analysed else []
-    notes = dict.fromkeys([*describe_excluded_runs(selected), *finding.notes, *missing])
-    return Answer(question, finding.sentence, finding.numbers, finding.n, "; ".join(notes), finding.verdict)
-
-
-def format_question(question: QuestionSpec) -> str:
-    """The question's text in the study file, or else its kind, metric and settings."""
-    if question.text:
-        return question.text
-    about = f" of {question.value}" if question.value != "best" else ""
-    parts = [f"{question.ask}{about}: {question.metric}"]
-    if question.ask == "does it hold" and question.expect == "same":
-        parts += ["the same", *([f"as {question.and_metric}"] if question.and_metric else [])]
-    elif question.ask == "does it hold" and question.and_metric:
-        parts += [f"{question.expect} than {question.and_metric}"]
-    parts += [f"over {question.over}"] if question.over else []
-    parts += [f"between {question.between}"] if question.between else []
-    parts += [f"at least {question.at_least:g}"] if question.at_least is not None else []
-    parts += [f"at most {question.at_most:g}"] if question.at_most is not None else []
-    return " ".join(parts)
+    notes = dict.fromkeys([*until, *describe_excluded_runs(selected), *finding.notes, *missing])
+    defined = (metric_definition(metric) for metric in (question.metric, question.and_metric or ""))
+    definitions = tuple(dict.fromkeys(filter(None, (*defined, *finding.definitions)))) if finding.n else ()
+    warning = "; ".join(notes)
+    return Answer(question, finding.sentence, finding.numbers, finding.n, warning, finding.verdict, definitions)
 
 
 def _reason_for_no_answer(question: QuestionSpec, runs: Sequence[RunCurves]) -> str:
@@ -104,5 +103,10 @@ def _reason_for_no_answer(question: QuestionSpec, runs: Sequence[RunCurves]) -> 
     for metric in filter(None, (question.metric, question.and_metric)):
         if not any(metric in run.curves for run in complete):
             known = sorted({name for run in complete for name in run.curves})
-            return f"There is no answer: no run has the metric {metric}; available: {join_words(known)}."
+            if is_analysis_metric(metric) and not any(map(is_analysis_metric, known)):
+                return (
+                    f"There is no answer yet: no run has the metric {metric}, which `seedbed analyze STUDY` computes."
+                )
+            alike = [name for name in known if name.partition("[")[0] == metric.partition("[")[0]]
+            return f"There is no answer: no run has the metric {metric}; available: {join_words(alike or known)}."
     return ""

@@ -7,24 +7,28 @@ Called by the comparison of groups for statistics with a threshold; `stats.survi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import combinations
 from math import inf, isfinite, nan
-from typing import TypeVar
+from typing import Final, Literal, TypeVar
 
-from seedbed.stats.answers.comparison_text import MetricStatistic
-from seedbed.stats.answers.finding import Finding, withhold_verdict
+from seedbed.format import capitalise, format_count, format_p_value, join_words, pluralise
+from seedbed.stats.answers.finding import HOLM, Finding, MetricStatistic, format_sample, withhold_verdict
 from seedbed.stats.confounds import confounds_to_dicts, find_confounds
-from seedbed.stats.decision import Verdict, is_significant, seeds_needed
-from seedbed.stats.format import format_count, format_p_value, join_words, pluralise
+from seedbed.stats.decision import Verdict, is_significant
 from seedbed.stats.groups import BalancedTable, balance_groups
+from seedbed.stats.metric_registry import metric_label
 from seedbed.stats.permutation_tests import holm_correction
 from seedbed.stats.summary import RunCurves, time_to_accuracy
 from seedbed.stats.survival import EventTime, MedianTime, TimeComparison, TimesByRun, compare_times, median_time
 
 Key = TypeVar("Key", bound=Hashable)
+TIME_TEST: Final = (
+    "at step: the median by Kaplan and Meier, in which runs that never get there count too; p of a log-rank test, by "
+    "sign flips within paired seeds or by permutation"
+)
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,6 @@ def compare_group_times(
     is_withheld = (bool(confounds) if asked else len(confounds) > 1) and not allow_confounds
     first = _soonest(medians, pairs)
     verdict = _verdict(first, pairs)
-    clause = f"{statistic}: {_format_medians(medians, len(balanced.combinations))}"
-    claim = f"{clause[0].upper()}{clause[1:]}" if is_withheld else _format_claim(first, verdict, medians, clause)
     numbers = {
         "medians": {name: asdict(median) for name, median in medians.items()},
         "pairs": [
@@ -78,10 +80,11 @@ def compare_group_times(
         "settings": len(balanced.combinations),
         "confounds": confounds_to_dicts(confounds),
     }
-    is_reached = any(median.n_reached for median in medians.values())
-    test = f" ({_format_tests(first, pairs)})" if is_reached else ""
-    sentence = f"{claim}{test}.{_format_others(first, pairs, medians)}"
-    finding = Finding(sentence, numbers, balanced.n_runs, notes, verdict)
+    text = TimesText(first, verdict, medians, pairs, statistic, len(balanced.combinations), bool(metrics))
+    sentence = text.format_numbers() if is_withheld else text.format_sentence()
+    definitions = (statistic.record.legend, TIME_TEST, *([HOLM] if len(pairs) > 1 else []))
+    notes = (*notes, *balanced.averaging_note())
+    finding = Finding(sentence, numbers, balanced.n_runs, notes, verdict, definitions)
     return withhold_verdict(finding, confounds, is_withheld, bool(asked))
 
 
@@ -90,23 +93,19 @@ def balance_times(
 ) -> tuple[dict[Key, TimesByRun], BalancedTable]:
     """Each group's times by combination of the other settings and seed, and the balanced table behind them."""
     threshold = statistic.record.threshold or 0.0
-    find_time = {name: partial(time_to_accuracy, metric=metrics[name], threshold=threshold) for name in groups}
-    steps = balance_groups(groups, {name: partial(_step, find_time=find_time[name]) for name in groups})
-    reached = balance_groups(groups, {name: partial(_is_reached, find_time=find_time[name]) for name in groups})
+    steps, reached = (
+        balance_groups(groups, {name: partial(_time_field, field, metrics[name], threshold) for name in groups})
+        for field in ("step", "reached")
+    )
     times: dict[Key, TimesByRun] = {}
     for name in groups:
         times[name] = {key: EventTime(step, bool(reached.rows[name][key])) for key, step in steps.rows[name].items()}
     return times, steps
 
 
-def _step(run: RunCurves, find_time: Callable[[RunCurves], EventTime | None]) -> float:
-    time = find_time(run)
-    return nan if time is None else time.step
-
-
-def _is_reached(run: RunCurves, find_time: Callable[[RunCurves], EventTime | None]) -> float:
-    time = find_time(run)
-    return nan if time is None else float(time.reached)
+def _time_field(field: Literal["step", "reached"], metric: str, threshold: float, run: RunCurves) -> float:
+    time = time_to_accuracy(run, metric, threshold)
+    return nan if time is None else float(getattr(time, field))
 
 
 def _compare_all_pairs(times: Mapping[str, TimesByRun]) -> list[_Pair]:
@@ -126,55 +125,69 @@ def _verdict(first: str, pairs: Sequence[_Pair]) -> Verdict:
     return "yes" if all(pair.is_significant and pair.sooner == first for pair in own) else "cannot tell"
 
 
-# ---- sentences ----
+@dataclass(frozen=True)
+class TimesText:
+    """The sentence about which group gets to the threshold sooner; groups that are metrics are named in words."""
 
+    first: str
+    verdict: Verdict
+    medians: Mapping[str, MedianTime]
+    pairs: Sequence[_Pair]
+    statistic: MetricStatistic
+    n_combinations: int
+    are_metrics: bool
 
-def _format_claim(first: str, verdict: Verdict, medians: Mapping[str, MedianTime], clause: str) -> str:
-    others = [name for name in medians if name != first]
-    if verdict == "yes":
-        rest = others[0] if len(others) == 1 else "all others"
-        return f"{first} gets there sooner than {rest}: {clause}"
-    if not any(median.n_reached for median in medians.values()):
-        return f"Cannot tell {join_words(list(medians))} apart, since no run gets there: {clause}"
-    which = f"whether {join_words(list(medians), 'or')}" if len(others) == 1 else "which"
-    return f"Cannot tell {which} gets there sooner: {clause}"
+    def format_sentence(self) -> str:
+        first, others = self._name(self.first), [self._name(name) for name in self.medians if name != self.first]
+        names = [self._name(name) for name in self.medians]
+        threshold = f"{self.statistic.record.threshold:g} {self.statistic.label}"
+        if self.verdict == "yes":
+            claim = f"{first} reaches {threshold} sooner than {others[0] if len(others) == 1 else 'all others'}"
+        elif not any(median.n_reached for median in self.medians.values()):
+            counts = [f"{time.n} of {name}" for name, time in zip(names, self.medians.values(), strict=True)]
+            return f"We cannot tell {join_words(names)} apart: no run reaches {threshold} ({join_words(counts)})."
+        else:
+            which = f"whether {join_words(names, 'or')}" if len(others) == 1 else f"which of {join_words(names)}"
+            claim = f"We cannot tell {which} reaches {threshold} sooner"
+        return f"{capitalise(claim)}: {self._format_medians()} ({self._format_test()}).{self._format_others()}"
 
+    def format_numbers(self) -> str:
+        """The numbers alone, for groups that must not be ranked."""
+        return f"{capitalise(str(self.statistic))}: {self._format_medians()} ({self._format_test()})."
 
-def _format_medians(medians: Mapping[str, MedianTime], n_combinations: int) -> str:
-    """The median of each group with its interval, unless its runs share seeds, and the runs that got there."""
-    texts = []
-    for name, time in medians.items():
-        if not time.n_reached:
-            texts.append(f"{name} none of {pluralise(time.n, 'run')}")
-            continue
-        median = "more than half never got there" if time.median == inf else f"median {format_count(time.median)}"
-        bounds = (
-            f" [{format_count(time.low)}, {_format_bound(time.high)}]" if time.low > 0 and n_combinations == 1 else ""
-        )
-        texts.append(f"{name} {median}{bounds}, {time.n_reached} of {pluralise(time.n, 'run')}")
-    return "; ".join(texts)
+    def _name(self, group: str) -> str:
+        return metric_label(group) if self.are_metrics else group
 
+    def _format_medians(self) -> str:
+        """The median of each group with its interval, unless its runs share seeds, and the runs that got there."""
+        texts = []
+        for group, time in self.medians.items():
+            name, runs = self._name(group), f"{time.n_reached} of {pluralise(time.n, 'run')}"
+            if not time.n_reached:
+                texts.append(f"{name} in none of {pluralise(time.n, 'run')}")
+                continue
+            high = format_count(time.high) if isfinite(time.high) else "∞"
+            is_shown = time.low > 0 and self.n_combinations == 1
+            bounds = f" (95 % CI {format_count(time.low)} to {high})" if is_shown else ""
+            median = "in less than half of its runs" if time.median == inf else f"at step {format_count(time.median)}"
+            texts.append(f"{name} {median}{bounds}, {runs}")
+        return "; ".join(texts)
 
-def _format_bound(step: float) -> str:
-    return format_count(step) if isfinite(step) else "∞"
+    def _own(self) -> list[_Pair]:
+        return [pair for pair in self.pairs if self.first in pair.groups]
 
+    def _format_test(self) -> str:
+        """The test of the closest competitor: sample size and p-value, or how many seeds a test needs."""
+        pair = max(self._own(), key=lambda pair: pair.corrected)
+        comparison = pair.comparison
+        can_tell = is_significant(comparison.p.least * len(self.pairs))
+        p = format_p_value(pair.corrected) if can_tell else ""
+        return format_sample(comparison.n, comparison.paired, len(self.pairs), p)
 
-def _format_tests(first: str, pairs: Sequence[_Pair]) -> str:
-    """The test of the closest competitor: sample size, method and p-value, or how many seeds a test needs."""
-    pair = max((pair for pair in pairs if first in pair.groups), key=lambda pair: pair.corrected)
-    comparison = pair.comparison
-    size = f"paired over {pluralise(comparison.n, 'seed')}" if comparison.paired else f"{comparison.n} runs, unpaired"
-    if not is_significant(comparison.p.least * len(pairs)):
-        per_group = "" if comparison.paired else " per group"
-        return f"{size}: a test needs {seeds_needed(len(pairs), comparison.paired)} seeds{per_group}"
-    correction = f" after Holm's correction for {len(pairs)} pairs" if len(pairs) > 1 else ""
-    return f"{size}, {comparison.method}, {format_p_value(pair.corrected)}{correction}"
-
-
-def _format_others(first: str, pairs: Sequence[_Pair], medians: Mapping[str, MedianTime]) -> str:
-    """Which groups differ significantly from the soonest, if there are three or more."""
-    own = [pair for pair in pairs if first in pair.groups]
-    different = [name for pair in own if pair.is_significant for name in pair.groups if name != first]
-    if len(medians) < 3 or not different or len(different) == len(own):
-        return ""
-    return f" {first} is significantly sooner than {join_words(different)}."
+    def _format_others(self) -> str:
+        """Which groups differ significantly from the soonest, if there are three or more."""
+        own = self._own()
+        different = [name for pair in own if pair.is_significant for name in pair.groups if name != self.first]
+        if len(self.medians) < 3 or not different or len(different) == len(own):
+            return ""
+        return f" {self.first} is significantly sooner than {join_words(different)}."

@@ -1,7 +1,8 @@
 // Comparison of groups of runs. The URL holds them: a, b, c … are groups, or one group and `by`, a setting to split it.
 
-import { el, find, get, view, drawChart, number } from "/static/page.js";
+import { el, find, get, view, drawChart, number, sentenceOf } from "/static/page.js";
 import { downloads, chips, CHART, TABLE } from "/static/widgets.js";
+import { numbersOf } from "/static/figure.js";
 import { tableOf } from "/static/tables.js";
 
 const LETTERS = [..."abcdefghijkl"];
@@ -114,7 +115,7 @@ function show(found) {
   place.replaceChildren(
     el("p", { class: "verdict", dir: "auto" }, found.sentence),
     ...(found.verdict === "no verdict" ? [el("button", { type: "button", onclick: () => { view.set({ confounded: "true" }, { push: true }); compare(); } }, "Give a verdict nevertheless")] : []),
-    ...found.notes.map((note) => el("p", { class: "notes" }, note)),
+    ...found.notes.map((note) => el("p", { class: "notes" }, sentenceOf(note))),
     charts.get("differences").frame,
     ...(pairs ? [tableOf(pairs), downloads("/download/compare/pairs", query, TABLE), tableOf(means), downloads("/download/compare/means", query, TABLE)] : []),
     charts.get("curves").frame, charts.get("parallel").frame,
@@ -127,12 +128,20 @@ function figure(name) {
   const chart = el("div", { class: "chart", role: "img", tabindex: 0 });
   const caption = el("figcaption", {});
   const links = el("div", {});
-  const frame = el("figure", { "data-figure": name }, chart, caption, links);
+  const numbers = el("details", { class: "noprint" });
+  const frame = el("figure", { "data-figure": name }, chart, caption, links, numbers);
+  let drawn = null;
+  const fill = () => numbers.open && drawn && numbers.replaceChildren(numbers.firstElementChild, numbersOf(drawn));
+  numbers.addEventListener("toggle", fill);
   const show = (rendered, query) => {
     chart.setAttribute("aria-label", rendered.title);
     chart.hidden = !rendered.spec;
     caption.textContent = rendered.notes.join(" ");
     links.replaceChildren(rendered.spec ? downloads(`/download/compare/${name}`, query, CHART) : "");
+    numbers.hidden = !rendered.spec;
+    numbers.replaceChildren(el("summary", {}, `The numbers of “${rendered.title}”`));
+    drawn = rendered.spec;
+    fill();
     if (rendered.spec) drawChart(chart, rendered.spec);
   };
   return { frame, show };

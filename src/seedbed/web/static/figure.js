@@ -1,12 +1,16 @@
-// One figure of a study: drawn when visible, with series to hide, downloads, and the command that draws it.
+// One figure: drawn when visible, with series to hide, a step cursor, its numbers as a table, downloads, and the command
+// that draws it.
 
-import { drawChart, el, heightOf, notify, view } from "/static/page.js";
+import { drawChart, el, heightOf, notify, number, view } from "/static/page.js";
 import { rowsOf, withRows } from "/static/rows.js";
+import { csvButton, tableOf } from "/static/tables.js";
 
 const MAX_SERIES = 30;
 const LARGE_ROWS = 250_000; // characters of CSV from which a chart is drawn without its hover points
 const LINE_TOOLTIP = [{ field: "name", type: "nominal", title: "line" }, { field: "n", type: "nominal", title: "n" }];
 const MIN_REFRESH_MS = 3000; // between two full loads of a figure whose set of lines changes
+const MAX_TABLE_ROWS = 300;
+const DRAWING_COLUMNS = /^(line|axis|height|h\d+)$/; // of a dataset, which say where something is drawn and not what
 const isHover = (layer) => layer.mark?.style === "hover";
 const watcher = new IntersectionObserver((entries) => {
   for (const one of entries) one.target.figure.setVisible(one.isIntersecting);
@@ -73,19 +77,80 @@ function extendDomains(spec) {
   return { ...spec, concat: spec.concat.map((panel) => ({ ...panel, layer: panel.layer.map((layer) => ({ ...layer, encoding: moved(layer.encoding ?? {}) })) })) };
 }
 
+/** Exponential moving averages of the rows of each line, corrected for their start; a weight of 0 changes nothing. */
+function smoothed(rows, weight) {
+  if (!weight) return rows;
+  const state = new Map();
+  const next = (key, value) => {
+    if (value === null || value === undefined) return value;
+    const [mean, n] = state.get(key) ?? [0, 0];
+    const now = [weight * mean + (1 - weight) * value, n + 1];
+    state.set(key, now);
+    return now[0] / (1 - weight ** now[1]);
+  };
+  return rows.map((row) => ({ ...row, ...Object.fromEntries(["y", "low", "high"].map((name) => [name, next(`${row.line} ${name}`, row[name])])) }));
+}
+
+/** The rows of a spec without lines: the largest of its datasets, as a table. */
+function plainTable(spec) {
+  const found = [];
+  const collect = (part) => {
+    if (part === null || typeof part !== "object") return;
+    if (Array.isArray(part.values) && typeof part.values[0] === "object") found.push(part.values);
+    for (const inner of Object.values(part)) collect(inner);
+  };
+  collect(spec);
+  found.push(...Object.values(spec.datasets ?? {}).filter(Array.isArray));
+  const rows = found.sort((one, other) => other.length - one.length)[0] ?? [];
+  const columns = Object.keys(rows[0] ?? {}).filter((name) => !DRAWING_COLUMNS.test(name));
+  const cells = rows.map((row) => columns.map((name) => (typeof row[name] === "object" && row[name] !== null ? JSON.stringify(row[name]) : row[name] ?? "")));
+  return [columns, ...new Map(cells.map((row) => [JSON.stringify(row), row])).values()];
+}
+
+/** The points of a line chart as rows; if `brief`, one row for each line. */
+function lineTable(spec, rows, brief) {
+  const titles = spec.concat.map((panel, at) => panel.layer?.map((layer) => layer.encoding?.y?.title).find(Boolean) ?? `panel ${at + 1}`);
+  const lines = new Map(spec.datasets.lines.map((line) => [line.line, line]));
+  const nameOf = (line) => [line.name, titles[line.panel] ?? "", line.n];
+  if (!brief) return [["line", "value of", "n", "x", "y", "low", "high"], ...rows.map((row) => [...nameOf(lines.get(row.line)), row.x ?? "", row.y ?? "", row.low ?? "", row.high ?? ""])];
+  const points = new Map();
+  for (const row of rows) if (row.y !== null) points.set(row.line, [...(points.get(row.line) ?? []), row]);
+  return [["line", "value of", "n", "first", "smallest", "largest", "last", "last x"], ...[...points].map(([line, some]) => {
+    const values = some.map((row) => row.y);
+    return [...nameOf(lines.get(line)), values[0], Math.min(...values), Math.max(...values), values.at(-1), some.at(-1).x].map((one) => (typeof one === "number" ? number(one) : one));
+  })];
+}
+
+/** The numbers of a chart as a table for those who cannot see it: a row for each line, or the rows that it draws. */
+export function numbersOf(given) {
+  const spec = withRows(given);
+  const isLines = Array.isArray(spec.datasets?.lines) && spec.concat;
+  const [columns, ...rows] = isLines ? lineTable(spec, spec.datasets.rows, true) : plainTable(spec);
+  const shown = rows.slice(0, MAX_TABLE_ROWS).map((row) => row.map((one) => (typeof one === "number" ? number(one) : one)));
+  return tableOf({ columns, rows: shown, labels: isLines ? 2 : 1, notes: rows.length > shown.length ? [`The first ${shown.length} of ${number(rows.length)} rows.`] : [] });
+}
+
 export class Figure {
-  constructor(number, title, fetch, fileOf) {
-    Object.assign(this, { number, fetch, fileOf, visible: false, fresh: false, shown: null });
-    this.place = el("div", { class: "chart waiting", role: "img", "aria-label": title, style: { minHeight: "320px" } }, "…");
-    this.series = el("div", { class: "series", role: "group", "aria-label": `series of figure ${number}` });
+  /** `ask(number)` requests it, `fileOf(ending)` is the address of a picture. */
+  constructor(number_, title, ask, fileOf) {
+    Object.assign(this, { number: number_, ask, fileOf, visible: false, fresh: false, shown: null });
+    this.chart = el("div", { class: "chart waiting", role: "img", "aria-label": title, style: { minHeight: "320px" } }, "…");
+    this.cursors = el("div", { class: "cursors", "aria-hidden": "true" });
+    this.place = el("div", { class: "chart-frame", role: "group", tabindex: 0, "aria-label": `figure ${number_}` }, this.chart, this.cursors);
+    this.series = el("div", { class: "series noprint", role: "group", "aria-label": `series of figure ${number_}` });
     this.caption = el("span", { dir: "auto" });
     this.notes = el("span", { dir: "auto" });
     this.command = el("code");
-    this.files = el("span", { class: "noprint" });
-    this.element = el("figure", { id: `figure-${number}` }, this.place, this.series,
-      el("figcaption", {}, el("b", {}, `Figure ${number}. `), this.caption, " ", this.notes, " ", this.files,
-        el("details", {}, el("summary", {}, "How to reproduce it"), el("pre", {}, this.command))));
+    this.files = el("span", { class: "noprint downloads" });
+    this.numbers = el("details", { class: "noprint" }, el("summary", {}, `The numbers of figure ${number_}`));
+    this.waiting = el("div", { class: "noprint" });
+    this.element = el("figure", { id: `figure-${number_}` }, this.place, this.waiting, this.series,
+      el("figcaption", {}, el("b", {}, `Figure ${number_}. `), this.caption, " ", this.notes, " ", this.files, this.numbers,
+        el("details", { class: "noprint" }, el("summary", {}, "How to reproduce it"), el("pre", { tabindex: 0 }, this.command))));
     this.element.figure = this;
+    this.numbers.addEventListener("toggle", () => this.showNumbers());
+    this.place.addEventListener("pointermove", (event) => this.moveCursor(event));
+    this.place.addEventListener("pointerleave", () => this.cursors.replaceChildren());
     watcher.observe(this.element);
   }
 
@@ -107,11 +172,13 @@ export class Figure {
   }
 
   /** Loads and draws it, optionally from a request that was already sent. */
-  async read(response = this.fetch(this.number)) {
+  async read(response = this.ask(this.number)) {
     this.fresh = true;
     this.readAt = Date.now();
+    this.chart.classList.add("stale"); // the old chart stands, and looks it
     const found = await response.catch((error) => { this.fresh = false; notify(error.message, "error"); return null; });
     if (found) await this.show(found);
+    this.chart.classList.remove("stale");
   }
 
   /** Replaces the rows of the same lines; if the set of lines changed, loads the whole figure again. */
@@ -131,39 +198,48 @@ export class Figure {
     this.caption.textContent = `${found.title}${found.report ? ` (report ${found.report})` : ""}.`;
     this.notes.textContent = found.notes.join(" ");
     this.command.textContent = found.command;
-    this.place.setAttribute("aria-label", `${found.title}. ${found.notes.join(" ")}`);
-    this.files.replaceChildren(...(found.spec && this.fileOf ? ["svg", "pdf", "png"] : []).flatMap((ending) =>
-      [el("a", { href: this.fileOf(ending), download: "" }, ending.toUpperCase()), " "]));
+    this.chart.setAttribute("aria-label", `${found.title}. ${found.notes.join(" ")}`);
+    this.showFiles();
     await this.draw();
+    this.showNumbers();
+  }
+
+  /** Links to pictures of what is on the screen, whose addresses are made when they are followed. */
+  showFiles() {
+    const link = (ending) => el("a", { href: this.fileOf(ending), download: "", onclick: (event) => { event.target.href = this.fileOf(ending); } }, ending.toUpperCase());
+    this.files.replaceChildren(...(this.shown.spec ? [...(this.fileOf ? ["svg", "pdf", "png"].map(link) : []), csvButton(this.shown.title, () => this.table(false))] : []).flatMap((one) => [one, " "]));
   }
 
   async draw() {
     if (!this.shown.spec) {
-      this.place.replaceChildren(el("p", { class: "faint" }, this.shown.notes[0] ?? this.shown.title));
-      this.place.style.minHeight = "3rem";
+      this.chart.replaceChildren(el("p", { class: "faint" }, this.shown.notes[0] ?? this.shown.title));
+      this.chart.classList.add("nothing");
       return;
     }
+    this.chart.classList.remove("waiting", "nothing");
     this.lines = seriesOf(this.shown.spec);
     this.spec = withRows(withoutHoverPoints(this.shown.spec));
     this.showSeries();
-    this.place.classList.remove("waiting");
-    if (!this.place.classList.contains("drawn")) this.place.style.minHeight = `${heightOf(this.spec)}px`;
+    if (!this.chart.classList.contains("drawn")) this.chart.style.minHeight = `${heightOf(this.spec)}px`;
     this.drawing = true;
-    this.vega = await drawChart(this.place, () => ({ ...this.spec, datasets: { ...this.spec.datasets, ...this.rows() } }));
+    this.vega = await drawChart(this.chart, () => ({ ...this.spec, datasets: { ...this.spec.datasets, ...this.rows() } }));
     this.drawing = false;
   }
 
-  /** The rows of visible lines; axes and colours do not depend on them, so hiding moves nothing. */
+  /** The rows of visible lines, smoothed; axes and colours do not depend on them, so hiding moves nothing. */
   rows() {
+    if (!this.spec.datasets?.rows || !this.lines.size) return {};
     const hidden = hiddenLines(this.lines);
-    return hidden.size ? { rows: this.spec.datasets.rows.filter((row) => !hidden.has(row.line)) } : {};
+    const rows = hidden.size ? this.spec.datasets.rows.filter((row) => !hidden.has(row.line)) : this.spec.datasets.rows;
+    return { rows: smoothed(rows, Number(view.get("smooth")) || 0) };
   }
 
-  /** Redraws after series were hidden or shown. */
+  /** Redraws after series were hidden or shown, or the smoothing was changed. */
   async redraw() {
     this.showSeries();
     if (!this.lines?.size || !this.vega) return;
-    await this.vega.data("rows", this.rows().rows ?? this.spec.datasets.rows).runAsync();
+    await this.vega.data("rows", this.rows().rows).runAsync();
+    this.showNumbers();
   }
 
   showSeries() {
@@ -183,4 +259,59 @@ export class Figure {
     view.set({ hide: [...hidden] });
     for (const element of document.querySelectorAll("figure")) if (element.figure?.shown?.spec) element.figure.redraw();
   }
+
+  // ---- its numbers ----
+
+  /** The points on the screen as rows; if `brief`, one row for each line. */
+  table(brief) {
+    return this.lines?.size ? lineTable(this.spec, this.rows().rows, brief) : plainTable(this.spec);
+  }
+
+  showNumbers() {
+    this.numbers.hidden = !this.shown?.spec;
+    if (!this.numbers.open || !this.shown?.spec) return;
+    const [columns, ...rows] = this.table(true);
+    const notes = rows.length > MAX_TABLE_ROWS ? [`The first ${MAX_TABLE_ROWS} of ${number(rows.length)} rows; CSV has every point.`] : [];
+    this.numbers.replaceChildren(this.numbers.firstElementChild, tableOf({ columns, rows: rows.slice(0, MAX_TABLE_ROWS), labels: this.lines?.size ? 2 : 1, notes }));
+  }
+
+  // ---- the step under the pointer, in every panel ----
+
+  moveCursor(event) {
+    const canvas = this.chart.querySelector("canvas");
+    if (!canvas || !this.vega || !this.lines?.size || !this.chart.classList.contains("drawn")) return;
+    const [box, frame] = [canvas.getBoundingClientRect(), this.place.getBoundingClientRect()];
+    const panels = panelsOf(this.vega);
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const under = panels.find((one) => x >= one.x && x <= one.x + one.width && y >= one.y && y <= one.y + one.height);
+    const value = under?.scale?.invert?.(x - under.x);
+    if (typeof value !== "number") { this.cursors.replaceChildren(); return; }
+    const step = value < 10 ? Number(value.toPrecision(3)) : Math.round(value);
+    this.cursors.replaceChildren(...panels.filter((one) => one.scale?.invert).map((one) => el("div", {
+      class: "cursor", style: { left: `${box.left - frame.left + one.x + one.scale(value)}px`, top: `${box.top - frame.top + one.y}px`, height: `${one.height}px` },
+    }, el("span", {}, number(step)))));
+  }
+}
+
+/** The panels of a drawn chart: where they are on its canvas, and their x scales. */
+function panelsOf(vega) {
+  const [left, top] = vega.origin();
+  const found = [];
+  const visit = (group, x, y) => {
+    for (const mark of group.items ?? []) {
+      if (mark.marktype !== "group") continue;
+      for (const item of mark.items) {
+        const [, panel] = mark.name?.match(/^(concat_\d+)_group$/) ?? [];
+        if (panel) found.push({ x: x + item.x, y: y + item.y, width: item.width, height: item.height, scale: scaleOf(vega, `${panel}_x`) });
+        else visit(item, x + (item.x ?? 0), y + (item.y ?? 0));
+      }
+    }
+  };
+  const padding = vega.padding();
+  visit(vega.scenegraph().root.items[0], left + (padding.left ?? padding), top + (padding.top ?? padding));
+  return found;
+}
+
+function scaleOf(vega, name) {
+  try { return vega.scale(name); } catch { return null; }
 }

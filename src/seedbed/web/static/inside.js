@@ -1,8 +1,9 @@
 // Inside: the tokens of a text with their attention, thumbnails of every head, one large map, for any checkpoint.
 
-import { el, find, get, post, notify, view } from "/static/page.js";
-import { Maps, drawLarge, drawSmall } from "/static/maps.js";
+import { el, find, get, number, post, notify, view } from "/static/page.js";
+import { Maps, colourBar, drawLarge, drawSmall, shadeOf } from "/static/maps.js";
 import { bar, chooser, percent, roving, short, tokenElement, visible } from "/static/models.js";
+import { csvOf, saveFile } from "/static/tables.js";
 
 const text = find("#text"), byWord = find("#by-word"), two = find("#two"), place = find("#sides");
 const MAX_CACHED = 12; // responses per side, so that moving the slider back is instant
@@ -18,7 +19,8 @@ class Side {
     this.maps = null;
     this.layer = Math.max(0, Number(view.get(`${prefix}layer`, 1)) - 1 || 0);
     this.head = Math.max(0, Number(view.get(`${prefix}head`, 1)) - 1 || 0);
-    this.chosen = null;
+    this.chosen = Number(view.get(`${prefix}at`, 0)) - 1;
+    if (!(this.chosen >= 0)) this.chosen = null;
   }
 
   async build() {
@@ -30,12 +32,16 @@ class Side {
     this.grid = el("div", { class: "heads", role: "group", "aria-label": "layers and heads" });
     this.canvas = el("canvas", { class: "map" });
     this.caption = el("figcaption", {});
+    this.scale = colourBar();
+    this.files = el("p", { class: "downloads noprint faint" }, "Download ",
+      el("button", { type: "button", class: "plain link", onclick: () => this.savePicture() }, "PNG"), " · ",
+      el("button", { type: "button", class: "plain link", onclick: () => this.saveWeights() }, "CSV of every head"));
     this.statistics = el("details", { class: "statistics" }, el("summary", {}, "Head statistics on held-out inputs"));
     this.element = el("section", { class: "side", "aria-label": this.title },
       this.model.place, this.note,
       el("div", { class: "halves" },
         el("div", {}, this.tokens, this.weights, this.grid),
-        el("figure", { class: "large" }, this.canvas, this.caption)),
+        el("figure", { class: "large" }, this.canvas, this.scale, this.caption, this.files)),
       this.statistics);
     this.listen();
     return this.element;
@@ -177,12 +183,27 @@ class Side {
     this.canvas.setAttribute("role", "img");
     const read = this.maps.isAttention ? "rows are queries, columns are sources" : "rows are outputs, columns are inputs";
     this.canvas.setAttribute("aria-label", `${name}: ${read}`);
-    this.caption.textContent = `${name}: ${read}; shades follow √weight from 0 to 1`;
+    this.caption.textContent = `${name}: ${read}; one scale for all heads and the text, whose shades are paler`;
+  }
+
+  get fileName() { return `attention of run ${this.model.about.id} step ${this.model.step}`; }
+
+  savePicture() { this.canvas.toBlob((blob) => saveFile(`${this.fileName} ${this.maps.name(this.layer, this.head)}.png`, blob)); }
+
+  saveWeights() {
+    const { layers, heads, n, labels } = this.maps, rows = [["layer", "head", "query", "query token", "source", "source token", "weight"]];
+    for (let layer = 0; layer < layers; layer++) for (let head = 0; head < heads; head++) for (let query = 0; query < n; query++) for (let source = 0; source < n; source++) {
+      const weight = this.maps.weight(layer, head, query, source);
+      if (weight) rows.push([layer + 1, head + 1, query + 1, labels[query], source + 1, labels[source], weight.toFixed(5)]);
+    }
+    saveFile(`${this.fileName}.csv`, csvOf(rows), "text/csv");
   }
 
   choose(at) {
     if (!this.maps || at >= this.maps.n || at === this.chosen) return;
     this.chosen = at;
+    clearTimeout(this.remembering); // browsers limit how often the address may change
+    this.remembering = setTimeout(() => view.set({ [`${this.prefix}at`]: at + 1 }), 300);
     this.draw();
     this.shade();
   }
@@ -200,11 +221,10 @@ class Side {
       given.push(this.maps.weight(this.layer, this.head, this.chosen, at));
       got.push(this.maps.weight(this.layer, this.head, at, this.chosen));
     }
-    const most = Math.max(...given, 1e-9), mostGot = Math.max(...got, 1e-9);
     for (const token of this.tokens.querySelectorAll(".token")) {
       const at = Number(token.dataset.at);
-      token.style.setProperty("--to", (given[at] / most).toFixed(3));
-      token.style.setProperty("--from", (got[at] / mostGot).toFixed(3));
+      token.style.setProperty("--to", shadeOf(given[at]).toFixed(3));
+      token.style.setProperty("--from", shadeOf(got[at]).toFixed(3));
       token.classList.toggle("here", at === this.chosen);
       token.tabIndex = at === this.chosen ? 0 : -1;
     }
@@ -268,13 +288,15 @@ function gridOf(layers, heads) {
   return [name(""), ...count(heads).map((head) => name(`head ${head + 1}`)), ...rows.flat()];
 }
 
+const plural = (n, what) => `${number(n)} ${what}${n === 1 ? "" : "s"}`;
+
 function noteOf(maps, about) {
   const pads = maps.padding.filter(Boolean).length;
   const what = maps.isAttention
-    ? `${maps.layers} layers × ${maps.heads} heads`
+    ? `${plural(maps.layers, "layer")} × ${plural(maps.heads, "head")}`
     : "an LSTM has no attention; instead: the input gradients of the most likely next token";
   const padded = pads ? `, ${pads} of them padding, which this model attends to like any other token` : "";
-  return `${about.task}, ${about.model}: ${what}; ${maps.n} ${byWord.checked ? "words" : "tokens"}${padded}`;
+  return `${about.task}, ${about.model}: ${what}; ${plural(maps.n, byWord.checked ? "word" : "token")}${padded}`;
 }
 
 // ---- the page ----
@@ -305,11 +327,11 @@ async function removeSecond() {
   side.pending?.abort();
   side.element.remove();
   place.dataset.sides = 1;
-  view.set({ other_run: "", other_step: "", other_layer: "", other_head: "" });
+  view.set({ other_run: "", other_step: "", other_layer: "", other_head: "", other_at: "" });
   sides[0].draw();
 }
 
-const loadAll = () => { view.set({ text: short(text.value), by: byWord.checked ? "word" : "" }); for (const side of sides) side.load(); };
+const loadAll = () => { view.set({ at: "", other_at: "", text: short(text.value), by: byWord.checked ? "word" : "" }); for (const side of sides) side.load(); };
 
 find("#request").addEventListener("submit", (event) => { event.preventDefault(); loadAll(); });
 text.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) loadAll(); });

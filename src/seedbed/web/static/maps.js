@@ -3,6 +3,8 @@
 // Rows are queries, columns are sources, as in the report's figures; for right-to-left text the first token and the row
 // labels are on the right. Shades follow the square root of a weight, so that weak attention remains visible.
 
+import { el } from "/static/page.js";
+
 const MARGIN = 6; // pixels between labels and cells
 const MIN_LABELLED_CELL = 7; // pixels
 const MAX_CELL = 34; // pixels
@@ -27,6 +29,15 @@ export class Maps {
   }
 }
 
+/** The shade of a weight, from 0 to 1: its square root, so that weak attention remains visible. */
+export const shadeOf = (weight) => Math.sqrt(weight);
+
+/** The scale of the shades, with the weights at which it has ticks. */
+export function colourBar() {
+  const ticks = [0, 0.1, 0.25, 0.5, 1].map((weight) => el("span", { style: { insetInlineStart: `${100 * shadeOf(weight)}%` } }, `${100 * weight} %`));
+  return el("div", { class: "scale", role: "img", "aria-label": "scale of the shades: from 0 % of the attention (white) to 100 % (dark)" }, el("i"), el("div", { class: "ticks" }, ticks));
+}
+
 /** A theme colour as [r, g, b]. */
 function colour(name) {
   const probe = document.createElement("canvas").getContext("2d");
@@ -43,7 +54,7 @@ function picture(maps, layer, head) {
   for (let query = 0; query < n; query++) {
     for (let source = 0; source < n; source++) {
       const x = maps.right_to_left ? n - 1 - source : source;
-      data.data.set([r, g, b, 255 * Math.sqrt(maps.weight(layer, head, query, source))], 4 * (query * n + x));
+      data.data.set([r, g, b, 255 * shadeOf(maps.weight(layer, head, query, source))], 4 * (query * n + x));
     }
   }
   context.putImageData(data, 0, 0);

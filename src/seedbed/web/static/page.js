@@ -32,6 +32,9 @@ export function number(value, digits = 4) {
   return size && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : String(Number(value.toPrecision(digits)));
 }
 
+/** A note as a sentence: with a capital letter and a full stop. */
+export const sentenceOf = (note) => note && `${note[0].toUpperCase()}${note.slice(1)}${/[.!?]$/.test(note) ? "" : "."}`;
+
 /** A duration as text: 42 s · 3 min · 2 h 5 min. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";
@@ -93,8 +96,12 @@ export function stream(url, handlers) {
       source.addEventListener(name, (event) => handler(JSON.parse(event.data)));
     }
     source.onopen = () => { if (lost) notify("reconnected"); lost = false; };
-    source.onerror = () => {
-      if (source?.readyState === EventSource.CLOSED) close();
+    source.onerror = async () => {
+      if (source?.readyState === EventSource.CLOSED) {
+        close();
+        const refusal = await refusalOf(url);
+        if (refusal) { notify(refusal, "error"); return; }
+      }
       if (!lost) notify("connection lost; the page may be out of date. If the server has stopped: seedbed serve", "error");
       lost = true;
     };
@@ -107,6 +114,18 @@ export function stream(url, handlers) {
   open();
   return () => { close(); document.removeEventListener("visibilitychange", onVisibility); removeEventListener("pageshow", open); };
 }
+
+/** The server's message if it refuses a request; empty if it answers, or cannot be reached. */
+async function refusalOf(url) {
+  const stop = new AbortController();
+  const response = await fetch(url, { signal: stop.signal }).catch(() => null);
+  const message = response && !response.ok ? await readResponse(response).catch((error) => error.message) : "";
+  stop.abort();
+  return message;
+}
+
+/** The path of a study's page. */
+export const studyPath = (name) => `/study/${name.split("/").map(encodeURIComponent).join("/")}`;
 
 // ---- view state in the URL ----
 
@@ -167,23 +186,40 @@ export function heightOf(spec) {
   return rows * (Math.max(...heights) + 62) + (spec.title ? 40 : 10);
 }
 
+/** Is it a line chart whose panels are as wide as the page gives them? The bundle's `fitWidth` has sized it. */
+const isFluid = (spec) => Boolean(spec.datasets?.lines && spec.concat?.every((panel) => typeof panel.width === "number"));
+
+/** Widens or narrows the drawn panels, so that the whole chart is as wide as the page. */
+async function refit({ view: vega, vgSpec }, canvas, spec, available) {
+  const spare = available - canvas.width / (devicePixelRatio || 1);
+  if (!isFluid(spec) || !available || (spare >= 0 && spare < 0.1 * available)) return;
+  const columns = Math.max(1, spec.columns ?? 1);
+  const width = Math.max(110, Math.floor(spec.concat[0].width + spare / columns) - 1);
+  const sizes = [...vgSpec.signals, { name: "width", value: vgSpec.width }];
+  for (const { name, value } of sizes) if (/(^|_)(width|childWidth)$/.test(name) && value === spec.concat[0].width) vega.signal(name, width);
+  await vega.resize().runAsync(); // the canvas holds the legend beside the wider panels
+}
+
 /**
  * Draws a Vega-Lite spec without a config into an element, with the current theme; returns the Vega view. Also takes a
- * function that returns a spec, which is called again when the theme changes.
+ * function that returns a spec, which is called again when the theme or the width of the page changes.
  * The new chart is rendered off-screen and swapped in, so that nothing flickers or shifts.
  */
 export async function drawChart(place, given, options = {}) {
   const turn = (drawn.get(place)?.turn ?? 0) + 1;
-  const spec = typeof given === "function" ? given() : given;
-  drawn.set(place, { ...drawn.get(place), given, options, turn });
-  if (!place.style.minHeight) place.style.minHeight = `${options.height ?? heightOf(spec)}px`;
+  const available = place.clientWidth;
+  const natural = typeof given === "function" ? given() : given;
+  drawn.set(place, { ...drawn.get(place), given, options, turn, available });
+  if (!place.style.minHeight) place.style.minHeight = `${options.height ?? heightOf(natural)}px`;
   place.setAttribute("aria-busy", "true");
   const embed = await embedder();
+  const spec = window.fitWidth(natural, available);
   const offscreen = el("div", { class: "drawing" });
   const made = await embed(offscreen, withRows(spec), {
     mode: "vega-lite", config: themes[document.documentElement.dataset.theme], renderer: "canvas", ast: true,
     actions: false, defaultStyle: false, tooltip: showTip,
   });
+  await refit(made, offscreen.querySelector("canvas"), spec, available);
   const now = drawn.get(place);
   if (now?.turn !== turn) { made.finalize(); return now?.made?.view ?? null; } // superseded by a newer call
   place.replaceChildren(offscreen);
@@ -195,11 +231,22 @@ export async function drawChart(place, given, options = {}) {
   return made.view;
 }
 
-document.addEventListener("themechange", () => {
-  for (const [place, { given, options }] of drawn) {
-    if (place.isConnected) drawChart(place, given, options); else { drawn.get(place).made?.finalize(); drawn.delete(place); }
+/** Draws every chart again for which something has changed. */
+function redrawAll(changed) {
+  for (const [place, { given, options, made, available }] of drawn) {
+    if (!place.isConnected) { made?.finalize(); drawn.delete(place); } else if (changed(place, available)) {
+      place.style.minHeight = "";
+      drawChart(place, given, options);
+    }
   }
+}
+
+let resized;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(() => redrawAll((place, available) => place.clientWidth && Math.abs(place.clientWidth - available) > 8), 200);
 });
+document.addEventListener("themechange", () => redrawAll(() => true));
 
 // ---- page frame ----
 

@@ -131,7 +131,7 @@ class Side {
     this.note.textContent = notice ?? `most likely label: ${labels[0].name}`;
     this.text.textContent = prompt.value;
     this.others.hidden = false;
-    this.others.replaceChildren(el("h3", {}, "Label probabilities"),
+    this.others.replaceChildren(el("h2", {}, "Label probabilities"),
       el("ol", { class: "alternatives" }, labels.map(({ name, probability }) =>
         el("li", {}, el("bdi", {}, name), bar(probability), el("span", { class: "share" }, percent(probability))))));
   }
@@ -158,7 +158,7 @@ class Side {
     const before = this.tokens.slice(Math.max(0, at - 12), at).map((one) => one.text).join("");
     this.others.hidden = false;
     this.others.replaceChildren(
-      el("h3", {}, "After ", el("bdi", {}, `… ${before.trim() || visible(before)}`)),
+      el("h2", {}, "After ", el("bdi", {}, `… ${before.trim() || visible(before)}`)),
       el("p", { class: "faint" }, "the model's probabilities; in brackets, after temperature, top-k and top-p. Choose one to continue from it."),
       el("ol", { class: "alternatives" }, alternatives.map((one) => this.alternative(at, one, here.token === one.token))));
   }

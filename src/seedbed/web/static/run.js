@@ -6,26 +6,38 @@ import { tableOf } from "/static/tables.js";
 
 const run = find("#run").dataset.run;
 const address = `/api/run/${encodeURIComponent(run)}`;
-const figure = new Figure(1, `curves of run ${run}`, () => get(`${address}/figure`), null);
+const figure = new Figure(1, `curves of run ${run}`, () => get(`${address}/figure`), (ending) => {
+  const shown = [["theme", document.documentElement.dataset.theme], ...view.all("hide").map((one) => ["hide", one])];
+  return `/download/run/${encodeURIComponent(run)}/figure/1.${ending}?${new URLSearchParams(shown)}`;
+});
 find("#curves").append(figure.element);
 
+const MAX_CHECKPOINT_ROWS = 8; // of a table that is not folded
 const formatBytes = (n) => (n < 1e6 ? `${number(n / 1e3, 3)} kB` : `${number(n / 1e6, 3)} MB`);
-const simple = (columns, rows, labels = 1) => tableOf({ columns, rows, labels, best: [], notes: [] });
+const simple = (columns, rows, labels = 1, csv = "") => tableOf({ columns, rows, labels, best: [], notes: [], csv: csv && `run ${run} ${csv}` });
 const studyAt = (name) => `/study/${name.split("/").map(encodeURIComponent).join("/")}`;
 
 function show(info) {
   find("#studies").replaceChildren("of ", ...info.studies.flatMap((name, place) => [place ? ", " : "", el("a", { href: studyAt(name) }, el("bdi", {}, name))]));
   find("#state").replaceChildren(el("span", { class: "state", "data-state": info.status }, info.status),
-    ` at step ${number(info.step)}${info.total_steps ? ` of ${number(info.total_steps)}` : ""} · seed ${info.seed} · ${number(info.parameters.total)} parameters (${number(info.parameters.non_embedding)} without embeddings)`);
+    ` at step ${number(info.step)}${info.total_steps ? ` of ${number(info.total_steps)}` : ""} · ${number(info.parameters.total)} parameters (${number(info.parameters.non_embedding)} without embeddings) · run `, el("span", { class: "mono" }, info.id));
+  showSeeds(info.seeds);
   find("#cause").textContent = info.cause ?? "";
   find("#cause").hidden = !info.cause;
-  find("#metrics").replaceChildren(tableOf({ ...info.metrics, title: "", notes: [] }));
+  find("#metrics").replaceChildren(tableOf({ ...info.metrics, title: "", notes: [], csv: `run ${run} metrics` }));
   showTime(info.pack);
   showCheckpoints(info);
   const differing = info.settings.filter((setting) => setting.differs);
   const rowsOf = (settings) => settings.map((setting) => [setting.name, setting.value]);
-  find("#settings").replaceChildren(differing.length ? simple(["setting (not default)", "value"], rowsOf(differing)) : el("p", { class: "faint" }, "Every setting has its default value."),
-    el("details", {}, el("summary", {}, `All ${info.settings.length} settings`), simple(["setting", "value"], rowsOf(info.settings))));
+  find("#settings").replaceChildren(differing.length ? simple(["setting (not default)", "value"], rowsOf(differing), 2) : el("p", { class: "faint" }, "Every setting has its default value."),
+    el("details", {}, el("summary", {}, `All ${info.settings.length} settings`), simple(["setting", "value"], rowsOf(info.settings), 2, "settings")));
+}
+
+/** Links to the runs of the seeds before and after this one, of the same config. */
+function showSeeds(seeds) {
+  const at = seeds.findIndex(([, id]) => id === run);
+  const link = (place, text, rel) => seeds[place] && el("a", { class: "button", rel, href: `/run/${encodeURIComponent(seeds[place][1])}` }, text(seeds[place][0]));
+  find("#seeds").replaceChildren(...[link(at - 1, (seed) => `‹ seed ${seed}`, "prev"), link(at + 1, (seed) => `seed ${seed} ›`, "next")].filter(Boolean));
 }
 
 function showTime(pack) {
@@ -41,10 +53,13 @@ function showTime(pack) {
 function showCheckpoints(info) {
   if (!info.checkpoints.length) { find("#checkpoints").replaceChildren(el("p", { class: "faint" }, "No checkpoints yet.")); return; }
   const link = (view_, step, text) => el("a", { href: `/${view_}?run=${encodeURIComponent(run)}&step=${step}` }, text);
-  find("#checkpoints").replaceChildren(el("div", { class: "scroll" }, el("table", {},
-    el("thead", {}, el("tr", {}, ["step", "size", "", ""].map((name) => el("th", { scope: "col" }, name)))),
+  const table = el("div", { class: "scroll" }, el("table", {},
+    el("thead", {}, el("tr", {}, ["step", "size"].map((name) => el("th", { scope: "col" }, name)), el("td"), el("td"))),
     el("tbody", {}, info.checkpoints.map((one) => el("tr", {}, el("td", {}, `${number(one.step)}${one.step === info.best ? " (best)" : ""}`), el("td", {}, formatBytes(one.bytes)),
-      el("td", {}, link("inside", one.step, "look inside")), el("td", {}, link("playground", one.step, "playground")))))))); 
+      el("td", {}, link("inside", one.step, "look inside")), el("td", {}, link("playground", one.step, "playground")))))));
+  const folded = info.checkpoints.length > MAX_CHECKPOINT_ROWS;
+  const size = info.checkpoints.reduce((sum, one) => sum + one.bytes, 0);
+  find("#checkpoints").replaceChildren(folded ? el("details", {}, el("summary", {}, `${number(info.checkpoints.length)} checkpoints, ${formatBytes(size)}`), table) : table);
 }
 
 // ---- samples ----
@@ -99,8 +114,13 @@ async function read() {
   try {
     const [info] = await Promise.all([get(address), readSamples()]);
     show(info);
-    if (find("#body").hidden) await figure.read(); else await figure.refresh();
-    find("#body").hidden = false; // shown all at once: no layout shift
+    const body = find("#body");
+    if (body.hidden) {
+      body.style.visibility = "hidden"; // has its width, and is shown all at once: no layout shift
+      body.hidden = false;
+      await figure.read();
+      body.style.visibility = "";
+    } else await figure.refresh();
     find("#run").dataset.ready = "true";
   } catch (error) { notify(error.message, "error"); }
 }

@@ -1,7 +1,7 @@
 // Pick a study, change its settings, see its estimate, start it; and the list of jobs with their states.
 // The URL holds the study and every changed setting as an override, as on the command line.
 
-import { el, find, get, post, notify, stream, view, duration } from "/static/page.js";
+import { el, find, get, post, notify, number, view, duration } from "/static/page.js";
 import { chips } from "/static/widgets.js";
 import { tableOf } from "/static/tables.js";
 
@@ -157,13 +157,21 @@ function showProblems(problems) {
 
 function showPlan(found) {
   const general = found.problems.filter((one) => !fields.has(one.setting));
-  const go = el("button", { type: "button", class: "primary", id: "go", onclick: start, disabled: found.problems.length > 0 }, "Start");
+  const go = el("button", { type: "button", class: "primary", id: "go", onclick: start, disabled: found.problems.length > 0 || found.ended === found.runs }, "Start");
   find("#plan").replaceChildren(
-    el("div", { class: "bar" }, go, el("span", { class: "faint" }, found.problems.length
-      ? `${found.problems.length} problem${found.problems.length === 1 ? "" : "s"} to fix before it can start` : `${found.runs.toLocaleString("en")} run${found.runs === 1 ? "" : "s"}`)),
+    el("div", { class: "bar go" }, go, el("p", { class: "estimate" }, estimateOf(found))),
     ...general.map((one) => el("p", { class: "error", dir: "auto" }, one.message)),
     ...(found.warnings ?? []).map((warning) => el("p", { class: "warning", dir: "auto" }, warning)),
-    ...(found.tables ?? []).map((table) => tableOf(table)));
+    found.tables?.length ? el("details", {}, el("summary", {}, "Configs and packs"), found.tables.map((table) => tableOf(table))) : "");
+}
+
+const plural = (n, what) => `${number(n)} ${what}${n === 1 ? "" : "s"}`;
+
+/** What starting would take; or why it cannot start, or would train nothing. */
+function estimateOf({ problems, runs, ended, seconds, basis }) {
+  if (problems.length) return `${plural(problems.length, "problem")} to fix before it can start`;
+  if (ended === runs) return `${runs === 1 ? "Its only run has" : `All ${number(runs)} runs have`} ended: starting trains nothing.`;
+  return [ended ? `${number(runs - ended)} of ${plural(runs, "run")} left` : plural(runs, "run"), ", about ", el("b", {}, duration(seconds)), ` (${basis})`];
 }
 
 async function start(event) {
@@ -173,7 +181,7 @@ async function start(event) {
     if (found.problems.length) { showProblems(found.problems); showPlan(found); return; }
     notify(`${found.job.study} started`);
     await readJobs();
-    find("#jobs").scrollIntoView({ block: "nearest" });
+    find("#jobs").scrollIntoView({ block: "start" });
   } catch (error) {
     notify(error.message, "error");
   } finally {
@@ -184,7 +192,6 @@ async function start(event) {
 // ---- jobs ----
 
 const jobs = new Map(); // id → { card, show }
-const progress = new Map(); // study → its progress
 const ACTIONS = { running: ["pause", "stop"], paused: ["resume", "stop", "forget"], stopped: ["resume", "forget"], failed: ["resume", "forget"], planned: ["resume", "forget"], finished: ["forget"] };
 const LABELS = { pause: "Pause", stop: "Stop", resume: "Resume", forget: "Remove from list" };
 const addressOf = (name) => `/study/${name.split("/").map(encodeURIComponent).join("/")}`;
@@ -196,12 +203,13 @@ function cardOf(job) {
   const last = el("p", { class: "mono faint", dir: "auto" });
   const fill = el("i");
   const track = el("div", { class: "track", "data-state": "running", role: "progressbar", "aria-label": `progress of ${job.study}`, "aria-valuemin": 0, "aria-valuemax": 100, hidden: true }, fill);
-  const lines = el("pre", {});
+  const left = el("p", { class: "faint", hidden: true });
+  const lines = el("pre", { tabindex: 0 });
   const log = el("details", {}, el("summary", { class: "faint" }, "Log"), lines,
     el("p", { class: "faint" }, el("a", { href: `/api/start/log/${job.id}` }, "as plain text"), " · the same on the command line: ", el("code", {}, job.command)));
   const card = el("article", { class: "job", "data-id": job.id }, el("header", {},
     el("h3", {}, el("a", { href: addressOf(job.study) }, el("bdi", {}, job.study))), state, actions),
-  job.overrides.length ? el("p", {}, job.overrides.map((text) => [el("code", {}, text), " "])) : "", message, track, last, log);
+  job.overrides.length ? el("p", {}, job.overrides.map((text) => [el("code", {}, text), " "])) : "", message, track, left, last, log);
   let now = {};
   const show = (fresh) => {
     const before = now;
@@ -219,16 +227,16 @@ function cardOf(job) {
     move();
   };
   const move = () => {
-    const at = progress.get(now.study);
-    track.hidden = now.state !== "running" || !at?.total_steps;
+    const at = now.progress; // of its own runs, which may be a part of the study
+    track.hidden = left.hidden = now.state !== "running" || !at?.total_steps;
     if (track.hidden) return;
     const share = at.done_steps / at.total_steps;
     fill.style.width = `${(100 * share).toFixed(1)}%`;
     track.setAttribute("aria-valuenow", Math.round(100 * share));
-    track.title = at.seconds_left === null ? "" : `${duration(at.seconds_left)} left`;
+    left.textContent = `${Math.floor(100 * share)} %${at.seconds_left === null ? "" : ` · ${duration(at.seconds_left)} left`}`;
   };
   show(job);
-  return { card, show, move };
+  return { card, show, state: () => now.state };
 }
 
 async function act(button, id, what) {
@@ -246,6 +254,7 @@ async function act(button, id, what) {
 async function readJobs() {
   const found = await get("/api/start/jobs");
   const known = new Set(found.jobs.map((job) => job.id));
+  if (found.jobs.some((job) => jobs.has(job.id) && jobs.get(job.id).state() !== job.state)) plan(); // what is left has changed
   for (const [id, { card }] of jobs) if (!known.has(id)) { card.remove(); jobs.delete(id); }
   for (const job of found.jobs) {
     if (jobs.has(job.id)) jobs.get(job.id).show(job);
@@ -268,9 +277,5 @@ async function follow() {
   setTimeout(follow, running ? 1500 : 5000);
 }
 
-stream("/api/live/studies", { update: (found) => {
-  for (const [name, at] of Object.entries(found)) progress.set(name, at);
-  for (const job of jobs.values()) job.move();
-} });
 addEventListener("popstate", readForm);
 await Promise.all([follow(), readStudies().then(readForm)]);

@@ -3,9 +3,15 @@
 import { el, find, get, stream, view, duration, number } from "/static/page.js";
 
 const place = find("#studies");
-const filter = find("#filter");
+const filter = find("#filter"), order = find("#order"), status = find("#status-filter");
 const cards = new Map(); // name → { card, show }
 const ORDER = ["finished", "running", "stopped", "planned", "diverged", "failed"];
+
+const SORTS = {
+  "": (one, other) => other.study.created.localeCompare(one.study.created),
+  name: (one, other) => one.study.name.localeCompare(other.study.name),
+  runs: (one, other) => other.study.runs - one.study.runs,
+};
 
 const addressOf = (name) => `/study/${name.split("/").map(encodeURIComponent).join("/")}`;
 const stateLabels = (states) => ORDER.filter((state) => states[state]).map((state) =>
@@ -17,12 +23,13 @@ function cardOf(study) {
   const states = el("div", { class: "states" });
   const left = el("span", { class: "faint left" });
   const answer = el("p", { class: "headline", dir: "auto" });
+  const entry = { answer, study, states: study.states, read: 0, version: 0 };
   const card = el("article", { class: "card", "data-name": study.name },
     el("h2", {}, el("a", { href: addressOf(study.name) }, el("bdi", {}, study.name))),
     study.question && el("p", { class: "question", dir: "auto" }, study.question),
     el("div", { class: "progress" }, track, left), states, answer,
-    el("p", { class: "faint" }, `${number(study.runs)} run${study.runs === 1 ? "" : "s"}`,
-      study.varies.length ? ` · varies ${study.varies.join(", ")}` : "", ` · since ${study.created.slice(0, 16).replace("T", " ")} UTC`));
+    el("p", { class: "faint" }, study.varies.length ? `varies ${study.varies.join(", ")} · ` : "",
+      el("time", { datetime: study.created, title: `${study.created.slice(0, 16).replace("T", " ")} UTC` }, `first run ${ago(study.created)}`)));
   const show = (progress) => {
     const share = progress.total_steps ? progress.done_steps / progress.total_steps : 0;
     fill.style.width = `${(100 * share).toFixed(1)}%`;
@@ -31,14 +38,22 @@ function cardOf(study) {
     track.hidden = progress.total_steps === null;
     left.textContent = progress.seconds_left !== null ? `${Math.floor(100 * share)} % · ${duration(progress.seconds_left)} left` : share < 1 && progress.total_steps ? `${Math.floor(100 * share)} %` : "";
     states.replaceChildren(...stateLabels(progress.states));
+    entry.states = progress.states;
   };
   show({ states: study.states, total_steps: null, seconds_left: null });
-  return { card, show, answer, study, read: 0, version: 0 };
+  return Object.assign(entry, { card, show });
+}
+
+/** How long ago a time was: 5 min ago, 2 days ago. */
+function ago(time) {
+  const seconds = (Date.now() - new Date(/[Z+]/.test(time) ? time : `${time}Z`)) / 1000;
+  return seconds < 172_800 ? `${duration(seconds)} ago` : `${Math.floor(seconds / 86_400)} days ago`;
 }
 
 async function readHeadline(entry) {
   entry.read = entry.version || 1;
   const found = await get(`/api/headline/${addressOf(entry.study.name).slice("/study/".length)}`);
+  entry.answer.hidden = !found.sentence;
   entry.answer.replaceChildren(found.sentence && el("span", {}, found.sentence), found.warning && el("span", { class: "warning" }, ` (${found.warning})`));
 }
 
@@ -66,11 +81,20 @@ async function read() {
 
 function narrow() {
   const wanted = filter.value.trim().toLowerCase();
-  for (const { card, study } of cards.values()) card.hidden = !`${study.name} ${study.question}`.toLowerCase().includes(wanted);
+  for (const { card, study, states } of cards.values()) {
+    card.hidden = !`${study.name} ${study.question}`.toLowerCase().includes(wanted) || (status.value !== "" && !states[status.value]);
+  }
+  const shown = [...cards.values()].sort(SORTS[order.value]).map(({ card }) => card);
+  shown.forEach((card, at) => { if (place.children[at] !== card) place.insertBefore(card, place.children[at] ?? null); });
 }
 
 filter.value = view.get("find");
+order.value = view.get("sort");
+status.value = view.get("status");
 filter.addEventListener("input", () => { view.set({ find: filter.value }); narrow(); });
+for (const [select, name] of [[order, "sort"], [status, "status"]]) {
+  select.addEventListener("change", () => { view.set({ [name]: select.value }); narrow(); });
+}
 
 await read();
 place.dataset.ready = "true";

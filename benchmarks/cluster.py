@@ -1,0 +1,157 @@
+"""The Ray engine on a cluster of two nodes on this machine: workers and nodes killed, overhead per pack, memory.
+
+    python benchmarks/cluster.py --trials 10 --packs 1000
+
+A trial kills a worker, or a node with its workers, in the middle of a study of two packs, and compares every metric and
+every checkpoint with those of the local engine. Then single runs of 3 steps are trained as packs of their own: what a
+pack takes beside its training, and the memory of this process, which coordinates them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+import psutil
+from tests.engines.test_ray import STUDY, Recording, raylet_pid, stored_bytes, worker_pids
+from tests.ray_cluster import NODE, start_cluster
+
+from seedbed.engines.machine import Machine
+from seedbed.engines.ray import detect_cluster
+from seedbed.pipeline import run_studies
+from seedbed.records import CostEvent
+from seedbed.store import open_store
+from seedbed.study.pack import Capacity
+from seedbed.study.plan import plan_named
+
+STEPS_BETWEEN_EVALUATIONS = 20  # of STUDY, which saves every 100
+TINY = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=3")
+
+
+class SingleRuns(Machine):
+    """Each run is a pack."""
+
+    def capacity(self, *_: Any) -> Capacity:
+        return Capacity(max_bytes=2**30, max_runs=1, min_packs=1)
+
+
+@dataclass
+class Trial:
+    """What was killed, how often, and what of the study was lost, doubled or trained again."""
+
+    n_lost: int
+    n_differing_runs: int
+    n_evaluations_lost: int
+    n_evaluations_doubled: int
+    n_steps_repeated: int
+    seconds: float
+
+
+def kill_during_study(cluster: Any, what: str, expected: dict[str, Any]) -> Trial:
+    """Trains the study while a worker or a node is killed at a random step."""
+    node, step, killed = cluster.list_all_nodes()[-1], random.randint(150, 700), list[int]()
+
+    def kill() -> None:
+        last = [steps[-1][1] for steps in recording.steps.values()]
+        if not killed and len(last) == 2 and min(last) > step:
+            workers = worker_pids(raylet_pid(node))
+            killed.extend([raylet_pid(node)] if what == "node" else workers)
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+
+    recording = Recording(kill)
+    with tempfile.TemporaryDirectory() as folder:
+        start, home = time.monotonic(), Path(folder)
+        machine = detect_cluster(cluster.address, "cpu", None, None)
+        run_studies([plan_named("quickstart", STUDY)], home, machine, recording, lambda: False)
+        seconds, found = time.monotonic() - start, stored_bytes(home)
+    recording.assert_nothing_saved_was_repeated()
+    lost = doubled = 0
+    for run, (curves, _) in expected.items():
+        for name, (steps, _) in curves.items():
+            wanted, stored = (np.frombuffer(each, np.int64) for each in (steps, found[run][0][name][0]))
+            lost += len(set(wanted) - set(stored))
+            doubled += len(stored) - len(set(stored))
+    evaluated = [[step for kind, step in kinds if kind == "evaluated"] for kinds in recording.steps.values()]
+    repeated = sum(len(steps) - len(set(steps)) for steps in evaluated) * STEPS_BETWEEN_EVALUATIONS
+    n_differing = sum(found[run] != expected[run] for run in expected)
+    return Trial(len(recording.reports), n_differing, lost, doubled, repeated, seconds)
+
+
+def run_trials(n_trials: int, kinds: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run_studies([plan_named("quickstart", STUDY)], Path(folder), Machine("cpu", 2), Recording(), lambda: False)
+        expected = stored_bytes(Path(folder))
+    for what in kinds:
+        with start_cluster() as cluster:
+            trials = []
+            for number in range(n_trials):
+                trials.append(kill_during_study(cluster, what, expected))
+                print(f"{what} {number + 1}: {trials[-1]}", flush=True)
+                if what == "node":
+                    cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
+                    cluster.add_node(**NODE)
+        n_lost, n_differing, *evaluations = (
+            sum(getattr(trial, name) for trial in trials)
+            for name in ("n_lost", "n_differing_runs", "n_evaluations_lost", "n_evaluations_doubled")
+        )
+        print(
+            f"{n_trials} trials, a {what} killed in each: {n_lost} packs went on elsewhere, {n_differing} runs differ, "
+            f"{evaluations[0]} evaluations lost, {evaluations[1]} doubled, at most "
+            f"{max(trial.n_steps_repeated for trial in trials)} steps trained again (a checkpoint every 100)"
+        )
+
+
+class PackTimes(Recording):
+    """The cost of each pack, the time of the first event, and from time to time the memory of this process."""
+
+    def __init__(self, n_packs: int) -> None:
+        super().__init__()
+        self.n_packs, self.costs, self.first_event = n_packs, dict[str, float](), 0.0
+
+    def on_event(self, pack: Any, event: Any) -> None:
+        self.first_event = self.first_event or time.monotonic()
+        if isinstance(event, CostEvent) and event.step == 3 and pack.stored.id not in self.costs:
+            self.costs[pack.stored.id] = sum(event.cost.seconds.values())
+            if len(self.costs) % max(1, self.n_packs // 10) == 0:
+                memory = psutil.Process().memory_info().rss / 2**20
+                print(f"{len(self.costs):5} packs: {memory:.0f} MiB", flush=True)
+
+
+def time_packs(n_packs: int) -> None:
+    with start_cluster() as cluster, tempfile.TemporaryDirectory() as folder:
+        machine = detect_cluster(cluster.address, "cpu", None, None)
+        single = SingleRuns(**{name: getattr(machine, name) for name in Machine.__dataclass_fields__})
+        times = PackTimes(n_packs)
+        run_studies([plan_named("quickstart", (*TINY, f"seeds={n_packs}"))], Path(folder), single, times, lambda: False)
+        wall, own = time.monotonic() - times.first_event, sum(times.costs.values())
+        with open_store(Path(folder), read_only=True) as store:
+            statuses = Counter(run.status for run in store.runs())
+    overhead = (machine.n_workers * wall - own) / n_packs
+    print(f"{dict(statuses)} runs, each a pack, in {wall:.0f} s: {own / n_packs:.3f} s of training a pack, and "
+          f"{overhead:.3f} s beside it on each of {machine.n_workers} warm workers")  # fmt: skip
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--packs", type=int, default=1000)
+    parser.add_argument("--kill", choices=("worker", "node"), action="append", help="default: both")
+    arguments = parser.parse_args()
+    if arguments.packs:
+        time_packs(arguments.packs)
+    if arguments.trials:
+        run_trials(arguments.trials, arguments.kill or ["worker", "node"])

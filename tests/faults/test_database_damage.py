@@ -1,0 +1,293 @@
+"""A database in which bits have flipped or rows have vanished: what is read is as it was written, or a named error.
+
+Whatever cannot be read is explained by `seedbed doctor`, and a home that it finds healthy can be read.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seedbed.api.tidy_results import load_results
+from seedbed.errors import SeedbedError, StoreError
+from seedbed.records import CheckpointEvent, SampleEvent, Vocabulary
+from seedbed.report.overview import run_tables, runs_table, studies_table
+from seedbed.report.sections import environment_tables, study_tables
+from seedbed.report.study_answers import answer_study, answers_as_json
+from seedbed.report.study_runs import load_run_curves
+from seedbed.report.summary_tables import config_tables
+from seedbed.settings import DatasetInfo
+from seedbed.stats.summary import summaries_to_json, summarise
+from seedbed.store import Store, digests, open_store, stored_vocabulary
+from seedbed.store.doctor import examine
+from seedbed.study.declarations import parse_declarations
+from tests.store.toy import claim, make_plan, make_run, train
+
+N_QUICK, N_LONG = 100, 10_000
+N_QUICK_TRAINED = 40
+KEPT = (
+    Path(__file__).parent.parent / "store" / "kept" / "schema5"
+)  # trained by `seedbed run`: three studies, two states
+TRAINED = ("finished", "unfinished", "text")
+DATASET = "text/1/aa"
+READS: dict[str, Callable[[Store], Any]] = {
+    "studies": lambda store: store.studies(),
+    "runs": lambda store: store.runs("toy"),
+    "all runs": lambda store: store.runs(),
+    "progress": lambda store: store.progress(),
+    "curves": lambda store: curves_of(store, [run.id for run in make_plan().runs]),
+    "samples": lambda store: [repr(store.samples(run.id)) for run in make_plan().runs],
+    "checkpoints": lambda store: [store.checkpoints(run.id) for run in make_plan().runs],
+    "with weights": lambda store: store.runs_with_weights(),
+    "settled": lambda store: store.settled_runs(),
+    "packs": lambda store: store.study_packs("toy"),
+    "annotations": lambda store: store.annotations(),
+    "vocabulary": lambda store: (store.load_vocabulary(DATASET), store.dataset_dates()),
+    "summary": lambda store: summaries_to_json(summarise(load_run_curves(store, "toy"))),
+    "results": lambda store: str(list(load_results(store, "toy"))),
+    "dump": lambda store: store.dump({"toy": [run.id for run in make_plan().runs]}, "all").model_dump_json(),
+}
+
+
+VERBS: dict[str, Callable[[Store], Any]] = {  # what verbs print of a trained home
+    "ls": lambda store: repr(studies_table(store.studies(), store.annotations())),
+    "ls STUDY": lambda store: [repr(runs_table(store, name, store.runs(name))) for name in TRAINED],
+    "show": lambda store: [repr(config_tables(summarise(load_run_curves(store, name)))) for name in TRAINED],
+    "show RUN": lambda store: [repr(run_tables(store, store.runs(name)[0])) for name in TRAINED],
+    "answer": lambda store: [repr(answers_as_json(name, answer_study(store, name))) for name in TRAINED],
+    "report": lambda store: [repr(tables_of_report(store, name)) for name in TRAINED],
+    "results": lambda store: [str(list(load_results(store, name))) for name in TRAINED],
+    "weights": lambda store: [
+        (run.id, {name: array.tobytes() for name, array in store.load_weights(run.id).items()})
+        for run in store.runs() if run.id in store.runs_with_weights()
+    ],
+    "vocabulary": lambda store: [stored_vocabulary(store, run) for run in store.runs("text")],
+    "going on": lambda store: [store.can_resume(pack.id) for pack in store.study_packs("unfinished")],
+    "export": lambda store: store.dump(
+        {name: [run.id for run in store.runs(name)] for name in TRAINED}, "all", unfinished=True
+    ).model_dump_json(),
+}  # fmt: skip
+
+
+def tables_of_report(store: Store, study: str) -> list[Any]:
+    runs = load_run_curves(store, study)
+    declared = parse_declarations(store.study(study).text)
+    return [*study_tables(store, study, declared, runs), *environment_tables(store, study, runs)]
+
+
+def curves_of(store: Store, run_ids: list[str]) -> dict[str, Any]:
+    return {
+        f"{run} {name}": (curve.steps.tobytes(), curve.values.tobytes())
+        for run, named in store.curves(run_ids).items()
+        for name, curve in named.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with everything in it that a verb reads, in one file."""
+    home = tmp_path_factory.mktemp("damage") / "lab"
+    info = DatasetInfo(vocab_size=5, context_length=3, n_train=2, digest=DATASET)
+    plan = make_plan(3)
+    plan = replace(plan, runs=tuple(replace(run, dataset_info=info) for run in plan.runs))
+    with open_store(home) as store:
+        store.register(plan)
+        store.register(make_plan(2, "other"))
+        store.save_vocabulary(DATASET, Vocabulary("characters", ("<pad>", "a", "b")))
+        [pack] = claim(store, plan.runs)
+        store.resume(pack, {"torch": "2.13"})
+        store.record(pack, [SampleEvent(slot, 1, "my", " lord", (3, 1), (-0.5, -1.5), 0) for slot in range(3)])
+        state = {"numbers": np.array([0.1, 0.2, 0.3]), "alive": np.ones(3, dtype=bool)}
+        store.save(pack, CheckpointEvent(1, state, {}))
+        train(store, pack)
+        store.set_note("toy", "shown in week 3")
+        store.add_tags(plan.runs[1].id, ["grokked"])
+    with closing(sqlite3.connect(home / "store.db")) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    return home
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("damage") / "trained"
+    shutil.copytree(KEPT, home)
+    return home
+
+
+def read_all(home: Path, reads: Mapping[str, Callable[[Store], Any]] = READS) -> dict[str, Any]:
+    """What each read returns, or the error that it ends with."""
+    found: dict[str, Any] = {}
+    try:
+        with open_store(home, read_only=True) as store:
+            for name, reading in reads.items():
+                try:
+                    found[name] = reading(store)
+                except SeedbedError as error:
+                    found[name] = error
+    except SeedbedError as error:
+        found["open"] = error
+    except Exception as error:  # a bug, to be counted
+        found["open"] = AssertionError(f"after {list(found)[-1:]}: {type(error).__name__}: {error}")
+    return found
+
+
+def flip_bits(
+    lab: Path, folder: Path, n: int, seed: int, reads: Mapping[str, Callable[[Store], Any]] = READS
+) -> tuple[Counter[str], list[str]]:
+    """How many of n single flips left everything as it was, were named, were served, or ended in a traceback.
+
+    Of those that were named, "unexplained" are those of which doctor finds nothing.
+    """
+    home = folder / "flipped"
+    shutil.copytree(lab, home)
+    whole, outcomes, faults = (lab / "store.db").read_bytes(), Counter[str](), list[str]()
+    expected = read_all(lab, reads)
+    assert examine(home).errors == []
+    assert not [found for found in expected.values() if isinstance(found, Exception)]
+    generator = random.Random(seed)
+    for _ in range(n):
+        bit = generator.randrange(8 * len(whole))
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        (home / "store.db").write_bytes(flipped)
+        found = read_all(home, reads)
+        crashed = [str(one) for one in found.values() if isinstance(one, AssertionError)]
+        wrong = [name for name, one in found.items() if not isinstance(one, Exception) and one != expected[name]]
+        named = [str(one) for one in found.values() if isinstance(one, SeedbedError)]
+        outcome = "traceback" if crashed else "wrong" if wrong else "named" if named else "same"
+        outcomes[outcome] += 1
+        is_healthy = not examine(home).errors
+        outcomes["unexplained"] += is_healthy and outcome != "same"
+        outcomes["found though nothing read is changed"] += outcome == "same" and not is_healthy
+        faults += [f"bit {bit}: {fault}" for fault in crashed + wrong + (named[:1] if is_healthy else [])]
+    return outcomes, faults
+
+
+def test_flipped_bits_are_named_and_never_served(lab: Path, tmp_path: Path) -> None:
+    outcomes, faults = flip_bits(lab, tmp_path, N_QUICK, seed=1)
+    assert outcomes["wrong"] == outcomes["traceback"] == outcomes["unexplained"] == 0, faults
+    assert outcomes["named"] > N_QUICK / 20
+
+
+@pytest.mark.parametrize("table", ["vocabularies", "notes"])
+def test_vanished_vocabularies_and_notes_are_missed_by_export(lab: Path, tmp_path: Path, table: str) -> None:
+    home = tmp_path / "lab"
+    shutil.copytree(lab, home)
+    with closing(sqlite3.connect(home / "store.db")) as connection, connection:
+        connection.execute(f"DELETE FROM {table}")
+    with open_store(home, read_only=True) as store, pytest.raises(StoreError, match=f"the list of {table}"):
+        READS["dump"](store)
+
+
+def test_no_verb_shows_what_a_flipped_bit_has_changed_and_doctor_explains_it(trained: Path, tmp_path: Path) -> None:
+    outcomes, faults = flip_bits(trained, tmp_path, N_QUICK_TRAINED, seed=1, reads=VERBS)
+    assert outcomes["wrong"] == outcomes["traceback"] == outcomes["unexplained"] == 0, faults
+    assert outcomes["named"] > N_QUICK_TRAINED / 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["toy", "trained"])
+def test_ten_thousand_flipped_bits_are_named_and_never_served(
+    lab: Path, trained: Path, tmp_path: Path, kind: str
+) -> None:
+    home, reads = {"toy": (lab, READS), "trained": (trained, VERBS)}[kind]
+    outcomes, faults = flip_bits(home, tmp_path, N_LONG, seed=2, reads=reads)
+    print(kind, dict(outcomes))
+    assert outcomes["wrong"] == outcomes["traceback"] == outcomes["unexplained"] == 0, faults
+
+
+def test_control_without_digests_verbs_show_wrong_numbers_and_doctor_finds_nothing(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(trained, tmp_path / "home")
+    with open_store(trained, read_only=True) as store:
+        run = store.runs("finished")[0].id
+        number = store.curves([run])[run]["val/loss"].values[-1]
+    whole = (trained / "store.db").read_bytes()
+    (tmp_path / "home" / "store.db").write_bytes(whole.replace(number.tobytes(), (number / 2).tobytes()))
+    assert isinstance(read_all(tmp_path / "home", VERBS)["show"], StoreError)
+    assert examine(tmp_path / "home").errors
+    monkeypatch.setattr(digests, "_verify", lambda *_: None)
+    found, expected = read_all(tmp_path / "home", VERBS), read_all(trained, VERBS)
+    assert {"show", "results", "export"} <= {name for name in expected if found[name] != expected[name]}
+    assert examine(tmp_path / "home").errors == []
+
+
+def test_control_without_digests_a_flipped_bit_is_served(
+    lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, run = (lab / "store.db").read_bytes(), make_run(0).id
+    with open_store(lab, read_only=True) as store:
+        number = store.curves([run])[run]["val/loss"].values[-1]
+    flipped = whole.replace(number.tobytes(), (-number).tobytes())
+    assert flipped != whole
+    (tmp_path / "store.db").write_bytes(flipped)
+    assert isinstance(read_all(tmp_path)["curves"], StoreError)
+    monkeypatch.setattr(digests, "_verify", lambda *_: None)
+    found, expected = read_all(tmp_path)["curves"], read_all(lab)["curves"]
+    assert {name for name in expected if found[name] != expected[name]} == {f"{run} val/loss"}
+
+
+CHANGES = {
+    "DELETE FROM evaluations WHERE step = 2": "evaluations of run",
+    "DELETE FROM evaluations WHERE run LIKE '0001%'": "evaluations of run 0001",
+    "UPDATE evaluations SET numbers = zeroblob(16) WHERE step = 2": "the evaluations of run",
+    "UPDATE evaluations SET step = 17 WHERE step = 2": "the evaluations of run",
+    "INSERT INTO evaluations SELECT run, 99, names, numbers FROM evaluations WHERE step = 2": "more evaluations of run",
+    'UPDATE metric_names SET names = \'["norm", "val/loss"]\'': "list of metric names",
+    "UPDATE runs SET step = step + 1": "run 0000",
+    "UPDATE runs SET seed = seed + 1": "run 0000",
+    "UPDATE runs SET settings = '{'": "run 0000",
+    "DELETE FROM runs WHERE id LIKE '0002%'": "missing: 0002",
+    "DELETE FROM study_runs WHERE position = 1": "the list of runs of study",
+    "DELETE FROM studies WHERE name = 'other'": "the list of studies",
+    "DELETE FROM samples WHERE step = 1": "samples of run",
+    "DELETE FROM checkpoints WHERE step = 4": "checkpoints of run",
+    "UPDATE packs SET seconds = '{\"compute\": 9}'": "pack",
+    "DELETE FROM costs": "pack",
+    "DELETE FROM packs": "pack",
+    "UPDATE runs SET pack = NULL": "run 0000",
+    "DELETE FROM notes": "the list of notes",
+    "DELETE FROM vocabularies": "the list of vocabularies",
+}
+
+
+@pytest.mark.parametrize("statement", CHANGES)
+def test_a_changed_or_vanished_row_is_named_with_its_place_and_what_to_do(
+    lab: Path, tmp_path: Path, statement: str
+) -> None:
+    shutil.copytree(lab, tmp_path / "lab")
+    with closing(sqlite3.connect(tmp_path / "lab" / "store.db")) as connection:
+        connection.execute(statement)
+        connection.commit()
+    found = read_all(tmp_path / "lab").values()
+    errors = [str(one) for one in found if isinstance(one, StoreError)]
+    assert errors
+    assert not [one for one in found if isinstance(one, AssertionError)]
+    assert all("store.db is damaged: " in error for error in errors)
+    assert any(CHANGES[statement] in error for error in errors), errors
+    assert re.search("nothing was changed; .*home", errors[0])
+
+
+def test_a_damaged_run_is_not_covered_up_by_recording_more(lab: Path, tmp_path: Path) -> None:
+    plan = make_plan(2)
+    with open_store(tmp_path) as store:
+        store.register(plan)
+        [pack] = claim(store, plan.runs)
+        with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+            connection.execute("UPDATE runs SET step = 5 WHERE id = ?", [make_run(1).id])
+            connection.commit()
+        with pytest.raises(StoreError, match=f"damaged: run {make_run(1).id}"):
+            store.stop(pack)
+        assert store.run(make_run(0).id).status == "planned"

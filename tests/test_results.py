@@ -1,0 +1,87 @@
+"""The committed pages of results: every number is what the archive beside it gives; verdicts by hand."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from result_tables import AS_REPORTED, compare, parse_number, studies_of  # noqa: E402
+from results import FOLDER, make_page  # noqa: E402
+
+PAGES = sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_what_its_archive_gives(name: str) -> None:
+    assert (FOLDER / f"{name}.md").read_text(encoding="utf-8") == make_page(FOLDER, name)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_names_studies_that_ship_and_figures_that_are_there(name: str) -> None:
+    """A misspelt study would count as not trained."""
+    page = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    named = {study for table in page.get("tables", []) for study in studies_of(table)}
+    named |= {one["study"] for kind in ("claims", "figures", "samples") for one in page.get(kind, [])}
+    library = ROOT / "src" / "seedbed" / "study" / "library"
+    assert [study for study in named if not (library / f"{study}.toml").exists()] == []
+    pictures = re.findall(r"\]\((figures/\S+\.svg)\)", (FOLDER / f"{name}.md").read_text(encoding="utf-8"))
+    assert [path for path in pictures if not (FOLDER / path).exists()] == []
+
+
+def test_a_number_is_as_reported_within_the_prediction_interval_of_a_further_seed() -> None:
+    """Of five values with mean 3 and s = 1.581, the interval is 3 ± 2.776 · 1.581 · √1.2 = 3 ± 4.809."""
+    values = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert [compare(reported, values, "lower") for reported in ("-1.80", "7.80")] == [AS_REPORTED] * 2
+    assert [compare(reported, values, "lower") for reported in ("-1.82", "7.82")] == ["worse", "better"]
+    assert [compare(reported, values, "higher") for reported in ("-1.82", "7.82")] == ["better", "worse"]
+    assert [compare(reported, values, "later") for reported in ("-1.82", "7.82")] == ["later", "earlier"]
+    assert [compare(reported, values, "neither") for reported in ("-1.82", "7.82")] == [
+        "ours is higher",
+        "ours is lower",
+    ]
+    # of the mean of two seeds: 3 ± 2.776 · 1.581 · √(1/2 + 1/5) = 3 ± 3.673
+    assert [compare(reported, values, "lower", report_seeds=2) for reported in ("6.67", "6.69")] == [
+        AS_REPORTED,
+        "better",
+    ]
+
+
+def test_a_number_agrees_to_half_a_unit_of_its_last_digit() -> None:
+    assert parse_number("1.51e-4 ± 1.01e-5") == (1.51e-4, 5e-7)
+    assert parse_number("−0.5") == (-0.5, 0.05)
+    assert [compare("1.00", [value], "higher") for value in (0.996, 0.994)] == [AS_REPORTED, "worse"]
+    assert [compare("10001", [value], "later") for value in (10000.6, 10000.4)] == [AS_REPORTED, "earlier"]
+
+
+class Answered:
+    """As much of an answer as `judge` reads."""
+
+    def __init__(self, ask: str, verdict: str | None, numbers: dict[str, Any], metric: str = "val/loss") -> None:
+        from seedbed.specs import QuestionSpec
+
+        self.question = QuestionSpec(ask=ask, metric=metric, over="train.lr", between="model.kind")  # type: ignore[arg-type]
+        self.verdict, self.numbers = verdict, numbers
+
+
+def test_a_claim_is_reproduced_only_if_the_answer_is_certain_and_says_the_same() -> None:
+    from result_claims import judge
+
+    means = {"means": {"LSTM": {"mean": 0.2}, "GPT": {"mean": 0.1}}}
+    assert judge(Answered("which is better", "yes", means), "GPT") == "reproduced"  # type: ignore[arg-type]
+    assert judge(Answered("which is better", "yes", means), "LSTM") == "the reverse"  # type: ignore[arg-type]
+    assert judge(Answered("which is better", "yes", means, "val/accuracy"), "LSTM") == "reproduced"  # type: ignore[arg-type]
+    assert judge(Answered("which is better", "cannot tell", means), "GPT") == "cannot tell"  # type: ignore[arg-type]
+    assert judge(Answered("does it hold", "no", means)) == "not reproduced"  # type: ignore[arg-type]
+    trend = {"all": {"means": {1: 0.2, 2: 0.1}, "corrected": 0.01, "not_monotone": False, "correlation": -1.0}}
+    assert judge(Answered("how does it change", "yes", trend), "falls") == "reproduced"  # type: ignore[arg-type]
+    assert judge(Answered("how does it change", "yes", trend), "rises") == "the reverse"  # type: ignore[arg-type]
+    level = {"GPT": {"level": 0.5}, "LSTM": {"level": 0.6}}
+    assert judge(Answered("smallest", "yes", level), 0.6) == "not reproduced"  # type: ignore[arg-type]
