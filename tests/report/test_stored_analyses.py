@@ -237,6 +237,15 @@ def test_a_filter_selects_what_is_analysed_and_is_part_of_the_command(bare):
         assert {run.seed: len(load_analyses(store, run)) for run in store.runs("where")} == {0: 2, 1: 0}
 
 
+def test_the_store_of_an_earlier_command_is_no_part_of_the_next(bare, monkeypatch):
+    monkeypatch.setenv("SEEDBED_STORE", "")  # which the option sets
+    words = ["answer", "where", "--home", str(bare)]
+    named = CliRunner().invoke(app, [*words, "--store", f"sqlite:{bare}"])
+    assert f"seedbed analyze where --store sqlite:{bare} --home {bare}" in named.stderr
+    monkeypatch.setenv("SEEDBED_STORE", "")
+    assert f"seedbed analyze where --home {bare}" in CliRunner().invoke(app, words).stderr
+
+
 def test_in_python_only_analyze_and_report_write(bare):
     import seedbed
 

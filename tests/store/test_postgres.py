@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -244,10 +244,9 @@ TINY = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.ste
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[CommandLine]:
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     monkeypatch.setenv("SEEDBED_STORE", "")  # which the option sets
-    yield CommandLine(monkeypatch, capsys, tmp_path / "lab")
-    monkeypatch.setattr("seedbed.cli.common._typed_store", [])
+    return CommandLine(monkeypatch, capsys, tmp_path / "lab")
 
 
 def test_every_verb_reads_and_writes_by_the_address(address: str, cli: CommandLine, tmp_path: Path) -> None:

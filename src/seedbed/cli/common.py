@@ -78,7 +78,7 @@ def translate_system_error(error: OSError | MemoryError) -> SeedbedError:
     return kind(f"{names or 'the operating system'}: {reason}; --trace shows where")
 
 
-_typed_store: list[str] = []  # on the command line
+_typed_store: list[str] = []  # on this command line; empty if SEEDBED_STORE names the same
 _OF_A_HOME = ("doctor", "repair")  # verbs that know only the store of a home
 
 
@@ -124,6 +124,7 @@ class CommandGroup(TyperGroup):
                 command.params.extend(_store_option())
 
     def invoke(self, ctx: Any) -> Any:
+        _typed_store.clear()  # what an earlier call in this process was given; options are read after this
         with handle_errors():
             return super().invoke(ctx)
 
