@@ -3,6 +3,11 @@
     python benchmarks/results.py                  writes every page and its figures anew
     python benchmarks/results.py speeches         one of them
     python benchmarks/results.py --check          exit code 1 if a page is not what its archive gives
+    python benchmarks/results.py arithmetic --train HOME [--studies arithmetic/sanity …]
+                                                  trains what a page shows, or a part of it, analyses and archives it
+
+Training goes on where it was stopped, and an archive is written after each call: NAME.zip.xz, or NAME-STUDY.zip.xz for
+one study alone, so that a report can be trained in parts and on several machines.
 
 `NAME.toml` says what the report states, and where ours is found: tables (`result_tables`) and claims
 (`result_claims`), figures and samples. `NAME.zip.xz` has the runs, as `seedbed export` wrote them, with their analyses
@@ -13,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import html
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -25,6 +31,7 @@ from result_claims import ClaimTable
 from result_tables import StoredStudy, Table, studies_of
 
 import seedbed as sb
+from seedbed.api.archives import export_archive
 from seedbed.format import join_words
 from seedbed.report.cost_tables import cost_as_json
 from seedbed.report.figures import load_figure, write_figure
@@ -90,11 +97,16 @@ def trained_studies(home: str) -> list[str]:
         return [study.name for study in store.studies()]
 
 
+def named_studies(page: Mapping[str, Any]) -> list[str]:
+    """The studies of a page's tables, claims, figures and samples, in this order."""
+    named = [study for table in page.get("tables", []) for study in studies_of(table)]
+    named += [one["study"] for kind in ("claims", "figures", "samples") for one in page.get(kind, [])]
+    return list(dict.fromkeys(named))
+
+
 def describe_missing(page: Mapping[str, Any], studies: Mapping[str, StoredStudy]) -> Iterator[str]:
     """The studies that the page names and the archive lacks, with their commands and what else is not trained."""
-    named = [study for table in page.get("tables", []) for study in studies_of(table)]
-    named += [claim["study"] for claim in page.get("claims", [])]
-    missing = [f"`seedbed run {study}`" for study in dict.fromkeys(named) if study not in studies]
+    missing = [f"`seedbed run {study}`" for study in named_studies(page) if study not in studies]
     lines = [f"- {join_words(missing)}"] if missing else []
     lines += [f"- {one['what']}: `{one['command']}`" for one in page.get("missing", [])]
     if lines:
@@ -152,6 +164,26 @@ def _tag(text: str, tag: str) -> str:
     return "\n".join(f"<{tag}>{line}</{tag}>" if line.strip() else line for line in text.split("\n")) if tag else text
 
 
+def train_page(name: str, home: Path, studies: Sequence[str], folder: Path = FOLDER) -> Path:
+    """Train and analyse studies of a page (all by default), and write them to an archive of that page."""
+    page = tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf-8"))
+    named = named_studies(page)
+    if unknown := [study for study in studies if study not in named]:
+        raise SystemExit(f"{join_words(unknown)}: not on the page {name}, which has {join_words(named)}")
+    chosen = list(studies) or named
+    overrides = page.get("overrides", {})
+    together = [study for study in chosen if study not in overrides]  # packs of several studies train side by side
+    for words in [together, *([study, *overrides[study]] for study in chosen if study in overrides)]:
+        if words:
+            subprocess.run([sys.executable, "-m", "seedbed", "run", *words, "--home", home, "--quiet"], check=True)
+    for study in chosen:
+        subprocess.run([sys.executable, "-m", "seedbed", "analyze", study, "--home", home], check=True)
+    part = f"-{chosen[0].rpartition('/')[2]}" if len(chosen) == 1 < len(named) else ""
+    archive = folder / f"{name}{part}.zip.xz"
+    export_archive(chosen, archive, home=home)
+    return archive
+
+
 def main(names: Sequence[str], check: bool) -> int:
     stale = 0
     for name in names or sorted(path.stem for path in FOLDER.glob("*.toml")):
@@ -168,5 +200,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--train", type=Path, metavar="HOME", help="train the page's studies in this home first")
+    parser.add_argument("--studies", nargs="+", default=[], metavar="STUDY", help="with --train: only these")
     options = parser.parse_args()
+    if options.train is not None:
+        if len(options.names) != 1:
+            parser.error("--train expects the name of one page")
+        print(train_page(options.names[0], options.train, options.studies))
     sys.exit(main(options.names, options.check))

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from result_tables import AS_REPORTED, compare, parse_number, studies_of  # noqa: E402
-from results import FOLDER, make_page  # noqa: E402
+from results import FOLDER, make_page, train_page  # noqa: E402
 
 PAGES = sorted(path.stem for path in FOLDER.glob("*.toml"))
 
@@ -85,3 +85,25 @@ def test_a_claim_is_reproduced_only_if_the_answer_is_certain_and_says_the_same()
     assert judge(Answered("how does it change", "yes", trend), "rises") == "the reverse"  # type: ignore[arg-type]
     level = {"GPT": {"level": 0.5}, "LSTM": {"level": 0.6}}
     assert judge(Answered("smallest", "yes", level), 0.6) == "not reproduced"  # type: ignore[arg-type]
+
+
+def test_a_page_is_trained_analysed_and_archived_by_one_command(tmp_path: Path) -> None:
+    page = """
+title = "A page"
+hardware = "one CPU"
+summary = "Of a tiny study."
+overrides = { quickstart = ["task.p=5", "model.dim=8", "model.heads=2", "train.steps=4", "seeds=2"] }
+[[tables]]
+title = "Losses"
+study = "quickstart"
+columns = [{ name = "all" }]
+rows = [{ label = "L_train", metric = "train/loss", statistic = "last", report = ["1.6"] }]
+"""
+    (tmp_path / "tiny.toml").write_text(page)
+    assert "**Not trained yet.**" in make_page(tmp_path, "tiny")
+    assert train_page("tiny", tmp_path / "home", [], tmp_path) == tmp_path / "tiny.zip.xz"
+    text = make_page(tmp_path, "tiny")
+    assert "| `seedbed run quickstart task.p=5 model.dim=8 model.heads=2 train.steps=4 seeds=2` | 2 | one CPU" in text
+    assert "Not trained yet" not in text
+    with pytest.raises(SystemExit, match="arithmetic/sanity: not on the page tiny, which has quickstart"):
+        train_page("tiny", tmp_path / "home", ["arithmetic/sanity"], tmp_path)
