@@ -137,8 +137,13 @@ def format_part(n: int, total: int) -> str:
 # ---- words ----
 
 
-def pluralise(n: int, noun: str) -> str:
-    return f"{n:,} {noun if n == 1 else noun + 's'}"
+def pluralise(n: int, noun: str, plural: str | None = None) -> str:
+    """A number of things.
+
+    >>> pluralise(1, "run"), pluralise(2000, "run"), pluralise(2, "study", "studies")
+    ('1 run', '2,000 runs', '2 studies')
+    """
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
 def join_words(words: Sequence[str], conjunction: str = "and") -> str:

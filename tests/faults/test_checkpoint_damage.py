@@ -1,7 +1,8 @@
-"""Every bit that flips in a checkpoint of a trained home is detected, whichever file it is in."""
+"""Every bit that flips in a checkpoint or an analysis is detected, whichever file it is in."""
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -18,6 +19,8 @@ from seedbed.store.checkpoints import (
     weights_identity,
 )
 from seedbed.store.sql_store import SQLStore
+from tests.store.test_archive import analysis
+from tests.store.toy import make_plan, make_run
 
 KEPT = Path(__file__).parent.parent / "store" / "kept" / "schema5"
 N_LONG = 10_000
@@ -73,3 +76,30 @@ def test_control_without_its_digest_a_damaged_checkpoint_is_read(tmp_path: Path)
     shutil.copytree(KEPT, tmp_path / "home")
     assert n_undetected(tmp_path / "home", 50) == 0
     assert n_undetected(tmp_path / "home", 50, compare_digests=False) > 25
+
+
+def n_served(home: Path, has_digest: bool) -> int:
+    """Of all single flips in the file of an analysis, how many give other numbers or texts."""
+    run, n = make_run(0).id, 0
+    with open_store(home) as store:
+        store.register(make_plan(1))
+        store.save_analysis(run, 4, analysis(run))
+        [path] = (home / "checkpoints" / run).iterdir()
+        if not has_digest:
+            path.write_text(json.dumps(analysis(run)))
+        assert store.load_analyses(run) == [analysis(run)]
+        whole = path.read_bytes()
+        for bit in range(8 * len(whole)):
+            flipped = bytearray(whole)
+            flipped[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(flipped)
+            n += store.load_analyses(run) not in ([], [analysis(run)])
+    return n
+
+
+def test_no_flipped_bit_of_an_analysis_is_served(tmp_path: Path) -> None:
+    assert n_served(tmp_path, has_digest=True) == 0
+
+
+def test_control_without_its_digest_a_damaged_analysis_is_served(tmp_path: Path) -> None:
+    assert n_served(tmp_path, has_digest=False) > 100

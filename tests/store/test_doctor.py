@@ -20,6 +20,7 @@ from seedbed.store.repair import repair_home
 from seedbed.study.plan import plan_study
 from seedbed.study.read import parse_study
 from tests.cli.invoke import CommandLine
+from tests.store.test_archive import analysis
 from tests.store.toy import claim, make_evaluation, make_plan, make_run, snapshot, train
 
 KEPT = Path(__file__).parent / "kept"
@@ -73,7 +74,7 @@ def test_a_healthy_home_has_no_findings_and_is_not_changed(home: Path) -> None:
     before = contents(home)
     found = examine(home)
     assert own_findings(found) == []
-    assert found.counts == {"studies": 2, "runs": 5, "packs": 2, "weights": 8, "states": 1}
+    assert found.counts == {"studies": 2, "runs": 5, "packs": 2, "weights": 8, "analyses": 0, "states": 1}
     assert contents(home) == before
 
 
@@ -107,6 +108,14 @@ def interrupted_write(home: Path) -> None:
 
 def interrupted_import(home: Path) -> None:
     (home / "imports" / "abcd").mkdir(parents=True)
+
+
+def damaged_analysis(home: Path) -> None:
+    run = make_run(0).id
+    with open_store(home) as store:
+        store.save_analysis(run, 2, analysis(run, 2))
+    path = home / "checkpoints" / run / "000000002.analysis.json"
+    path.write_bytes(path.read_bytes().replace(b"0.5", b"0.7"))
 
 
 def without_database(home: Path) -> None:
@@ -145,6 +154,7 @@ FAULTS: dict[str, tuple[Callable[[Path], None] | str, str, str, str]] = {
     "a state of no pack": (state_of_nothing, "warning", "is a state of no unfinished pack", "rm -r"),
     "half a file": (interrupted_write, "warning", "left of a write", "rm -r"),
     "half an import": (interrupted_import, "warning", "left of an import that was interrupted", ""),
+    "a damaged analysis": (damaged_analysis, "error", "it differs from its digest", "seedbed analyze toy --home"),
     "no database": (without_database, "error", "store.db is missing", ""),
     "another file": (not_a_database, "error", "is not a database", ""),
 }  # fmt: skip

@@ -316,9 +316,9 @@ def doctor(folder: HomeArgument = None, home: HomeOption = DEFAULT_HOME, as_json
             echo(finding)
     if n_errors := len(found.errors):
         raise DamagedHome(f"{found.home} has {pluralise(n_errors, 'error')}; nothing was changed")
-    counts = ", ".join(f"{n:,} {what}" for what, n in found.counts.items())
     if not as_json:
-        echo(f"{found.home} is healthy: {counts} examined" if counts else f"{found.home} has no errors")
+        examined = f"is healthy: {found.examined} examined" if found.counts else "has no errors"
+        echo(f"{found.home} {examined}")
 
 
 @app.command(epilog="Example: seedbed repair lab --out lab-repaired")

@@ -264,7 +264,7 @@ def _check_files(path: Path, members: zipfile.ZipFile, dump: StoreDump) -> None:
         data = _read_file(path, members, row)
         try:
             if row.kind == "analysis":
-                check_analysis(json.loads(data), row)
+                check_analysis(json.loads(data), row.owner, row.step)
             else:
                 identity = CheckpointIdentity(row.kind, row.owner, row.step, owners[row.kind, row.owner])
                 parse_checkpoint(data, row.name, identity, row.digest)

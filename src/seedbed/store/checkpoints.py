@@ -1,7 +1,8 @@
 """Checkpoints as safetensors files that carry their identity and are verified on load; nothing is ever unpickled.
 
 The identity is canonical JSON under a single metadata key, `seedbed`: safetensors does not keep metadata in a stable
-order, and equal studies must give equal bytes. The digest of the whole file is stored in the database.
+order, and equal studies must give equal bytes. The digest of the whole file is stored in the database; that of an
+analysis, which readers of the database may write, in the file itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,11 +20,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from seedbed.errors import DamagedCheckpoint
+from seedbed.interp.analysis import Analysis
 from seedbed.records import Arrays
 from seedbed.store.durable_files import make_folders, translate_os_errors, write_atomic
 
 MAX_WRITER_THREADS = 8  # files written concurrently; the threads mostly wait for fsync
 ANALYSIS_SUFFIX = ".analysis.json"
+_ANALYSIS_KEYS = {field.name for field in fields(Analysis)}
 STATES = "packs"  # the folder of the states of packs, beside those of runs
 
 
@@ -40,6 +43,11 @@ def analysis_path(folder: Path, run_id: str, step: int) -> Path:
 
 def state_path(folder: Path, pack_id: str, step: int) -> Path:
     return folder / STATES / pack_id / f"{step:09d}.safetensors"
+
+
+def checkpoint_path(folder: Path, identity: CheckpointIdentity) -> Path:
+    path = weights_path if identity.kind == "weights" else state_path
+    return path(folder, identity.owner, identity.step)
 
 
 # ---- what they hold ----
@@ -135,6 +143,35 @@ def parse_checkpoint(data: bytes, path: Path | str, identity: CheckpointIdentity
     if found != _canonical_json(asdict(identity)):
         raise DamagedCheckpoint(f"{path} should hold {identity}, but says it is {found}")
     return arrays
+
+
+# ---- analyses ----
+
+
+def analysis_bytes(document: Mapping[str, Any]) -> bytes:
+    """An analysis as it is put into archives."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def write_analysis(path: Path, document: Mapping[str, Any], preserved: str) -> None:
+    """Write an analysis atomically, with the digest of its document in it."""
+    write_atomic(path, analysis_bytes({"digest": digest_json(document), **document}), preserved)
+
+
+def read_analysis(path: Path) -> dict[str, Any]:
+    """The document of an analysis; OSError or ValueError if it is not as it was written.
+
+    Those of earlier versions have no digest. A damaged one does not pass for one of these: they have no other keys.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+        digest = document.pop("digest", None)
+        is_intact = document.keys() <= _ANALYSIS_KEYS if digest is None else digest == digest_json(document)
+    except (AttributeError, TypeError, RecursionError) as error:
+        raise ValueError(f"it is not an analysis: {error}") from error
+    if not is_intact:
+        raise ValueError("it differs from its digest")
+    return dict(document)
 
 
 def select_slots(state: Arrays, slots: Sequence[int], n_slots: int) -> Arrays:

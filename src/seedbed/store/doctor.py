@@ -23,8 +23,13 @@ from typing import Any, Literal, TypeAlias
 from sqlalchemy import Connection
 
 from seedbed.errors import DamagedCheckpoint, MissingData, StoreError
+from seedbed.format import pluralise
 from seedbed.store.checkpoints import (
+    ANALYSIS_SUFFIX,
     STATES,
+    CheckpointIdentity,
+    checkpoint_path,
+    read_analysis,
     read_checkpoint,
     state_identity,
     state_path,
@@ -33,6 +38,7 @@ from seedbed.store.checkpoints import (
 )
 from seedbed.store.database import Database, database_path
 from seedbed.store.digests import RunRows
+from seedbed.store.dump import check_analysis
 from seedbed.store.durable_files import format_bytes, is_locked
 from seedbed.store.intact_rows import IntactRows, sqlite_faults
 from seedbed.store.schema import AnyRow, checkpoints
@@ -44,6 +50,10 @@ NETWORK_FILE_SYSTEMS = {
 }  # fmt: skip
 MIN_FREE_BYTES = 256_000_000  # besides two states of every unfinished pack
 MAX_CLOCK_ERROR = timedelta(minutes=5)
+_NOUNS = {
+    "studies": ("study", "studies"), "runs": ("run",), "packs": ("pack",), "states": ("state",),
+    "weights": ("file of weights", "files of weights"), "analyses": ("analysis", "analyses"),
+}  # fmt: skip
 # SQLite's WAL-reset bug: two connections that write and checkpoint at the same instant may damage the database.
 WAL_RESET_BUG = ((3, 7, 0), (3, 51, 3))  # from the first up to but not including the second version
 WAL_RESET_FIXES = ((3, 44, 6), (3, 50, 7))  # releases of earlier lines that have the fix
@@ -68,6 +78,15 @@ class Diagnosis:
     home: Path
     counts: dict[str, int] = field(default_factory=dict)  # of what was examined
     findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def examined(self) -> str:
+        """What was examined, in words.
+
+        >>> Diagnosis(Path("lab"), {"studies": 1, "runs": 8, "weights": 1}).examined
+        '1 study, 8 runs, 1 file of weights'
+        """
+        return ", ".join(pluralise(n, *_NOUNS[what]) for what, n in self.counts.items())
 
     @property
     def errors(self) -> list[Finding]:
@@ -147,21 +166,22 @@ def _examine_database(connection: Connection, before: Diagnosis) -> Diagnosis:
 # ---- files ----
 
 
-def weights_fault(folder: Path, run: AnyRow, step: int, digest: str) -> str:
-    """What is wrong with a file of weights, or nothing."""
+def checkpoint_fault(folder: Path, identity: CheckpointIdentity, digest: str) -> str:
+    """What is wrong with a checkpoint, or nothing."""
     try:
-        read_checkpoint(weights_path(folder, run.id, step), weights_identity(run.id, run.fingerprint, step), digest)
+        read_checkpoint(checkpoint_path(folder, identity), identity, digest)
     except DamagedCheckpoint as error:
         return str(error)
     return ""
 
 
-def state_fault(folder: Path, pack: AnyRow, step: int, digest: str) -> str:
-    """What is wrong with a file of the state of a pack, or nothing."""
+def analysis_fault(path: Path, run_id: str) -> str:
+    """What is wrong with an analysis of a run, or nothing."""
     try:
-        read_checkpoint(state_path(folder, pack.id, step), state_identity(pack.id, pack.members, step), digest)
-    except DamagedCheckpoint as error:
-        return str(error)
+        step = int(path.name.removesuffix(ANALYSIS_SUFFIX))
+        check_analysis(read_analysis(path), run_id, step)
+    except (OSError, ValueError) as error:
+        return f"the analysis of run {run_id} in {path} is damaged: {error}"
     return ""
 
 
@@ -173,24 +193,36 @@ class _Files:
         self._folder = found.home / "checkpoints"
         self._busy = {pack for pack in rows.packs if is_locked(found.home / "locks" / f"{pack}.lock")}
         self.state_bytes = 0
-        found.counts |= {"weights": 0, "states": 0}
+        found.counts |= {"weights": 0, "analyses": 0, "states": 0}
 
     def examine_run(self, run: AnyRow, saved: RunRows) -> None:
         if run.pack in self._busy:
             return
         for step, digest in zip(saved.steps, saved.blobs[0] if saved.steps else (), strict=True):
             self._found.counts["weights"] += 1
-            if fault := weights_fault(self._folder, run, step, digest):
+            if fault := checkpoint_fault(self._folder, weights_identity(run.id, run.fingerprint, step), digest):
                 self._found.error(fault)
         known = {weights_path(self._folder, run.id, step) for step in saved.steps}
         self._report_unknown(_files_in(self._folder / run.id, ".safetensors"), known, f"no row of run {run.id}")
+        self._examine_analyses(run.id)
+
+    def _examine_analyses(self, run_id: str) -> None:
+        """A damaged analysis is made again from the weights, by `analyze`."""
+        studies = [name for name, runs in self._rows.members.items() if run_id in runs]
+        for path in _files_in(self._folder / run_id, ANALYSIS_SUFFIX):
+            self._found.counts["analyses"] += 1
+            if fault := analysis_fault(path, run_id):
+                self._found.error(fault, self._found.command("analyze", *studies[:1]))
 
     def examine_state(self, pack: AnyRow) -> None:
         if pack.id in self._busy or not pack.open or pack.step is None:
             return
         self._found.counts["states"] += 1
         saved = [(pack.step, pack.digest), *([tuple(pack.previous)] if pack.previous else [])]
-        faults = [state_fault(self._folder, pack, step, digest) for step, digest in saved]
+        identities = [state_identity(pack.id, pack.members, step) for step, _ in saved]
+        faults = [
+            checkpoint_fault(self._folder, one, digest) for one, (_, digest) in zip(identities, saved, strict=True)
+        ]
         study = next((name for name, runs in self._rows.members.items() if {*runs} & {*pack.members}), None)
         words = () if study is None else (study,)
         if all(faults):
@@ -244,10 +276,8 @@ def _folders_in(folder: Path) -> Iterator[Path]:
 def _examine_machine(found: Diagnosis) -> None:
     if has_wal_reset_bug(sqlite3.sqlite_version_info):
         found.warn(
-            f"SQLite {sqlite3.sqlite_version} can damage a database in WAL mode to which two processes write at the "
-            "same instant (fixed in 3.51.3, 3.50.7 and 3.44.6): train from one process at a time, or use a Python with "
-            "a later SQLite", "python -c 'import sqlite3; print(sqlite3.sqlite_version)'",
-        )  # fmt: skip
+            f"SQLite {sqlite3.sqlite_version} has the WAL-reset bug (fixed in 3.51.3): train from one process at a time"
+        )
     with suppress(OSError):
         kind = file_system_of(found.home.resolve(), Path("/proc/self/mounts").read_text(encoding="utf-8"))
         if kind in NETWORK_FILE_SYSTEMS:

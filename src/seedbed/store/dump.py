@@ -329,7 +329,7 @@ def _check_known(what: str, names: Iterable[Any], known: Iterable[Any]) -> None:
         raise ValueError(f"the {what} {min(map(str, unknown))} is not in it")
 
 
-def check_analysis(document: Any, file: FileRow) -> None:
+def check_analysis(document: Any, run_id: str, step: int) -> None:
     """ValueError unless the JSON document is the analysis of this run at this step."""
     try:
         found = Analysis.from_json(document)
@@ -346,7 +346,7 @@ def check_analysis(document: Any, file: FileRow) -> None:
         raise ValueError("it is not an analysis") from error
     is_typed = all(number is None or isinstance(number, float | int) for number in numbers)
     is_typed &= all(isinstance(text, str) and not _CONTROL_CHARACTER.search(text) for text in texts)
-    if (found.run, found.step) != (file.owner, file.step) or not is_typed or "NaN" in again:
+    if (found.run, found.step) != (run_id, step) or not is_typed or "NaN" in again:
         raise ValueError("it is not the analysis of this run")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,11 +25,10 @@ from sqlalchemy import Connection, Table, delete, insert, select
 from seedbed.errors import Busy, StoreError, UsageError
 from seedbed.settings import Settings, UnreadableSettings
 from seedbed.store.changes import PLANNED_RUN_COLUMNS, write_pack, write_study
-from seedbed.store.checkpoints import ANALYSIS_SUFFIX, state_path, weights_path
+from seedbed.store.checkpoints import ANALYSIS_SUFFIX, state_identity, state_path, weights_identity, weights_path
 from seedbed.store.database import Database
 from seedbed.store.digests import COST_COLUMNS, LISTED_TABLES, NO_ROWS, RunRows, with_digest, write_lists
-from seedbed.store.doctor import examine, state_fault, weights_fault
-from seedbed.store.dump import FileRow, check_analysis
+from seedbed.store.doctor import analysis_fault, checkpoint_fault, examine
 from seedbed.store.durable_files import is_locked, make_folder, translate_os_errors, write_atomic
 from seedbed.store.event_rows import ENDED_STATUSES
 from seedbed.store.intact_rows import IntactRows
@@ -43,15 +42,14 @@ _KEPT = "the damaged home as it was"
 
 @dataclass(frozen=True)
 class Repair:
-    """What was saved, in numbers, and what was not, in sentences."""
+    """What was saved, in words, and what was not, in sentences."""
 
     home: Path
-    counts: Mapping[str, int]
+    examined: str
     losses: tuple[str, ...]
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{n:,} {what}" for what, n in self.counts.items())
-        return f"wrote {self.home}: {counts}; the home that it was copied from was not changed"
+        return f"wrote {self.home}: {self.examined}; the home that it was copied from was not changed"
 
 
 def repair_home(home: Path, out: Path) -> Repair:
@@ -72,7 +70,7 @@ def repair_home(home: Path, out: Path) -> Repair:
             os.replace(partial, out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return Repair(out, found.counts, tuple(dict.fromkeys(losses)))
+    return Repair(out, found.examined, tuple(dict.fromkeys(losses)))
 
 
 def _copy(old: Connection, target: Database, home: Path, out: Path) -> list[str]:
@@ -140,7 +138,7 @@ class _VerifiedCopy:
         saved = [(pack.step, pack.digest), *([(pack.previous[0], pack.previous[1])] if pack.previous else [])]
         intact = []
         for step, digest in saved:
-            if fault := state_fault(self._source, pack, step, digest):
+            if fault := checkpoint_fault(self._source, state_identity(pack.id, pack.members, step), digest):
                 self.losses.append(fault)
             else:
                 self._copy_file(state_path(self._source, pack.id, step))
@@ -185,7 +183,8 @@ class _VerifiedCopy:
         """Copy the intact files of weights; the rows of these."""
         intact = []
         for index, step in enumerate(saved.steps):
-            if fault := weights_fault(self._source, run, step, saved.blobs[0][index]):
+            identity = weights_identity(run.id, run.fingerprint, step)
+            if fault := checkpoint_fault(self._source, identity, saved.blobs[0][index]):
                 self.losses.append(fault)
             else:
                 self._copy_file(weights_path(self._source, run.id, step))
@@ -195,13 +194,8 @@ class _VerifiedCopy:
 
     def _copy_analyses(self, run_id: str) -> None:
         for path in sorted((self._source / run_id).glob(f"*{ANALYSIS_SUFFIX}")):
-            try:
-                data = path.read_bytes()
-                step = int(path.name.removesuffix(ANALYSIS_SUFFIX))
-                file = FileRow(kind="analysis", owner=run_id, step=step, bytes=len(data), digest="0" * 64)
-                check_analysis(json.loads(data), file)
-            except (OSError, ValueError, TypeError, RecursionError):
-                self.losses.append(f"the analysis {path}, which `seedbed analyze` makes again")
+            if fault := analysis_fault(path, run_id):
+                self.losses.append(f"{fault}; `seedbed analyze` makes it again")
             else:
                 self._copy_file(path)
 

@@ -62,15 +62,18 @@ from seedbed.store.checkpoints import (
     STATES,
     CheckpointFile,
     FileDigest,
+    analysis_bytes,
     analysis_path,
     digest_bytes,
     digest_json,
+    read_analysis,
     read_checkpoint,
     select_slots,
     state_identity,
     state_path,
     weights_identity,
     weights_path,
+    write_analysis,
     write_checkpoints,
 )
 from seedbed.store.dialects import upsert
@@ -575,13 +578,13 @@ class SQLStore(Store):
         self._database.check_in_place()
         with translate_os_errors(path, kept):
             make_folders([path.parent], self._checkpoints_folder)
-        write_atomic(path, _analysis_bytes(document), kept)
+        write_analysis(path, document, kept)
 
     def load_analyses(self, run_id: str) -> list[Any]:
         analyses = []
         for path in sorted((self._checkpoints_folder / run_id).glob(f"*{ANALYSIS_SUFFIX}")):
             try:
-                analyses.append(json.loads(path.read_bytes()))
+                analyses.append(read_analysis(path))
             except (OSError, ValueError):
                 continue
         return analyses
@@ -615,9 +618,9 @@ class SQLStore(Store):
     def _read_analysis(self, run_id: str, step: int) -> bytes | None:
         """An analysis without the paths of this machine; None if it is unreadable."""
         with suppress(OSError, ValueError, AttributeError, TypeError):
-            document = json.loads(self._analysis_path(run_id, step).read_bytes())
+            document = read_analysis(self._analysis_path(run_id, step))
             errors = {name: without_paths(text) for name, text in document.items() if name.endswith("_error")}
-            return _analysis_bytes(document | errors)
+            return analysis_bytes(document | errors)
         return None
 
     def read_file(self, file: FileRow) -> bytes:
@@ -666,7 +669,10 @@ class SQLStore(Store):
             folder = staging / ("replaced" if is_replaced else "added")
             path = folder / self._file_path(file).relative_to(self._checkpoints_folder)
             make_folder(path.parent)
-            write_atomic(path, read_file(file), "everything that was here")
+            if file.kind == "analysis":
+                write_analysis(path, json.loads(read_file(file)), "everything that was here")
+            else:
+                write_atomic(path, read_file(file), "everything that was here")
 
     def _complete_merge(self) -> None:
         """Finish or undo a merge that was interrupted; `Busy` while one is going on."""
@@ -763,10 +769,6 @@ class _PendingFiles:
         state_digest, *digests = self.digests
         weights = dict(zip(self.weights, digests, strict=True))
         self.store.commit_save(self.pack_id, self.step, state_digest.digest, weights)
-
-
-def _analysis_bytes(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _now() -> str:
