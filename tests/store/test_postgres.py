@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 import seedbed as sb
-from seedbed.errors import Busy, MissingData, StoreError, UsageError
+from seedbed.errors import Busy, DamagedCheckpoint, MissingData, StoreError, UsageError
 from seedbed.records import Cost, CostEvent
 from seedbed.store import Store, bind_store, open_store, postgres_database
 from seedbed.store.postgres import PostgresStore
@@ -88,6 +91,73 @@ def test_a_process_that_was_given_up_cannot_write_late(
 def test_without_the_fencing_number_a_late_write_arrives(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_database.PostgresDatabase, "_check_fences", lambda *_: None)
     assert give_up(address, monkeypatch, LATE_WRITES["record"])
+
+
+def load_state_beside_a_late_writer(address: str, monkeypatch: pytest.MonkeyPatch) -> float:
+    """A number in the state and the weights that a pack has after its late and its new holder saved the same step."""
+    with open_postgres(address) as late, open_postgres(address) as new:
+        late.register(make_plan(1))
+        [pack] = claim(late, make_plan(1).runs)
+        with monkeypatch.context() as patch:
+            patch.setattr(postgres_database, "LEASE_SECONDS", 0.0)
+            lease = late.lock(pack)
+            lease.__enter__()
+        saving = late.begin_save(pack, make_checkpoint(7, [0], weight=1.0))
+        with new.lock(pack):
+            new.resume(pack)
+            new.save(pack, make_checkpoint(7, [0], weight=2.0))
+            saving.write()
+            with pytest.raises(Busy, match="was given up"):
+                saving.commit()
+            state = new.resume(pack)
+            assert state is not None
+            assert new.load_weights(make_run(0).id)["w"][0, 0] == state[1]["x"][0]
+        lease.__exit__(None, None, None)
+        return float(state[1]["x"][0])
+
+
+def test_a_process_that_was_given_up_overwrites_no_file_of_the_one_that_goes_on(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load_state_beside_a_late_writer(address, monkeypatch) == 2.0
+
+
+def test_without_digests_in_their_names_the_file_of_a_late_writer_damages_a_checkpoint(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PostgresStore, "_has_digests_in_names", False)
+    with pytest.raises(DamagedCheckpoint):
+        load_state_beside_a_late_writer(address, monkeypatch)
+
+
+def test_a_process_that_was_suspended_after_a_commit_deletes_no_later_state(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_postgres(address) as late, open_postgres(address) as new:
+        late.register(make_plan(1))
+        [pack] = claim(late, make_plan(1).runs)
+        with monkeypatch.context() as patch:
+            patch.setattr(postgres_database, "LEASE_SECONDS", 0.0)
+            lease = late.lock(pack)
+            lease.__enter__()
+        late.save(pack, make_checkpoint(1))
+        write = late._database.write_pack
+
+        def write_and_be_given_up(pack_id: str, change: Callable[[Any], Any]) -> Any:
+            kept = write(pack_id, change)
+            with new.lock(pack):
+                new.resume(pack)
+                new.save(pack, make_checkpoint(3))
+            return kept
+
+        monkeypatch.setattr(late._database, "write_pack", write_and_be_given_up)
+        late.save(pack, make_checkpoint(2))
+        monkeypatch.undo()
+        with new.lock(pack):
+            found = new.resume(pack)
+        assert found is not None
+        assert found[0] == 3
+        lease.__exit__(None, None, None)
 
 
 def test_leases_are_renewed_as_long_as_their_process_lives(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +243,37 @@ def test_writing_waits_for_a_server_that_was_killed(address: str, postgres: Post
             store.record(pack, [make_evaluation(2, [0], [0.25])])
             starter.join()
         assert values(store, make_run(0).id) == {1: 0.5, 2: 0.25}
+
+
+LOSE_A_CONNECTION = """
+import os, socket, sys
+from sqlalchemy import text
+from seedbed.store import open_store
+
+with open_store(sys.argv[1]) as store:
+    attempts = []
+    def insert(connection):
+        attempts.append(1)
+        connection.execute(text("CREATE TEMP TABLE t (a int)"))
+        if len(attempts) == 1:
+            with socket.socket(fileno=os.dup(connection.connection.driver_connection.fileno())) as end:
+                end.shutdown(socket.SHUT_RDWR)
+        connection.execute(text("INSERT INTO t VALUES (:a)"), [{"a": 1}, {"a": 2}])
+    store._database.write(insert)
+    print(len(attempts))
+"""
+
+
+def test_a_connection_that_is_lost_among_many_rows_prints_nothing(address: str) -> None:
+    """psycopg logs that it could not end its pipeline, which Python would print."""
+
+    def run(script: str) -> tuple[str, str]:
+        done = subprocess.run([sys.executable, "-c", script, address], capture_output=True, text=True, check=True)
+        return done.stdout, done.stderr
+
+    assert run(LOSE_A_CONNECTION) == ("2\n", "")
+    without = "import logging; logging.getLogger('psycopg').handlers.clear()\n"
+    assert "terminating" in run(LOSE_A_CONNECTION.replace("with open", f"{without}with open"))[1]
 
 
 def test_beyond_its_limit_writing_stops_with_nothing_half_written(address: str, postgres: PostgresServer) -> None:

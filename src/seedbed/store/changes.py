@@ -363,8 +363,8 @@ def settle_ended_runs(connection: Connection, rows: Iterable[AnyRow]) -> None:
 
 def commit_checkpoint(
     connection: Connection, pack_id: str, step: int, state_digest: str, weights: Sequence[Mapping[str, Any]]
-) -> list[int]:
-    """Record the files of a checkpoint; returns the steps of the states that the pack keeps: this and the one before.
+) -> list[tuple[int, str]]:
+    """Record the files of a checkpoint; returns step and digest of the states that the pack keeps: it and the last.
 
     The end of its runs is settled, and the best step of each run with weights is updated.
     """
@@ -387,7 +387,7 @@ def commit_checkpoint(
             "best": best.get(row.id, row.best),
         },
     )
-    return [step] if previous is None else [step, previous[0]]
+    return [(step, state_digest)] if previous is None else [(step, state_digest), (previous[0], previous[1])]
 
 
 def _best_steps(connection: Connection, saved: Mapping[str, AnyRow], step: int) -> dict[str, int]:

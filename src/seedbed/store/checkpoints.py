@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 import numpy as np
 from safetensors import SafetensorError
@@ -48,6 +49,16 @@ def state_path(folder: Path, pack_id: str, step: int) -> Path:
 def checkpoint_path(folder: Path, identity: CheckpointIdentity) -> Path:
     path = weights_path if identity.kind == "weights" else state_path
     return path(folder, identity.owner, identity.step)
+
+
+def path_with_digest(path: Path, digest: str) -> Path:
+    """The name of a checkpoint in a folder that several machines write to: no two of them write different bytes to one
+    file.
+
+    >>> str(path_with_digest(Path("3f2a/000000100.safetensors"), "0123456789abcdef0123"))
+    '3f2a/000000100.0123456789abcdef.safetensors'
+    """
+    return path.with_suffix(f".{digest[:16]}{path.suffix}")
 
 
 # ---- what they hold ----
@@ -85,11 +96,12 @@ class FileDigest:
 
 @dataclass(frozen=True)
 class CheckpointFile:
-    """Arrays to write, with their identity and path."""
+    """Arrays to write, with their identity and path; `is_shared`: its digest becomes a part of its name."""
 
     path: Path
     arrays: Arrays
     identity: CheckpointIdentity
+    is_shared: bool = False
 
 
 def digest_bytes(data: bytes) -> str:
@@ -107,8 +119,12 @@ def write_checkpoint(file: CheckpointFile, preserved: str) -> FileDigest:
     # safetensors assumes C order: a transposed view would be saved with its elements shuffled.
     ordered = {name: np.asarray(array, order="C") for name, array in file.arrays.items()}
     data = save(ordered, {"seedbed": _canonical_json(asdict(file.identity))})
-    write_atomic(file.path, data, preserved)
-    return FileDigest(digest_bytes(data), len(data))
+    digest = digest_bytes(data)
+    if file.is_shared:
+        write_atomic(path_with_digest(file.path, digest), data, preserved, f"{uuid4().hex[:12]}.part")
+    else:
+        write_atomic(file.path, data, preserved)
+    return FileDigest(digest, len(data))
 
 
 def write_checkpoints(files: Sequence[CheckpointFile], folder: Path, preserved: str) -> list[FileDigest]:

@@ -27,13 +27,14 @@ _WRITE_FAULTS: dict[int | None, WriteFault] = {
 }  # fmt: skip
 
 
-def write_atomic(path: Path, data: bytes, preserved: str) -> None:
+def write_atomic(path: Path, data: bytes, preserved: str, partial_name: str = "part") -> None:
     """Replace the file with these bytes, or leave it unchanged; `preserved` is quoted in the error if writing fails.
 
-    Its folder must be there: a home that was moved away meanwhile must not be made anew.
+    Its folder must be there: a home that was moved away meanwhile must not be made anew. Several processes may write
+    the same file at once only under different partial names.
     """
     with translate_os_errors(path, preserved, needed_bytes=len(data)):
-        partial = path.with_name(path.name + ".part")
+        partial = path.with_name(f"{path.name}.{partial_name}")
         try:
             _write_and_fsync(partial, data)
             os.replace(partial, path)

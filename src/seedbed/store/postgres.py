@@ -29,6 +29,7 @@ class PostgresStore(SQLStore):
     """A store for several processes and machines at once."""
 
     shares_packs = True
+    _has_digests_in_names = True
 
     def __init__(self, home: Path, database: PostgresDatabase) -> None:
         self._postgres = database

@@ -13,6 +13,7 @@ done again for up to WAIT_SECONDS.
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import random
@@ -54,6 +55,10 @@ from seedbed.store.schema import SCHEMA_VERSION, Name, meta, metadata
 from seedbed.store.sql_database import SQLDatabase, damaged
 from seedbed.store.upgrade import schema_rows
 
+# When a connection is lost in the middle of a statement with many rows, psycopg raises that, and then logs that the
+# pipeline of these rows could not be ended either. Without a handler Python would print it, though nothing is wrong
+# once the transaction has been done again.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 T = TypeVar("T")
 WAIT_SECONDS = 120.0  # for a server that does not answer, while something is being written
 CONNECT_SECONDS = 10

@@ -5,7 +5,9 @@
     FOLDER/checkpoints/packs/PACK/STEP.safetensors  the state to resume a pack from
     FOLDER/imports/ID                               files on their way to checkpoints/, while a dump is merged
 
-Files are named by ids, never by user-given names. A subclass says which database and folder, and how a pack is held.
+Files are named by ids, never by user-given names. Where several machines write, the name of a checkpoint also has its
+digest (STEP.DIGEST.safetensors), by which its row finds it: a process that was given up overwrites no file of the one
+that goes on. A subclass says which database and folder, and how a pack is held.
 """
 
 from __future__ import annotations
@@ -66,6 +68,7 @@ from seedbed.store.checkpoints import (
     analysis_path,
     digest_bytes,
     digest_json,
+    path_with_digest,
     read_analysis,
     read_checkpoint,
     select_slots,
@@ -128,6 +131,8 @@ MAX_LISTED_STUDIES = 8  # in a message
 
 class SQLStore(Store):
     """A store whose rows are in a SQL database and whose files are in a folder."""
+
+    _has_digests_in_names = False  # of checkpoints
 
     def __init__(self, folder: Path, database: SQLDatabase, place: str) -> None:
         self._folder, self._database = folder, database
@@ -199,8 +204,9 @@ class SQLStore(Store):
     def begin_save(self, pack_id: str, saved: CheckpointEvent) -> PendingSave:
         pack = self._pack_row(pack_id)
         preserved = "all recorded metrics" + ("" if pack.step is None else f" and the state of step {pack.step:,}")
-        path = self._state_path(pack_id, saved.step)
-        state = CheckpointFile(path, saved.state, state_identity(pack_id, pack.members, saved.step))
+        path = state_path(self._checkpoints_folder, pack_id, saved.step)
+        identity = state_identity(pack_id, pack.members, saved.step)
+        state = CheckpointFile(path, saved.state, identity, self._has_digests_in_names)
         return _PendingFiles(self, pack_id, saved.step, state, self._weights_files(pack, saved), preserved)
 
     def write_files(self, files: Sequence[CheckpointFile], preserved: str) -> list[FileDigest]:
@@ -209,15 +215,18 @@ class SQLStore(Store):
         return write_checkpoints(files, self._checkpoints_folder, preserved)
 
     def commit_save(self, pack_id: str, step: int, state_digest: str, weights: Mapping[str, FileDigest]) -> None:
-        """Record the files of a checkpoint, and delete the states of the pack before the previous one."""
+        """Record the files of a checkpoint, and delete the states of the pack before the previous one.
+
+        No later ones: they belong to a process that has taken the pack over since the commit.
+        """
         rows = [{"run": run, "step": step, **asdict(digest)} for run, digest in weights.items()]
         kept = self._database.write_pack(
             pack_id, lambda connection: changes.commit_checkpoint(connection, pack_id, step, state_digest, rows)
         )
-        paths = {self._state_path(pack_id, one) for one in kept}
-        folder = self._state_path(pack_id, step).parent
+        paths = {self._state_path(pack_id, *one) for one in kept}
+        folder = state_path(self._checkpoints_folder, pack_id, step).parent
         with translate_os_errors(folder, f"the state of step {step:,}"):
-            for older in [path for path in folder.iterdir() if path not in paths]:
+            for older in [path for path in folder.iterdir() if path not in paths and _step_of(path) <= step]:
                 older.unlink(missing_ok=True)
 
     def _weights_files(self, pack: AnyRow, saved: CheckpointEvent) -> dict[str, CheckpointFile]:
@@ -227,7 +236,10 @@ class SQLStore(Store):
         weights = {pack.members[slot]: arrays for slot, arrays in saved.weights.items() if pack.members[slot] in owned}
         return {
             run: CheckpointFile(
-                self._weights_path(run, step), arrays, weights_identity(run, owned[run].fingerprint, step)
+                weights_path(self._checkpoints_folder, run, step),
+                arrays,
+                weights_identity(run, owned[run].fingerprint, step),
+                self._has_digests_in_names,
             )
             for run, arrays in weights.items()
         }
@@ -294,8 +306,9 @@ class SQLStore(Store):
         }  # fmt: skip
         if state is not None:
             step, arrays = state
-            path, identity = self._state_path(row["id"], step), state_identity(row["id"], members, step)
-            file = CheckpointFile(path, select_slots(arrays, slots, len(pack.runs)), identity)
+            path = state_path(self._checkpoints_folder, row["id"], step)
+            part, identity = select_slots(arrays, slots, len(pack.runs)), state_identity(row["id"], members, step)
+            file = CheckpointFile(path, part, identity, self._has_digests_in_names)
             [written] = self.write_files([file], "the unsplit pack")
             row |= {"step": step, "digest": written.digest}
         predicted = None if pack.predicted_bytes is None else round(pack.predicted_bytes * fraction)
@@ -507,7 +520,7 @@ class SQLStore(Store):
     def load_weights(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Arrays:
         run, found = self._run_row(run_id), self.find_checkpoint(run_id, step)
         identity = weights_identity(run.id, run.fingerprint, found.step)
-        return read_checkpoint(self._weights_path(run.id, found.step), identity, found.digest)
+        return read_checkpoint(self._weights_path(run.id, found.step, found.digest), identity, found.digest)
 
     def find_checkpoint(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Checkpoint:
         run = self._run_row(run_id)
@@ -599,7 +612,7 @@ class SQLStore(Store):
             if pack["open"]:
                 if self._held_packs([pack["id"]]):
                     raise Busy(f"pack {pack['id']} is being trained; stop it to export its state, or do not ask for it")
-                path = self._state_path(pack["id"], pack["step"])
+                path = self._state_path(pack["id"], pack["step"], pack["digest"])
                 if not path.exists():
                     raise DamagedCheckpoint(f"{path} is missing; export without saved states, or train with --restart")
                 key = {"kind": "state", "owner": pack["id"], "step": pack["step"]}
@@ -714,18 +727,22 @@ class SQLStore(Store):
     def _states_folder(self) -> Path:
         return self._checkpoints_folder / STATES
 
-    def _state_path(self, pack_id: str, step: int) -> Path:
-        return state_path(self._checkpoints_folder, pack_id, step)
+    def _state_path(self, pack_id: str, step: int, digest: str) -> Path:
+        path = state_path(self._checkpoints_folder, pack_id, step)
+        return path_with_digest(path, digest) if self._has_digests_in_names else path
 
-    def _weights_path(self, run_id: str, step: int) -> Path:
-        return weights_path(self._checkpoints_folder, run_id, step)
+    def _weights_path(self, run_id: str, step: int, digest: str) -> Path:
+        path = weights_path(self._checkpoints_folder, run_id, step)
+        return path_with_digest(path, digest) if self._has_digests_in_names else path
 
     def _analysis_path(self, run_id: str, step: int) -> Path:
         return analysis_path(self._checkpoints_folder, run_id, step)
 
     def _file_path(self, file: FileRow) -> Path:
-        paths = {"weights": self._weights_path, "analysis": self._analysis_path, "state": self._state_path}
-        return paths[file.kind](file.owner, file.step)
+        if file.kind == "analysis":
+            return self._analysis_path(file.owner, file.step)
+        find_path = self._weights_path if file.kind == "weights" else self._state_path
+        return find_path(file.owner, file.step, file.digest)
 
     def _pack_row(self, pack_id: str) -> AnyRow:
         if (found := self._database.read(lambda it: changes.select_pack(it, pack_id))) is None:
@@ -740,7 +757,7 @@ class SQLStore(Store):
         for step, digest in ((pack.step, pack.digest), *([pack.previous] if pack.previous else ())):
             identity = state_identity(pack.id, pack.members, step)
             try:
-                return step, read_checkpoint(self._state_path(pack.id, step), identity, digest)
+                return step, read_checkpoint(self._state_path(pack.id, step, digest), identity, digest)
             except DamagedCheckpoint as error:
                 faults.append(error)
         raise DamagedCheckpoint(
@@ -769,6 +786,12 @@ class _PendingFiles:
         state_digest, *digests = self.digests
         weights = dict(zip(self.weights, digests, strict=True))
         self.store.commit_save(self.pack_id, self.step, state_digest.digest, weights)
+
+
+def _step_of(path: Path) -> int:
+    """The step in the name of a checkpoint or of what a killed process has left of one; 0 in any other."""
+    step = path.name.partition(".")[0]
+    return int(step) if step.isdecimal() else 0
 
 
 def _now() -> str:
