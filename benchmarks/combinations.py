@@ -26,6 +26,7 @@ from unittest import mock
 
 import torch
 
+from seedbed.models.families.transformer_settings import POSITION_KINDS
 from seedbed.records import CheckpointEvent, EvaluationEvent, FinishEvent, Placement, SampleEvent
 from seedbed.settings import MODEL_SETTINGS, OPTIMIZERS, Settings
 from seedbed.study.plan import plan_named
@@ -67,7 +68,7 @@ def shipped_settings(only: str, small: bool) -> Iterator[tuple[str, Settings]]:
                 yield "variations", Settings.from_flat({"model.kind": kind, "task.p": 11})
         for optimizer in OPTIMIZERS:
             yield "variations", Settings.from_flat({"train.optimizer": optimizer, "task.p": 11})
-        for positions in ("sinusoidal", "learned", "rotary", "alibi", "t5"):
+        for positions in POSITION_KINDS:
             yield "variations", Settings.from_flat({"model.positions": positions, "task.p": 11})
 
 

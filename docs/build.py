@@ -22,35 +22,6 @@ from typing import Any, get_args
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 
-FORMULAS = {  # of metrics and statistics; log is natural, p the probability of the right token, θ the parameters
-    "loss": "equations, labels: mean over samples of the mean of −log p over a sample's scored tokens; text: Σ −log p ÷ number of tokens",
-    "accuracy": "samples (text: tokens) whose argmax is right everywhere that is scored ÷ all",
-    "token_accuracy": "scored tokens whose argmax is right ÷ all",
-    "perplexity": "exp(loss)",
-    "running_loss": "mean of the training loss of the updates since the last evaluation",
-    "running_perplexity": "exp(running_loss)",
-    "bits_per_character": "Σ −log₂ p ÷ characters of the text",
-    "bits_per_byte": "Σ −log₂ p ÷ bytes of the text in UTF-8",
-    "perplexity_sliding": "exp(loss), where each token is scored once, in a window that begins half a length earlier",
-    "perplexity_padded": "exp(mean over batches of loss × tokens ÷ tokens of a full batch)",
-    "copied": "mean over n = 4 … 40 of (n-grams of the samples that occur in the training text ÷ all)",
-    "new_words": "words of the samples that do not occur in the training text ÷ all",
-    "norm": "√ Σ θ²",
-    "circle_share": "power of the number embeddings in the key frequencies ÷ in all, by a discrete Fourier transform over the numbers",
-    "circle_frequencies": "(Σ power)² ÷ Σ power², over frequencies",
-    "circle_restricted_loss": "loss on validation equations of the logits with key frequencies only",
-    "circle_excluded_loss": "loss on training equations of the logits without the key frequencies",
-    "circle_units": "mean over hidden units of the variance explained by the unit's best frequency",
-    "circle_tuned_units": "units with at least 0.85 of their variance explained by one frequency ÷ all",
-    "best": "min or max of M(t) over recorded steps t ≤ t_max",
-    "t_f": "the first recorded t with M(t) = best, exactly; undefined for runs that never left chance",
-    "t_90": "the first recorded t with A(t) ≥ 0.9; likewise t_1 to t_100",
-    "last": "M at the last recorded step",
-    "gap": "M_val − M_train (accuracy: M_train − M_val) at t_f(M_val)",
-    "delta_t": "t_f(M_val) − t_f(M_train)",
-    "seconds": "seconds of the pack's updates ÷ its runs",
-    "memory": "bytes between updates ÷ 2²⁰ ÷ runs of the pack",
-}
 STUDY_KEYS = {  # the top level of a study file
     "question": "the question, in a sentence",
     "name": "the name under which runs are stored; default: the name of the file",
@@ -236,12 +207,12 @@ def metrics_page() -> str:
     direction = {"min": "lower", "max": "higher", None: "–"}
     heads = {f"attention_{name}": one for name, one in HEAD_STATISTICS.items()}
     metrics = [
-        (code(name), one.symbol, one.meaning, FORMULAS[name], one.unit, direction[one.direction])
+        (code(name), one.symbol, one.meaning, one.formula, one.unit, direction[one.direction])
         for name, one in QUANTITIES.items()
         if name not in heads
     ]
     statistics = [
-        (code(one.name), one.symbol or one.name, one.meaning, FORMULAS[one.name], one.unit or "of the metric")
+        (code(one.name), one.symbol or one.name, one.meaning, one.formula, one.unit or "of the metric")
         for one in STATISTICS.values()
     ]
     return page(

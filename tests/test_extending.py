@@ -270,7 +270,10 @@ def test_store_keeps_the_contract_and_writes_its_journal(folder: Path) -> None:
         [pack] = claim(store, make_plan(3).runs)
         train(store, pack)
     assert (folder / "trained" / "journal.txt").read_text(encoding="utf-8") == f"finished {pack}\n"
-    assert "StoredStudy(name='tiny'" in run_commands("Store")
+    journal = re.findall(r"^finished \w+$", run_commands("Store"), re.MULTILINE)
+    assert journal  # a line for each pack
+    assert len(journal) == len(set(journal))
+    assert len(curves()) == 2
 
 
 def test_engine_keeps_the_contract_and_trains(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +313,8 @@ def test_an_installed_package_is_loaded_by_its_entry_point(folder: Path, monkeyp
 
 
 def test_every_recipe_has_code_commands_and_a_test() -> None:
-    recipes = [one for one in re.findall(r"^## (.+)$", PAGE, re.MULTILINE) if one != "Changing a setting"]
+    of_the_package = {"Metric", "Verb", "View of the page", "Changing a setting"}  # no plugin can do these
+    recipes = [one for one in re.findall(r"^## (.+)$", PAGE, re.MULTILINE) if one not in of_the_package]
     assert len(recipes) == 10
     source = Path(__file__).read_text(encoding="utf-8")
     for recipe in recipes:

@@ -20,6 +20,7 @@ from seedbed.charts.panel_layout import LineChart
 from seedbed.charts.parallel_coordinates import ParallelCoordinates
 from seedbed.cli import app
 from seedbed.errors import StudyError
+from seedbed.format import join_words
 from seedbed.records import Curve
 from seedbed.specs import FIGURE_KINDS, STATISTIC_NAMES, FigureSpec
 from seedbed.stats.groups import filter_runs
@@ -224,7 +225,7 @@ def test_without_the_plugin_its_names_are_refused_with_those_that_exist(tmp_path
     fill(tmp_path)
     refused = CliRunner().invoke(app, ["plot", "toy", "--value", "bets", "--home", str(tmp_path)])
     assert refused.exit_code == 2
-    names = "'best', 't_f', 't_90', 'last', 'gap', 'delta_t', 'seconds' or 'memory'"
+    names = join_words([repr(name) for name in STATISTICS], "or")
     assert f"--value bets: expected {names}" in refused.stderr
     assert "(did you mean best?)" in refused.stderr
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from seedbed.errors import StudyError
+from seedbed.settings import OPTIMIZERS
 from seedbed.study.plan import plan_named, plan_study
 from seedbed.study.read import read_study
 from seedbed.study.study_files import find_study, shipped_studies
@@ -57,7 +58,7 @@ def test_all_problems_are_reported_in_one_pass_with_their_lines(write: WriteStud
         ("9", 'train.lr = "fast": expected a number above 0'),
         (
             "10",
-            'train.optimizer = "Adam": expected one of "sgd", "momentum", "adam", "adamw", "lion", "muon" '
+            'train.optimizer = "Adam": expected one of ' + ", ".join(f'"{name}"' for name in OPTIMIZERS) + " "
             "(did you mean adam?)",
         ),
         ("11", "train.clip = inf: expected a finite number from 0"),

@@ -126,15 +126,13 @@ def copy_runs(
     They come with all that `export_archive` writes, and with what it takes to go on with unfinished ones. `to` is the
     folder of a home, or an address.
     """
-    from seedbed.store import check_address, open_store
+    from seedbed.store import add_home, check_address, open_store
     from seedbed.store.dump import WeightsChoice
 
     if weights not in (accepted := get_args(WeightsChoice)):
         raise UsageError(f"--weights {weights}: expected {join_words(list(accepted), 'or')}")
-    target = to if ":" in to and not Path(to).exists() else f"sqlite:{to}"
+    target = add_home(to, find_home(home)) if ":" in to and not Path(to).exists() else f"sqlite:{to}"
     check_address(target)
-    if "#" not in target and target.startswith("postgresql:"):
-        target = f"{target}#{find_home(home)}"
     with open_store(find_home(home), read_only=True) as source:
         dump = source.dump(_select_runs(source, studies, only), weights, unfinished=True)
         with open_store(target) as store:

@@ -151,7 +151,8 @@ DeviceOption = Annotated[
 ]
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="worker processes on the CPU; default: one per core")]
 EngineOption = Annotated[
-    str | None, typer.Option(envvar="SEEDBED_ENGINE", help="where packs train: local or ray; default: local")
+    str | None,
+    typer.Option(envvar="SEEDBED_ENGINE", help="where packs train: local, ray or a plugin's engine; default: local"),
 ]
 AddressOption = Annotated[
     str | None, typer.Option(help="with --engine ray: HOST:PORT of the cluster, or auto; default: RAY_ADDRESS, or auto")

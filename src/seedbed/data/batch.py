@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -49,6 +49,21 @@ class Batch:
     prefix_index: Int[Tensor, "R B"] | None = None
 
 
+class SampleScores(NamedTuple):
+    """What is kept of the logits of evaluated samples; metrics are computed from it."""
+
+    losses: Float[Tensor, "R N"]  # in nats, averaged over a sample's scored tokens
+    correct: Int[Tensor, "R N"]  # scored tokens that the argmax predicts
+
+    @classmethod
+    def join(cls, chunks: Sequence[SampleScores]) -> SampleScores:
+        return cls(*(torch.cat(parts, 1) for parts in zip(*chunks, strict=True)))
+
+    def select(self, samples: slice) -> SampleScores:
+        """The scores of some of the samples."""
+        return SampleScores(*(values[:, samples] for values in self))
+
+
 @dataclass(frozen=True)
 class EvalSplit:
     """Samples that a metric averages over: `sample_slice` of all evaluated samples, restricted to each run's mask."""
@@ -60,17 +75,17 @@ class EvalSplit:
     n_scored: int | Int[Tensor, "N"] = 1  # targets per sample; a sample is correct when all of them are
     has_token_metric: bool = False  # whether the share of correct targets is evaluated too
 
-    def metrics(self, losses: Float[Tensor, "R N"], correct: Int[Tensor, "R N"]) -> dict[str, Float[Tensor, "R"]]:
-        """Metrics of every run by name, from the loss and the number of correct targets of each sample."""
+    def metrics(self, scores: SampleScores) -> dict[str, Float[Tensor, "R"]]:
+        """Metrics of every run by name, from the scores of the split's samples."""
         n = self.sample_mask.sum(1)
-        is_correct = self.sample_mask & (correct == self.n_scored)
+        is_correct = self.sample_mask & (scores.correct == self.n_scored)
         metrics = {
-            "loss": torch.where(self.sample_mask, losses, 0.0).sum(1) / n,
+            "loss": torch.where(self.sample_mask, scores.losses, 0.0).sum(1) / n,
             "accuracy": is_correct.sum(1) / n.double(),
         }
         if self.has_token_metric:
             n_targets = (self.sample_mask * self.n_scored).sum(1)
-            metrics["token_accuracy"] = torch.where(self.sample_mask, correct, 0).sum(1) / n_targets.double()
+            metrics["token_accuracy"] = torch.where(self.sample_mask, scores.correct, 0).sum(1) / n_targets.double()
         return {f"{self.name}/{name}{self.metric_suffix}": value for name, value in metrics.items()}
 
 

@@ -31,23 +31,45 @@ class MetricInfo:
     meaning: str
     direction: Direction | None
     label: str = ""  # in sentences and on axes; empty: the name, with spaces
+    formula: str = ""  # in the reference; log is natural, p the probability of the right token, θ the parameters
 
 
 # In table order. The norm has no direction: a small norm is not an achievement, zero weights have the smallest.
 QUANTITIES: dict[str, MetricInfo] = {
     entry.name: entry
     for entry in (
-        MetricInfo("loss", "L", "nats", "mean negative log-likelihood per scored token", "min"),
+        MetricInfo(
+            "loss",
+            "L",
+            "nats",
+            "mean negative log-likelihood per scored token",
+            "min",
+            formula="equations, labels: mean over samples of the mean of −log p over a sample's scored tokens; "
+            "text: Σ −log p ÷ number of tokens",
+        ),
         MetricInfo(
             "accuracy",
             "A",
             "share",
             "share of samples with all scored tokens correct; for text, share of tokens",
             "max",
+            formula="samples (text: tokens) whose argmax is right everywhere that is scored ÷ all",
         ),
-        MetricInfo("token_accuracy", "A_token", "share", "share of scored tokens that are correct", "max"),
         MetricInfo(
-            "perplexity", "PPL", "tokens", "exponential of the loss: effective number of choices per token", "min"
+            "token_accuracy",
+            "A_token",
+            "share",
+            "share of scored tokens that are correct",
+            "max",
+            formula="scored tokens whose argmax is right ÷ all",
+        ),
+        MetricInfo(
+            "perplexity",
+            "PPL",
+            "tokens",
+            "exponential of the loss: effective number of choices per token",
+            "min",
+            formula="exp(loss)",
         ),
         MetricInfo(
             "running_loss",
@@ -55,36 +77,105 @@ QUANTITIES: dict[str, MetricInfo] = {
             "nats",
             "mean training loss of the updates since the last evaluation",
             "min",
-        ),
-        MetricInfo("running_perplexity", "PPL_running", "tokens", "exponential of the running loss", "min"),
-        MetricInfo("bits_per_character", "bpc", "bits", "negative log₂-likelihood per character of the text", "min"),
-        MetricInfo("bits_per_byte", "bpB", "bits", "negative log₂-likelihood per byte of the text in UTF-8", "min"),
-        MetricInfo(
-            "perplexity_sliding", "PPLs", "tokens", "perplexity over windows with a stride of half their length", "min"
+            formula="mean of the training loss of the updates since the last evaluation",
         ),
         MetricInfo(
-            "perplexity_padded", "PPLp", "tokens", "perplexity with a short last batch counted as a full one", "min"
-        ),
-        MetricInfo("copied", "copied", "share", "share of n-grams, n = 4 … 40, that occur in the training text", None),
-        MetricInfo(
-            "new_words", "new words", "share", "share of words in samples that do not occur in the training text", None
-        ),
-        MetricInfo(
-            "norm", "‖θ‖₂", "1", "L2 norm of all parameters, embeddings included", None, "L2 norm of the weights"
+            "running_perplexity",
+            "PPL_running",
+            "tokens",
+            "exponential of the running loss",
+            "min",
+            formula="exp(running_loss)",
         ),
         MetricInfo(
-            "circle_share", "circle share", "share", "power of the number embeddings in their key frequencies", None
+            "bits_per_character",
+            "bpc",
+            "bits",
+            "negative log₂-likelihood per character of the text",
+            "min",
+            formula="Σ −log₂ p ÷ characters of the text",
         ),
-        MetricInfo("circle_frequencies", "circles", "frequencies", "effective number of frequencies", None),
+        MetricInfo(
+            "bits_per_byte",
+            "bpB",
+            "bits",
+            "negative log₂-likelihood per byte of the text in UTF-8",
+            "min",
+            formula="Σ −log₂ p ÷ bytes of the text in UTF-8",
+        ),
+        MetricInfo(
+            "perplexity_sliding",
+            "PPLs",
+            "tokens",
+            "perplexity over windows with a stride of half their length",
+            "min",
+            formula="exp(loss), where each token is scored once, in a window that begins half a length earlier",
+        ),
+        MetricInfo(
+            "perplexity_padded",
+            "PPLp",
+            "tokens",
+            "perplexity with a short last batch counted as a full one",
+            "min",
+            formula="exp(mean over batches of loss × tokens ÷ tokens of a full batch)",
+        ),
+        MetricInfo(
+            "copied",
+            "copied",
+            "share",
+            "share of n-grams, n = 4 … 40, that occur in the training text",
+            None,
+            formula="mean over n = 4 … 40 of (n-grams of the samples that occur in the training text ÷ all)",
+        ),
+        MetricInfo(
+            "new_words",
+            "new words",
+            "share",
+            "share of words in samples that do not occur in the training text",
+            None,
+            formula="words of the samples that do not occur in the training text ÷ all",
+        ),
+        MetricInfo(
+            "norm",
+            "‖θ‖₂",
+            "1",
+            "L2 norm of all parameters, embeddings included",
+            None,
+            "L2 norm of the weights",
+            formula="√ Σ θ²",
+        ),
+        MetricInfo(
+            "circle_share",
+            "circle share",
+            "share",
+            "power of the number embeddings in their key frequencies",
+            None,
+            formula="power of the number embeddings in the key frequencies ÷ in all, by a discrete Fourier transform "
+            "over the numbers",
+        ),
+        MetricInfo(
+            "circle_frequencies",
+            "circles",
+            "frequencies",
+            "effective number of frequencies",
+            None,
+            formula="(Σ power)² ÷ Σ power², over frequencies",
+        ),
         MetricInfo(
             "circle_restricted_loss",
             "L restricted",
             "nats",
             "validation loss of logits restricted to the key frequencies",
             None,
+            formula="loss on validation equations of the logits with key frequencies only",
         ),
         MetricInfo(
-            "circle_excluded_loss", "L excluded", "nats", "training loss of logits without the key frequencies", None
+            "circle_excluded_loss",
+            "L excluded",
+            "nats",
+            "training loss of logits without the key frequencies",
+            None,
+            formula="loss on training equations of the logits without the key frequencies",
         ),
         MetricInfo(
             "circle_units",
@@ -92,6 +183,7 @@ QUANTITIES: dict[str, MetricInfo] = {
             "share",
             "variance of a hidden unit explained by its best frequency",
             None,
+            formula="mean over hidden units of the variance explained by the unit's best frequency",
         ),
         MetricInfo(
             "circle_tuned_units",
@@ -99,6 +191,7 @@ QUANTITIES: dict[str, MetricInfo] = {
             "share",
             "hidden units with 0.85 of the variance explained by one frequency",
             None,
+            formula="units with at least 0.85 of their variance explained by one frequency ÷ all",
         ),
         *(
             MetricInfo(f"attention_{name}", name, one.unit, one.description, None, one.label)

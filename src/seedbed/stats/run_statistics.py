@@ -53,6 +53,7 @@ class Statistic:
     compute: ComputeStatistic  # of a run, a metric and t_max, after which values do not count; NaN if undefined
     title: str  # in the titles of charts: "t_f of {}"
     meaning: str = ""  # in legends, one line
+    formula: str = ""  # in the reference; M is the metric, t a step
     symbol: str = ""  # in legends; empty: the name
     phrase: str = ""  # in sentences, of a metric in words
     claim: str = ""  # "{first} takes less time than {second}", of the group that leads; {metric} is in words
@@ -199,6 +200,7 @@ def _threshold_statistic(percent: int) -> Statistic:
         title=f"{name} of {{}}",
         meaning=f"first recorded step with an accuracy of at least {threshold:g}; a run that never gets there is "
         "censored at its last step",
+        formula=f"the first recorded t with A(t) ≥ {threshold:g}; likewise t_1 to t_100",
         phrase=f"{name} of {{}}",
         claim=f"{{first}} reaches {threshold:g} {{metric}} sooner than {{second}}",
         menu_label=f"{name}: first step at {threshold:g}",
@@ -279,6 +281,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
         Statistic(
             "best",
             _best,
+            formula="min or max of M(t) over recorded steps t ≤ t_max",
             title="best {}",
             meaning="lowest or highest recorded value, whichever is better",
             phrase="best {}",
@@ -288,6 +291,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
         Statistic(
             "t_f",
             _t_f,
+            formula="the first recorded t with M(t) = best, exactly; undefined for runs that never left chance",
             title="t_f of {}",
             meaning="first recorded step with the best value",
             phrase="t_f of {}",
@@ -304,6 +308,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
         Statistic(
             "last",
             _last,
+            formula="M at the last recorded step",
             title="last {}",
             meaning="value at the last recorded step",
             phrase="final {}",
@@ -312,6 +317,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
         Statistic(
             "gap",
             _gap,
+            formula="M_val − M_train (accuracy: M_train − M_val) at t_f(M_val)",
             title="gap of {}",
             meaning="how much worse val is than train at the best val step",
             phrase="generalisation gap of {}",
@@ -326,6 +332,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
         Statistic(
             "delta_t",
             _delta_t,
+            formula="t_f(M_val) − t_f(M_train)",
             title="Δt of {}",
             meaning="t_f(val) − t_f(train) of the same run",
             symbol="Δt",
@@ -344,6 +351,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
         Statistic(
             "seconds",
             _seconds,
+            formula="seconds of the pack's updates ÷ its runs",
             title="compute time",
             meaning="compute time of the run: its share of its pack's, without evaluation",
             symbol="time",
@@ -358,6 +366,7 @@ STATISTICS: Final[dict[str, Statistic]] = {
         Statistic(
             "memory",
             _memory,
+            formula="bytes between updates ÷ 2²⁰ ÷ runs of the pack",
             title="memory while training",
             meaning="memory between updates; predicted if not measured",
             phrase="memory in MiB",

@@ -29,6 +29,7 @@ __all__ = [
 
 STORES: dict[str, type[Store]] = {"sqlite": SQLiteStore, "postgresql": PostgresStore}  # by the scheme of an address
 _ADDRESS = re.compile(r"([A-Za-z][\w+.-]*):(.*)", re.DOTALL)
+_OF_SERVER = re.compile(r"([A-Za-z][\w+.-]*:)?//")
 _BOUND: dict[Path, str] = {}  # the addresses of the databases of homes, in this process
 
 
@@ -45,6 +46,15 @@ def check_address(address: str) -> None:
     if _ADDRESS.fullmatch(address) is None:
         raise UsageError(f"{address}: expected the address of a store, such as postgresql://USER@HOST/DATABASE")
     _resolve_address(address)
+
+
+def add_home(address: str, home: Path) -> str:
+    """The address or location, with the home that keeps the files of a server's store if it names none.
+
+    >>> add_home("postgresql://db/lab", Path("home")), add_home("sqlite:lab", Path("home"))
+    ('postgresql://db/lab#home', 'sqlite:lab')
+    """
+    return f"{address}#{home}" if _OF_SERVER.match(address) and "#" not in address else address
 
 
 def bind_store(home: Path, address: str) -> None:
@@ -106,5 +116,4 @@ def _resolve_address(address: str | os.PathLike[str]) -> tuple[type[Store], str]
             f"{named[0]}: {scheme} is not a kind of store; expected a folder or {' or '.join(known)} "
             f"(a folder of that name is ./{named[0]})"
         )
-    has_home = "#" in location or not location.startswith("//")  # a server: its files are in the home
-    return STORES[scheme], location if has_home else f"{location}#{home}"
+    return STORES[scheme], add_home(location, home)

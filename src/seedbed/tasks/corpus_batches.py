@@ -27,6 +27,7 @@ from seedbed.data.batch import (
     EvalSplit,
     MicroBatchLayout,
     RowIndices,
+    SampleScores,
     evenly_spaced_rows,
     split_into_chunks,
 )
@@ -57,9 +58,9 @@ class TokenEvalSplit(EvalSplit):
         """Returns each run's sum over the windows of its mask."""
         return torch.where(self.sample_mask, values, 0).double().sum(1)
 
-    def metrics(self, losses: Float[Tensor, "R N"], correct: Int[Tensor, "R N"]) -> dict[str, Float[Tensor, "R"]]:
+    def metrics(self, scores: SampleScores) -> dict[str, Float[Tensor, "R"]]:
         """Metrics per token: sums and counts are kept apart, so that windows of unequal length average fairly."""
-        n, nats = self.masked_sum(self.n_tokens), self.masked_sum(losses * self.n_tokens)
+        n, nats = self.masked_sum(self.n_tokens), self.masked_sum(scores.losses * self.n_tokens)
         if self.metric_suffix:
             quantity = "perplexity_sliding" if self.is_sliding else "perplexity"
             return {f"{self.name}/{quantity}{self.metric_suffix}": (nats / n).exp()}
@@ -68,10 +69,10 @@ class TokenEvalSplit(EvalSplit):
             "perplexity": (nats / n).exp(),
             "bits_per_character": nats / log(2) / self.masked_sum(self.n_characters).clamp(min=1),
             "bits_per_byte": nats / log(2) / self.masked_sum(self.n_bytes).clamp(min=1),
-            "accuracy": self.masked_sum(correct) / n,
+            "accuracy": self.masked_sum(scores.correct) / n,
         }
         if self.has_padded_metric:
-            metrics["perplexity_padded"] = self.padded_loss(losses).exp()
+            metrics["perplexity_padded"] = self.padded_loss(scores.losses).exp()
         return {f"{self.name}/{name}": value for name, value in metrics.items()}
 
     def padded_loss(self, losses: Float[Tensor, "R N"]) -> Float[Tensor, "R"]:

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from math import log
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 from torch import Tensor
 
-from seedbed.data.batch import Batch, EvalSplit
+from seedbed.data.batch import Batch, EvalSplit, SampleScores
 from seedbed.models.build import load_pack
 from seedbed.records import Arrays
 from seedbed.settings import Settings
 from seedbed.tasks.base import make_batches
-from seedbed.training.loss import n_correct, sample_losses
+from seedbed.training.loss import score_samples, score_tokens
 from seedbed.training.trainer import BatchForward, set_matmul_precision
 
 
@@ -36,13 +36,11 @@ class EnsembleMetric:
 
 @dataclass(frozen=True)
 class _ChunkScores:
-    """Losses and correct tokens of the runs and of their ensemble, and which samples are the same for all runs."""
+    """The scores of the runs and of their ensemble, and which samples are the same for all runs."""
 
-    losses: Float[Tensor, "R B"]
-    correct: Int[Tensor, "R B"]
-    ensemble_losses: Float[Tensor, "1 B"]
-    ensemble_correct: Int[Tensor, "1 B"]
-    is_shared: Bool[Tensor, "1 B"]
+    members: SampleScores
+    ensemble: SampleScores  # as of one run
+    is_shared: Bool[Tensor, "B"]
 
 
 @torch.no_grad()
@@ -61,18 +59,18 @@ def evaluate_ensemble(
     ]
     batches = make_batches(settings, seeds, str(torch_device))
     chunks = [_score_chunk(models, batch) for batch in batches.eval_chunks()]
-    scores = _ChunkScores(
-        *(torch.cat([getattr(chunk, name) for chunk in chunks], 1) for name in _ChunkScores.__dataclass_fields__)
-    )
+    member_scores = SampleScores.join([chunk.members for chunk in chunks])
+    ensemble_scores = SampleScores.join([chunk.ensemble for chunk in chunks])
+    is_shared = torch.cat([chunk.is_shared for chunk in chunks])
     found: dict[str, EnsembleMetric] = {}
     for split in batches.eval_splits:
         samples = split.sample_slice
-        if not _is_shared_split(split, scores.is_shared[0, samples]):
+        if not _is_shared_split(split, is_shared[samples]):
             continue
-        members = split.metrics(scores.losses[:, samples], scores.correct[:, samples])
+        members = split.metrics(member_scores.select(samples))
         # The masks of all runs are equal, so the scores of the ensemble are repeated for each of them.
-        repeated = [one[:, samples].expand(len(seeds), -1) for one in (scores.ensemble_losses, scores.ensemble_correct)]
-        ensemble = split.metrics(*repeated)
+        repeated = (values.expand(len(seeds), -1) for values in ensemble_scores.select(samples))
+        ensemble = split.metrics(SampleScores(*repeated))
         found |= {
             name: EnsembleMetric(float(ensemble[name][0]), tuple(values.tolist())) for name, values in members.items()
         }
@@ -85,11 +83,9 @@ def _score_chunk(models: Sequence[BatchForward], batch: Batch) -> _ChunkScores:
     mean = logits.double().log_softmax(-1).logsumexp(0, keepdim=True) - log(len(models))
     first = _select_run(batch, 0)
     return _ChunkScores(
-        sample_losses(logits, batch.targets, batch.target_mask).double(),
-        n_correct(logits, batch.targets, batch.target_mask),
-        sample_losses(mean, first.targets, first.target_mask),
-        n_correct(mean, first.targets, first.target_mask),
-        _same_for_all_runs(batch)[None],
+        score_samples(score_tokens(logits, batch.targets), batch.target_mask),
+        score_samples(score_tokens(mean, first.targets), first.target_mask),
+        _same_for_all_runs(batch),
     )
 
 

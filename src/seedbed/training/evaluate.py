@@ -63,7 +63,7 @@ def compute_metrics(trainer: Trainer) -> dict[str, Float[Tensor, "R"]]:
     with trainer.use_ema_weights():
         norms = trainer.parameters.weight_norms()
         if splits := trainer.batches.eval_splits:
-            losses, correct = trainer.score_samples()
+            scores = trainer.score_samples()
             for split in splits:
-                metrics |= split.metrics(losses[:, split.sample_slice], correct[:, split.sample_slice])
+                metrics |= split.metrics(scores.select(split.sample_slice))
     return metrics | {"norm": norms}

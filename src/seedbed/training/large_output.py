@@ -22,10 +22,10 @@ from seedbed.models.gru import GRU
 from seedbed.models.layers import OutputLayer
 from seedbed.models.lstm import LSTM
 from seedbed.models.sequence_model import SequenceModel
-from seedbed.training.loss import average_tokens, token_losses
+from seedbed.training.loss import TokenScores, average_tokens, score_samples, score_tokens, token_losses
 
 if TYPE_CHECKING:
-    from seedbed.data.batch import Batch
+    from seedbed.data.batch import Batch, SampleScores
     from seedbed.training.trainer import BatchForward
 
 MIN_VOCABULARY = 4096
@@ -54,18 +54,16 @@ class LargeOutput:
         )
         return losses
 
-    def sample_scores(self, batch: Batch) -> tuple[Float[Tensor, "R B"], Int[Tensor, "R B"]]:
-        """Loss and number of correct tokens of every sample."""
+    def score_samples(self, batch: Batch) -> SampleScores:
+        """The scores of every sample of a batch."""
         flat, targets = self._hidden(batch).flatten(1, 2), batch.targets.flatten(1)
         chunks, size = [], max(1, EVAL_CHUNK_TOKENS // len(targets))
         for x, y in zip(flat.split(size, dim=1), targets.split(size, dim=1), strict=True):
             n_padded = size - y.shape[1]
             padded = (F.pad(x, (0, 0, 0, n_padded)), F.pad(y, (0, n_padded))) if n_padded else (x, y)
-            losses, correct = self._scores_fn(self._forward_batch, *padded)
-            chunks.append((losses[:, : y.shape[1]], correct[:, : y.shape[1]]))
-        losses, correct = (torch.cat(parts, dim=1).view_as(batch.targets) for parts in zip(*chunks, strict=True))
-        correct = correct if batch.target_mask is None else correct & batch.target_mask
-        return average_tokens(losses, batch.target_mask).double(), correct.sum(-1)
+            chunks.append([values[:, : y.shape[1]] for values in self._scores_fn(self._forward_batch, *padded)])
+        tokens = (torch.cat(parts, dim=1).view_as(batch.targets) for parts in zip(*chunks, strict=True))
+        return score_samples(TokenScores(*tokens), batch.target_mask)
 
     def _hidden(self, batch: Batch) -> Float[Tensor, "R B K D"]:
         model = self._forward_batch.model
@@ -98,6 +96,5 @@ def _weighted_losses(
 
 def _token_scores(
     forward_batch: BatchForward, hidden: Float[Tensor, "R N D"], targets: Int[Tensor, "R N"]
-) -> tuple[Float[Tensor, "R N"], Bool[Tensor, "R N"]]:
-    logits = forward_batch.output_logits(hidden[:, :, None])[:, :, 0]
-    return token_losses(logits, targets), logits.argmax(-1) == targets
+) -> TokenScores:
+    return score_tokens(forward_batch.output_logits(hidden[:, :, None])[:, :, 0], targets)

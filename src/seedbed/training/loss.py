@@ -1,14 +1,16 @@
-"""Per-sample loss, number of correctly predicted tokens, and each run's mean loss since it was last evaluated."""
+"""Losses and scores of samples, and each run's mean loss since it was last evaluated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from seedbed.data.batch import SampleScores
 from seedbed.settings import RUNNING_LOSS
 
 
@@ -39,12 +41,21 @@ def average_tokens(
     return torch.where(target_mask, losses, 0.0).sum(-1) / target_mask.sum(-1)
 
 
-def n_correct(
-    logits: Float[Tensor, "R B K V"], targets: Int[Tensor, "R B K"], target_mask: Bool[Tensor, "R B K"] | None = None
-) -> Int[Tensor, "R B"]:
-    """Number of scored tokens of each sample that the argmax of the logits predicts."""
-    correct = logits.argmax(-1) == targets
-    return (correct if target_mask is None else correct & target_mask).sum(-1)
+class TokenScores(NamedTuple):
+    """What is kept of the logits of evaluated tokens; one field for each of `SampleScores`."""
+
+    losses: Float[Tensor, "*n"]
+    correct: Bool[Tensor, "*n"]
+
+
+def score_tokens(logits: Float[Tensor, "*n V"], targets: Int[Tensor, "*n"]) -> TokenScores:
+    return TokenScores(token_losses(logits, targets), logits.argmax(-1) == targets)
+
+
+def score_samples(tokens: TokenScores, target_mask: Bool[Tensor, "R B K"] | None = None) -> SampleScores:
+    """The scores of samples, (R, B), from those of their tokens, (R, B, K)."""
+    correct = tokens.correct if target_mask is None else tokens.correct & target_mask
+    return SampleScores(average_tokens(tokens.losses, target_mask).double(), correct.sum(-1))
 
 
 class RunningLoss:

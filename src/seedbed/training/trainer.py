@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from seedbed.data.batch import Batch
+from seedbed.data.batch import Batch, SampleScores
 from seedbed.models.bitwise import set_reproducible
 from seedbed.models.build import build_pack
 from seedbed.models.layers import OutputLayer, gather_rows, one_hot, running_stats
@@ -25,7 +25,7 @@ from seedbed.settings import Settings
 from seedbed.tasks.base import make_batches
 from seedbed.training.cuda_graphs import CapturedGraph
 from seedbed.training.large_output import LargeOutput, has_large_output
-from seedbed.training.loss import RunningLoss, n_correct, sample_losses
+from seedbed.training.loss import RunningLoss, sample_losses, score_samples, score_tokens
 from seedbed.training.optimizers import make_optimizer
 from seedbed.training.optimizers.base import ActiveAndHyperparameters
 from seedbed.training.schedule import Schedule
@@ -182,18 +182,15 @@ class Trainer:
         weights = self.parameters.weights if self.ema_weights is None else self.ema_weights
         return {"weights": weights, **running_stats(self.model)}
 
-    def score_samples(self) -> tuple[Float[Tensor, "R N"], Int[Tensor, "R N"]]:
-        """Loss and number of correct tokens of every evaluated sample, for every run."""
+    def score_samples(self) -> SampleScores:
+        """The scores of every evaluated sample, for every run."""
         self.parameters.sync_bf16()
-        scores = [self._score_batch_fn(self, batch) for batch in self.batches.eval_chunks()]
-        return torch.cat([losses for losses, _ in scores], 1), torch.cat([correct for _, correct in scores], 1)
+        return SampleScores.join([self._score_batch_fn(self, batch) for batch in self.batches.eval_chunks()])
 
-    def _score_batch(self, batch: Batch) -> tuple[Float[Tensor, "R B"], Int[Tensor, "R B"]]:
+    def _score_batch(self, batch: Batch) -> SampleScores:
         if self._large_output is not None:
-            return self._large_output.sample_scores(batch)
-        logits = self.forward_batch(batch)
-        losses = sample_losses(logits, batch.targets, batch.target_mask).double()
-        return losses, n_correct(logits, batch.targets, batch.target_mask)
+            return self._large_output.score_samples(batch)
+        return score_samples(score_tokens(self.forward_batch(batch), batch.targets), batch.target_mask)
 
     def weights_by_slot(self, slots: Sequence[int], state: Arrays) -> dict[int, Arrays]:
         """The evaluated weights and running statistics of these runs, by name, taken from a state."""

@@ -3,8 +3,9 @@
     settings.model.build(info)                # the torch module, parameters on the meta device
     settings.model.count_parameters(info)     # the same counts, without torch
 
-Nobody outside a family's own files asks which kind of model it is: planning, packing, training, sampling and analyses
-call the methods below. So a new family is one file of settings, one of modules, and one line in `families/__init__.py`.
+Planning, packing, training, sampling and analyses never ask which kind of model it is: they call the methods below. So
+a new family is one file of settings, one of modules, and one line in `families/__init__.py`. Only faster versions
+(`models/fast/`, `training/large_output.py`) name the modules that they know, and leave all others as they are.
 Estimates run wherever a study is planned, so only the methods under "the model" may import torch, inside the method.
 `tests/contracts/family.py` holds every family to this contract.
 """
