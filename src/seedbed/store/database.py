@@ -28,7 +28,17 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from seedbed.errors import Busy, MissingData, SeedbedError, StoreError, UnreadableRun
-from seedbed.store.digests import LISTED_TABLES, DamagedRow, DamagedRun, damage_of, decode_json, write_lists
+from seedbed.store.digests import (
+    LISTED_TABLES,
+    DamagedRow,
+    DamagedRun,
+    damage_of,
+    decode_json,
+    lacks_definitions,
+    verify_definitions,
+    write_definitions,
+    write_lists,
+)
 from seedbed.store.durable_files import (
     WriteFault,
     file_lock,
@@ -123,6 +133,13 @@ class Database(SQLDatabase):
     def has_table(self, table: Table) -> bool:
         found = text("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = :name")
         return bool(self.fetch(found.bindparams(name=table.name))[0][0])
+
+    def add_tables(self) -> None:
+        """Also those that are there must be as they were created: what they should reject might be written."""
+        self.read(verify_definitions)
+        super().add_tables()
+        if self.read(lacks_definitions):
+            self.write(write_definitions)
 
     def close(self) -> None:
         if os.getpid() == self._owner_pid:
@@ -318,6 +335,7 @@ def _create_store_file(path: Path) -> None:
         metadata.create_all(connection)
         connection.execute(insert(meta), schema_rows())
         write_lists(connection, *LISTED_TABLES)
+        write_definitions(connection)
     with _translate_database_errors(path), closing(_connect_sqlite(new, "mode=rw")) as plain:
         plain.execute("PRAGMA journal_mode = WAL").fetchall()  # its errors come after its result
     fsync_folder(path.parent)  # the journal is gone for good before the store can have its name

@@ -4,6 +4,7 @@
     evaluations, samples, checkpoints  a RowChain for each run, in the column `contents` of the run
     study_runs                         `members` of the study: the ids of its runs in order
     studies, notes, vocabularies       the digest of which there are, in `meta`, so that a vanished row is missed
+    tables and indexes of SQLite       the digest of the statement that made each, in `meta`
 
 A row that is read is verified, and so is a row that is changed, since its new digest would otherwise cover up damage.
 Digests tell accidents, not forgeries: whoever can write a row can write its digest.
@@ -21,14 +22,16 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Self
 from zlib import adler32, crc32
 
-from sqlalchemy import Connection, Table, insert, select, update
+from sqlalchemy import Connection, Table, insert, select, text, update
 
+from seedbed.store.dialects import upsert
 from seedbed.store.schema import (
     AnyRow,
     checkpoints,
     costs,
     evaluations,
     meta,
+    metadata,
     metric_names,
     notes,
     packs,
@@ -234,6 +237,42 @@ def _digest_list(connection: Connection, table: Table) -> str:
     rows = connection.execute(select(*_LISTS[table])).all()
     with damage_of(f"the list of {table.name}"):
         return digest_names(sorted(canonical_json(list(row)) for row in rows))
+
+
+# ---- tables ----
+
+_TABLES_KEY = "tables"  # in `meta`
+_DEFINED = {*metadata.tables, *(str(index.name) for table in metadata.tables.values() for index in table.indexes)}
+
+
+def verify_definitions(connection: Connection) -> None:
+    """DamagedRow unless the tables and indexes of a SQLite database are defined as they were created."""
+    with damage_of("the list of tables"):
+        stored, found = _stored_definitions(connection), _definitions(connection)
+    for name, digest in stored.items():
+        _verify(found.get(name) == digest, f"the definition of {name}")
+
+
+def lacks_definitions(connection: Connection) -> bool:
+    """Whether tables or indexes were created by a version that did not store how they are defined."""
+    return not _definitions(connection).keys() <= _stored_definitions(connection).keys()
+
+
+def write_definitions(connection: Connection) -> None:
+    """Store how the tables and indexes are defined of which that is not stored yet."""
+    value = canonical_json(_definitions(connection) | _stored_definitions(connection))
+    upsert(connection, meta, [{"key": _TABLES_KEY, "value": value}])
+
+
+def _stored_definitions(connection: Connection) -> dict[str, str]:
+    stored = connection.execute(select(meta.c.value).where(meta.c.key == _TABLES_KEY)).scalar()
+    return {} if stored is None else dict(json.loads(stored))
+
+
+def _definitions(connection: Connection) -> dict[str, str]:
+    """The digest of the statement that made each table and index of ours."""
+    rows = connection.execute(text("SELECT name, CAST(sql AS BLOB) AS sql FROM sqlite_master")).all()
+    return {row.name: digest_text(row.sql.decode(errors="replace")) for row in rows if row.name in _DEFINED}
 
 
 def select_members(connection: Connection, study: AnyRow) -> list[str]:

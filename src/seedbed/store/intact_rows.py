@@ -28,6 +28,7 @@ from seedbed.store.digests import (
     select_run_contents,
     verified,
     verified_run,
+    verify_definitions,
     verify_list,
     verify_pack,
 )
@@ -81,6 +82,8 @@ class IntactRows:
     @classmethod
     def read(cls, connection: Connection) -> Self:
         found = cls()
+        with noted(found.faults, "the list of tables"):
+            verify_definitions(connection)
         found.names = {row.id: row for row in found._intact(connection, metric_names)}
         found.vocabularies = {row.dataset: row for row in found._intact(connection, vocabularies, _check_vocabulary)}
         found.studies = {row.name: row for row in found._intact(connection, studies)}

@@ -72,13 +72,17 @@ class SQLDatabase(ABC):
     def has_table(self, table: Table) -> bool:
         """Whether the store has this table."""
 
-    def fetch_added(self, table: Table, statement: Executable) -> Sequence[AnyRow]:
-        """All rows of a query on one of ADDED_TABLES; none if this store was created before the table was added."""
-        return self.fetch(statement) if self.has_table(table) else []
+    def has_added_table(self, table: Table) -> bool:
+        """Whether the store has one of ADDED_TABLES: not if it was created before; StoreError if the table vanished."""
+        if self.has_table(table):
+            return True
+        if self.fetch(select(meta.c.value).where(meta.c.key == table.name)):
+            raise damaged(self.name, f"the table of {table.name} is missing")
+        return False
 
     def add_tables(self) -> None:
         """Create the tables that were added to this schema after the store was created."""
-        if not all(map(self.has_table, ADDED_TABLES)):
+        if not all(map(self.has_added_table, ADDED_TABLES)):
             self.write(lambda connection: metadata.create_all(connection, ADDED_TABLES))
 
     def read_schema(self) -> int:

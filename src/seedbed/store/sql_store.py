@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
 
 from seedbed.errors import (
     Busy,
@@ -175,8 +175,7 @@ class SQLStore(Store):
         return [stored[pack_id] for pack_id in claimed]
 
     def settled_runs(self) -> set[str]:
-        settled = select(*PROGRESS_COLUMNS).where(runs.c.settled)
-        return {row.id for row in self._database.read(lambda it: verified(runs, it.execute(settled)))}
+        return {row.id for row in self._database.read(_read_all_progress) if row.settled}
 
     # ---- while training; the caller holds the pack's lock ----
 
@@ -514,8 +513,7 @@ class SQLStore(Store):
         return [Checkpoint(**row) for row in self._rows_of_run(checkpoints, run_id)]
 
     def runs_with_weights(self) -> set[str]:
-        rows = self._database.read(lambda it: verified(runs, it.execute(select(*PROGRESS_COLUMNS))))
-        return {row.id for row in rows if checkpoints.name in row.contents}
+        return {row.id for row in self._database.read(_read_all_progress) if checkpoints.name in row.contents}
 
     def load_weights(self, run_id: str, step: int | Literal["last", "best"] = "last") -> Arrays:
         run, found = self._run_row(run_id), self.find_checkpoint(run_id, step)
@@ -534,18 +532,25 @@ class SQLStore(Store):
 
     def load_vocabulary(self, dataset: str) -> Vocabulary | None:
         table = schema.vocabularies
-        rows = self._database.fetch_added(table, select(table).where(table.c.dataset == dataset))
-        if not rows:
-            self._database.read(lambda it: verify_list(it, table) if self._database.has_table(table) else None)
+        rows = self._read_vocabularies(select(table).where(table.c.dataset == dataset))
         return vocabulary_from_row(rows[0], self.address) if rows else None
 
     def dataset_dates(self) -> dict[str, str]:
         table = schema.vocabularies
         names = ("dataset", "created", "digest", "row_digest")
-        rows = self._database.fetch_added(table, select(*(table.c[name] for name in names)))
+        rows = self._read_vocabularies(select(*(table.c[name] for name in names)))
         with self._database.translate_errors():
             verified(table, rows)
         return {row.dataset: row.created for row in rows}
+
+    def _read_vocabularies(self, statement: Select[Any]) -> Sequence[AnyRow]:
+        """Rows of which none has vanished; the caller verifies them."""
+
+        def read(connection: Connection) -> Sequence[AnyRow]:
+            verify_list(connection, schema.vocabularies)
+            return connection.execute(statement).all()
+
+        return self._database.read(read) if self._database.has_added_table(schema.vocabularies) else []
 
     # ---- notes and tags ----
 
@@ -579,7 +584,7 @@ class SQLStore(Store):
         return self._database.write(annotate)
 
     def annotations(self) -> Annotations:
-        rows = self._database.read(_read_notes) if self._database.has_table(schema.notes) else []
+        rows = self._database.read(_read_notes) if self._database.has_added_table(schema.notes) else []
         return annotations_from_rows(rows)
 
     # ---- analyses ----
@@ -844,12 +849,24 @@ def _effective_status(run: AnyRow | StoredRun, abandoned: Collection[str]) -> Ru
 
 def _read_studies(connection: Connection) -> tuple[list[AnyRow], dict[str, list[str]], dict[str, AnyRow]]:
     """All studies, oldest first, the ids of the runs of each, and the progress of these runs."""
-    verify_list(connection, studies)
-    rows = verified(studies, connection.execute(select(studies).order_by(studies.c.created, studies.c.name)))
-    members = {row.name: select_members(connection, row) for row in rows}
+    rows, members = _read_members(connection)
     found = changes.select_progress(connection, {run for ids in members.values() for run in ids})
     _check_present(members, found)
     return rows, members, found
+
+
+def _read_members(connection: Connection) -> tuple[list[AnyRow], dict[str, list[str]]]:
+    """All studies, oldest first, and the ids of the runs of each."""
+    verify_list(connection, studies)
+    rows = verified(studies, connection.execute(select(studies).order_by(studies.c.created, studies.c.name)))
+    return rows, {row.name: select_members(connection, row) for row in rows}
+
+
+def _read_all_progress(connection: Connection) -> list[AnyRow]:
+    """The progress of all runs, also of those that no study has."""
+    rows = verified(runs, connection.execute(select(*PROGRESS_COLUMNS)))
+    _check_present(_read_members(connection)[1], {row.id for row in rows})
+    return rows
 
 
 def _check_present(members: Mapping[str, Sequence[str]], found: Collection[str]) -> None:
@@ -860,10 +877,11 @@ def _check_present(members: Mapping[str, Sequence[str]], found: Collection[str])
 
 def _read_run_rows(connection: Connection, study: str | None) -> list[AnyRow]:
     """The rows of the runs of a study in its order, or of all; they are not verified one by one yet."""
-    wanted = select(studies).order_by(studies.c.created, studies.c.name)
-    if study is not None:
-        wanted = wanted.where(studies.c.name == study)
-    members = {row.name: select_members(connection, row) for row in verified(studies, connection.execute(wanted))}
+    if study is None:
+        members = _read_members(connection)[1]
+    else:
+        row = changes.select_study(connection, study)
+        members = {} if row is None else {study: select_members(connection, row)}
     ids = list(dict.fromkeys(run for of_study in members.values() for run in of_study))
     batches = (connection.execute(select(runs).where(runs.c.id.in_(one))) for one in changes.batch_ids(ids))
     rows = {row.id: row for batch in batches for row in batch}
