@@ -1,15 +1,17 @@
 """The Ray engine on a cluster of two nodes on this machine: workers and nodes killed, overhead per pack, memory.
 
-    python benchmarks/cluster.py --trials 10 --packs 1000
+    python benchmarks/cluster.py --trials 10 --packs 1000 --store home --store postgresql
 
-A trial kills a worker, or a node with its workers, in the middle of a study of two packs, and compares every metric and
-every checkpoint with those of the local engine. Then single runs of 3 steps are trained as packs of their own: what a
-pack takes beside its training, and the memory of this process, which coordinates them.
+The rows are in a home, which this process writes, or in a PostgreSQL database, which workers write themselves. A trial
+kills a worker, or a node with its workers, in the middle of a study of two packs, and compares every metric and every
+checkpoint with those of the local engine. Then single runs of 3 steps are trained as packs of their own: what a pack
+takes beside its training, and the memory of this process, which coordinates them.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import signal
@@ -18,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 import psutil
 from tests.engines.test_ray import STUDY, Recording, raylet_pid, stored_bytes, worker_pids
+from tests.postgres_server import PostgresServer, start_postgres
 from tests.ray_cluster import NODE, start_cluster
 
 from seedbed.engines.machine import Machine
@@ -38,6 +42,7 @@ from seedbed.study.pack import Capacity
 from seedbed.study.plan import plan_named
 
 STEPS_BETWEEN_EVALUATIONS = 20  # of STUDY, which saves every 100
+LONG_STUDY = (*(word for word in STUDY if not word.startswith("train.steps=")), "train.steps=4000")
 TINY = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", "train.steps=3")
 
 
@@ -60,25 +65,30 @@ class Trial:
     seconds: float
 
 
-def kill_during_study(cluster: Any, what: str, expected: dict[str, Any]) -> Trial:
+def open_address(folder: str, server: PostgresServer | None) -> Any:
+    """A new store with its files in a folder, and its rows on a server if there is one."""
+    return Path(folder) if server is None else server.new_store(Path(folder))
+
+
+def kill_during_study(cluster: Any, what: str, expected: dict[str, Any], server: PostgresServer | None) -> Trial:
     """Trains the study while a worker or a node is killed at a random step."""
-    node, step, killed = cluster.list_all_nodes()[-1], random.randint(150, 700), list[int]()
+    node, step, killed = cluster.list_all_nodes()[-1], random.randint(150, 2000), list[int]()
 
     def kill() -> None:
         last = [steps[-1][1] for steps in recording.steps.values()]
         if not killed and len(last) == 2 and min(last) > step:
             workers = worker_pids(raylet_pid(node))
-            killed.extend([raylet_pid(node)] if what == "node" else workers)
+            killed.extend([raylet_pid(node), *workers] if what == "node" else workers)
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
 
     recording = Recording(kill)
     with tempfile.TemporaryDirectory() as folder:
-        start, home = time.monotonic(), Path(folder)
+        start, address = time.monotonic(), open_address(folder, server)
         machine = detect_cluster(cluster.address, "cpu", None, None)
-        run_studies([plan_named("quickstart", STUDY)], home, machine, recording, lambda: False)
-        seconds, found = time.monotonic() - start, stored_bytes(home)
-    recording.assert_nothing_saved_was_repeated()
+        run_studies([plan_named("quickstart", LONG_STUDY)], address, machine, recording, lambda: False)
+        seconds, found = time.monotonic() - start, stored_bytes(address)
+    recording.assert_nothing_saved_was_repeated(n_uncommitted=0 if server is None else 2)
     lost = doubled = 0
     for run, (curves, _) in expected.items():
         for name, (steps, _) in curves.items():
@@ -86,20 +96,25 @@ def kill_during_study(cluster: Any, what: str, expected: dict[str, Any]) -> Tria
             lost += len(set(wanted) - set(stored))
             doubled += len(stored) - len(set(stored))
     evaluated = [[step for kind, step in kinds if kind == "evaluated"] for kinds in recording.steps.values()]
-    repeated = sum(len(steps) - len(set(steps)) for steps in evaluated) * STEPS_BETWEEN_EVALUATIONS
+    repeated = sum(
+        before - after + STEPS_BETWEEN_EVALUATIONS
+        for steps in evaluated
+        for before, after in itertools.pairwise(steps)
+        if after <= before
+    )
     n_differing = sum(found[run] != expected[run] for run in expected)
     return Trial(len(recording.reports), n_differing, lost, doubled, repeated, seconds)
 
 
-def run_trials(n_trials: int, kinds: Sequence[str]) -> None:
+def run_trials(n_trials: int, kinds: Sequence[str], server: PostgresServer | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        run_studies([plan_named("quickstart", STUDY)], Path(folder), Machine("cpu", 2), Recording(), lambda: False)
+        run_studies([plan_named("quickstart", LONG_STUDY)], Path(folder), Machine("cpu", 2), Recording(), lambda: False)
         expected = stored_bytes(Path(folder))
     for what in kinds:
         with start_cluster() as cluster:
             trials = []
             for number in range(n_trials):
-                trials.append(kill_during_study(cluster, what, expected))
+                trials.append(kill_during_study(cluster, what, expected, server))
                 print(f"{what} {number + 1}: {trials[-1]}", flush=True)
                 if what == "node":
                     cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
@@ -131,18 +146,22 @@ class PackTimes(Recording):
                 print(f"{len(self.costs):5} packs: {memory:.0f} MiB", flush=True)
 
 
-def time_packs(n_packs: int) -> None:
+def time_packs(n_packs: int, server: PostgresServer | None) -> None:
     with start_cluster() as cluster, tempfile.TemporaryDirectory() as folder:
+        address = open_address(folder, server)
         machine = detect_cluster(cluster.address, "cpu", None, None)
         single = SingleRuns(**{name: getattr(machine, name) for name in Machine.__dataclass_fields__})
         times = PackTimes(n_packs)
-        run_studies([plan_named("quickstart", (*TINY, f"seeds={n_packs}"))], Path(folder), single, times, lambda: False)
+        before = time.process_time()
+        run_studies([plan_named("quickstart", (*TINY, f"seeds={n_packs}"))], address, single, times, lambda: False)
         wall, own = time.monotonic() - times.first_event, sum(times.costs.values())
-        with open_store(Path(folder), read_only=True) as store:
+        coordinator = (time.process_time() - before) / n_packs
+        with open_store(address, read_only=True) as store:
             statuses = Counter(run.status for run in store.runs())
     overhead = (machine.n_workers * wall - own) / n_packs
     print(f"{dict(statuses)} runs, each a pack, in {wall:.0f} s: {own / n_packs:.3f} s of training a pack, and "
-          f"{overhead:.3f} s beside it on each of {machine.n_workers} warm workers")  # fmt: skip
+          f"{overhead:.3f} s beside it on each of {machine.n_workers} warm workers; "
+          f"{coordinator:.3f} s of processor time a pack in this process")  # fmt: skip
 
 
 if __name__ == "__main__":
@@ -150,8 +169,12 @@ if __name__ == "__main__":
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--packs", type=int, default=1000)
     parser.add_argument("--kill", choices=("worker", "node"), action="append", help="default: both")
+    parser.add_argument("--store", choices=("home", "postgresql"), action="append", help="default: both")
     arguments = parser.parse_args()
-    if arguments.packs:
-        time_packs(arguments.packs)
-    if arguments.trials:
-        run_trials(arguments.trials, arguments.kill or ["worker", "node"])
+    for kind in arguments.store or ["home", "postgresql"]:
+        with nullcontext() if kind == "home" else start_postgres("max_connections=100") as server:
+            print(f"store: {kind}", flush=True)
+            if arguments.packs:
+                time_packs(arguments.packs, server)
+            if arguments.trials:
+                run_trials(arguments.trials, arguments.kill or ["worker", "node"], server)

@@ -2,8 +2,10 @@
 
     outcome = run_studies([plan], Path("lab"), Machine.detect(), observer, should_stop=lambda: False)
 
-Training yields events, which the recorder writes to the store. Finished runs are left unchanged; the others resume in
-the pack they started in. A pack is split in two if it does not fit into memory, or if only some of its runs are wanted.
+Training yields events, which the recorder writes to the store: in this process or, on machines that share the store, in
+the worker that trains (`record_pack_job`), under a grant of this process, which holds the pack. Finished runs are left
+unchanged; the others resume in the pack they started in. A pack is split in two if it does not fit into memory, or if
+only some of its runs are wanted.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -21,8 +23,9 @@ from typing import Protocol
 
 from seedbed import __version__
 from seedbed.engines import find_engine
-from seedbed.engines.base import JobFailure, QueuedJob, ShouldStop
+from seedbed.engines.base import DropJob, JobFailure, QueuedJob, ShouldStop
 from seedbed.engines.cost_estimator import CostEstimator
+from seedbed.engines.local import PROGRESS_INTERVAL_SECONDS
 from seedbed.engines.machine import Machine as Machine
 from seedbed.engines.machine import describe_lack_of_memory, gpu_name, processor_name
 from seedbed.engines.placement import choose_placement, max_runs_by_shape
@@ -36,24 +39,28 @@ from seedbed.estimates import (
     save_rates,
 )
 from seedbed.format import format_changes
+from seedbed.recorder import BackgroundRecorder
 from seedbed.recorder import Recorder as Recorder
 from seedbed.records import (
     ENDED_STATUSES,
     Arrays,
+    CheckpointEvent,
     Cost,
     EndEvent,
+    EvaluationEvent,
     Event,
     Pack,
     Placement,
     Plan,
     Run,
+    SampleEvent,
     StepEvent,
     StopEvent,
     StoredPack,
     StoredRun,
 )
 from seedbed.settings import Settings
-from seedbed.store import Store, open_store, store_exists
+from seedbed.store import Grant, Store, join_store, open_store, store_exists
 from seedbed.study.pack import pack_runs
 from seedbed.study.run_data import at_planned_paths, match_moved_corpora
 
@@ -73,6 +80,8 @@ class PackJob:
     dataset: str | None = None  # the digest of what is to be trained on, where it was recorded
     fault: str = ""  # why it cannot be trained, which fails this pack alone
     taken: bool = False  # another command trains it, or has trained it
+    store: str = field(default="", repr=False)  # the address to which the worker writes
+    grant: Grant | None = None  # with which it does; None: it yields everything to the process that holds the pack
 
 
 def run_pack_job(job: PackJob, should_stop: ShouldStop) -> Iterator[Event]:
@@ -89,6 +98,39 @@ def run_pack_job(job: PackJob, should_stop: ShouldStop) -> Iterator[Event]:
         raise MissingData(f"{task.corpus} on {platform.node()} is not the text that was planned; put that text there")
     yield from train_pack(job.settings, job.seeds, job.placement, job.state, job.previous_cost, should_stop, job.until)
     yield EndEvent()
+
+
+def record_pack_job(job: PackJob, should_stop: ShouldStop) -> Iterator[Event]:
+    """Trains a job's pack and writes to the store; yields what the process that holds the pack should hear of.
+
+    That is the progress, for display, and how the training ends, after everything is committed.
+    """
+    if job.grant is None:
+        yield from run_pack_job(job, should_stop)
+        return
+    store, last_evaluation = join_store(job.store), 0.0
+    with store.write_under(job.grant):
+        recorder = BackgroundRecorder(store, job.grant.pack_id)
+        try:
+            for event in run_pack_job(job, should_stop):
+                if isinstance(event, EndEvent):
+                    recorder.close()
+                else:
+                    recorder.record(event)
+                if isinstance(event, EvaluationEvent):
+                    if time.monotonic() - last_evaluation < PROGRESS_INTERVAL_SECONDS:
+                        continue
+                    last_evaluation = time.monotonic()
+                if isinstance(event, CheckpointEvent):
+                    event = CheckpointEvent(event.step, {}, {})
+                if not isinstance(event, SampleEvent):
+                    yield event
+        except Exception as error:
+            with suppress(Exception):
+                recorder.close()
+            if isinstance(error, StoreError):
+                raise StoreError(f"on {platform.node()}: {error}") from error
+            raise
 
 
 def precompile_pack(job: PackJob) -> None:
@@ -255,6 +297,7 @@ class _StudyRunner:
         self._recorders: dict[str, Recorder] = {}
         self._ended: list[Recorder] = []  # of packs that are trained, but whose last files may still be being written
         self._leases: dict[str, ExitStack] = {}  # of the packs being trained, where several commands share a study
+        self._workers_write = store.shares_packs and find_engine(machine.engine).has_remote_workers
         self._losses: dict[str, list[int | None]] = {}  # by pack: where it went on from when its worker was lost
         self._reported: set[str] = set()
         self.outcome = StudyOutcome(store.address)
@@ -320,10 +363,20 @@ class _StudyRunner:
         self._jobs.append(job)
 
     def _prepare_job(self, pack: ActivePack, device: str | None) -> PackJob:
-        if self._store.shares_packs and (current := self._take(pack)) is None:
-            return replace(_make_job(pack, None, Cost()), taken=True)
-        if self._store.shares_packs and current is not None:
-            pack = current
+        if not self._store.shares_packs:
+            return self._resume_pack(pack, device)
+        try:
+            if (current := self._take(pack)) is not None:
+                job = self._resume_pack(current, device)
+                if self._workers_write and not job.fault:
+                    return replace(job, store=self._store.shared_address, grant=self._store.grant(pack.stored.id))
+                return job
+        except Busy as busy:
+            self._give_up(pack.stored.id, busy)
+        return replace(_make_job(pack, None, Cost()), taken=True)
+
+    def _resume_pack(self, pack: ActivePack, device: str | None) -> PackJob:
+        """The job of a pack that this process holds, from its last checkpoint."""
         environment, before = describe_environment(pack.stored.placement, device), pack.stored.step
         try:
             resumed = self._store.resume(pack.stored.id, environment)
@@ -370,10 +423,13 @@ class _StudyRunner:
         """Trains all packs and closes their recorders."""
         engine = find_engine(self._machine.engine)(self._machine.resources(self._n_workers()))
         engine.report = self._observer.report
-        engine.run(self._jobs, run_pack_job, self._on_event, should_stop)
+        if self._workers_write:
+            engine.check_worker = partial(join_store, self._store.shared_address)
+        run_job = record_pack_job if self._workers_write else run_pack_job
+        engine.run(self._jobs, run_job, self._on_event, should_stop)
         self.outcome.stopped |= should_stop()
-        for recorder in self._recorders.values():
-            recorder.close()
+        for recorder in list(self._recorders.values()):
+            self._close(recorder)
 
     def _n_workers(self) -> int:
         """The requested number of worker processes, or else the number that the packs were started with."""
@@ -383,11 +439,25 @@ class _StudyRunner:
         return max(stored, default=1)
 
     def _on_event(self, job_index: int, event: Event | JobFailure) -> None:
-        pack = self._packs[job_index]
         self._close_ended()
-        if isinstance(event, EndEvent):
-            self._ended.append(self._recorders[pack.stored.id])
+        try:
+            self._handle_event(job_index, event)
+        except Busy as busy:
+            if not self._store.shares_packs:
+                raise
+            self._give_up(self._packs[job_index].stored.id, busy)
+            if not isinstance(event, EndEvent | JobFailure):
+                raise DropJob from None
+
+    def _handle_event(self, job_index: int, event: Event | JobFailure) -> None:
+        pack, is_recorded = self._packs[job_index], self._workers_write and not isinstance(event, JobFailure)
+        if (recorder := self._recorders.get(pack.stored.id)) is None:  # given up while it was prepared
             return
+        if isinstance(event, EndEvent):
+            self._ended.append(recorder)
+            return
+        if self._workers_write and isinstance(event, JobFailure) and pack.stored.id in self._leases:
+            self._store.grant(pack.stored.id)  # from here on the worker is refused, wherever it is
         if isinstance(event, JobFailure) and event.worker_lost and not (event.stopped or event.out_of_memory):
             if self._resume_elsewhere(job_index, event):
                 return
@@ -399,7 +469,10 @@ class _StudyRunner:
                 return
             event = replace(event, cause=describe_lack_of_memory(pack.stored.predicted_bytes, event.cause))
             self.outcome.out_of_memory = True
-        self._recorders[pack.stored.id].record(event)
+        if is_recorded and not isinstance(event, JobFailure):
+            recorder.note(event)
+        else:
+            recorder.record(event)
         self._observer.on_event(pack, event)
         self.outcome.stopped |= isinstance(event, StopEvent) and event.step != self._until
 
@@ -407,9 +480,27 @@ class _StudyRunner:
         """Marks packs as finished once their files are written, so that a study of many packs keeps none in memory."""
         for recorder in [each for each in self._ended if not each.is_writing]:
             self._ended.remove(recorder)
+            self._close(recorder)
+
+    def _close(self, recorder: Recorder) -> None:
+        """Closes a recorder, and gives back the lease of its pack."""
+        try:
             recorder.close()
-            if (lease := self._leases.pop(recorder.pack_id, None)) is not None:
-                lease.close()
+        except Busy as busy:
+            if not self._store.shares_packs:
+                raise
+            self._give_up(recorder.pack_id, busy)
+        if (lease := self._leases.pop(recorder.pack_id, None)) is not None:
+            lease.close()
+
+    def _give_up(self, pack_id: str, busy: Busy) -> None:
+        """Writes nothing more to a pack that another process has taken over; the others go on."""
+        if (recorder := self._recorders.pop(pack_id, None)) is not None:
+            recorder.abandon()
+        if (lease := self._leases.pop(pack_id, None)) is not None:
+            lease.close()
+        self.outcome.busy_packs.append(busy.holder)
+        self._observer.report(f"{busy}; the other packs go on")
 
     def _resume_elsewhere(self, job_index: int, failure: JobFailure) -> bool:
         """Requeues a pack whose worker was lost, from its last checkpoint; False if that has happened too often."""

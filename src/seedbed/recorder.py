@@ -1,8 +1,13 @@
-"""Writes the events of one pack's training to the store, in an order in which a crash loses nothing."""
+"""Writes the events of one pack's training to the store, in an order in which a crash loses nothing.
+
+They are written by the command that trains the pack or, where workers on other machines write to the store themselves,
+by a `BackgroundRecorder` there; the command then only begins and ends the pack.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -16,6 +21,7 @@ from seedbed.records import (
     Event,
     FinishEvent,
     SampleEvent,
+    StepEvent,
     StopEvent,
     StoredEvent,
     StoredPack,
@@ -24,6 +30,7 @@ from seedbed.store import Store
 from seedbed.store.base import PendingSave
 
 FLUSH_INTERVAL_SECONDS = 0.5  # events of this time are committed together
+MAX_UNRECORDED_EVENTS = 64  # of a pack whose worker writes them: training waits until some are committed
 
 
 class Recorder:
@@ -62,6 +69,10 @@ class Recorder:
             self._store.fail(self.pack_id, event.cause)
             self._is_open = False
 
+    def note(self, event: Event) -> None:
+        """An event that a worker has recorded: after all of them, `close` marks the pack as finished."""
+        self._is_open = not isinstance(event, StopEvent)
+
     def _add_save_time(self, event: CostEvent) -> CostEvent:
         """Adds the time that training waited for checkpoints, since it measures only their copy to the host."""
         seconds = {**event.cost.seconds, "save": event.cost.seconds.get("save", 0.0) + self._save_seconds}
@@ -95,6 +106,11 @@ class Recorder:
         self._is_open = False
         self.close()
 
+    def abandon(self) -> None:
+        """Writes nothing more: another process has taken the pack over."""
+        self._is_open, self._pending, self._save = False, [], None
+        self._writer.shutdown()
+
     def close(self) -> None:
         """Commits pending events, and marks the pack as finished if its training was completed."""
         self.flush()
@@ -102,3 +118,44 @@ class Recorder:
         if self._is_open:
             self._is_open = False
             self._store.finish(self.pack_id)
+
+
+class BackgroundRecorder:
+    """Records in a thread what the process that trains yields, while it goes on."""
+
+    def __init__(self, store: Store, pack_id: str) -> None:
+        self._recorder, self._thread = Recorder(store, pack_id), ThreadPoolExecutor(1)
+        self._submitted: deque[Future[None]] = deque()
+        self._last_step = time.monotonic()
+        self._has_failed = False
+
+    def record(self, event: Event) -> None:
+        """Raises what an earlier event has raised; a checkpoint waits for all of them, so memory holds two at most."""
+        if isinstance(event, StepEvent):  # commits what waits, as long as training goes on
+            if time.monotonic() - self._last_step < FLUSH_INTERVAL_SECONDS:
+                return
+            self._last_step = time.monotonic()
+        self._wait(0 if isinstance(event, CheckpointEvent) else MAX_UNRECORDED_EVENTS)
+        self._submitted.append(self._thread.submit(self._record, event))
+
+    def _record(self, event: Event) -> None:
+        if self._has_failed:  # what follows must not be recorded without this
+            return
+        try:
+            self._recorder.record(event)
+        except BaseException:
+            self._has_failed = True
+            raise
+
+    def _wait(self, most: int) -> None:
+        """Waits until no more events than these are left to be recorded."""
+        while self._submitted and (len(self._submitted) > most or self._submitted[0].done()):
+            self._submitted.popleft().result()
+
+    def close(self) -> None:
+        """Commits everything; the pack is not marked as finished."""
+        try:
+            self._wait(0)
+            self._recorder.close_unfinished()
+        finally:
+            self._thread.shutdown()

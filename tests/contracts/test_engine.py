@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seedbed.engines import ENGINES, Engine
-from seedbed.engines.base import EngineResources, JobFailure, QueuedJob, ShouldStop
+from seedbed.engines.base import DropJob, EngineResources, JobFailure, QueuedJob, ShouldStop
 from seedbed.engines.local import LocalEngine
 from seedbed.engines.ray import RayEngine
 from seedbed.records import Cost, CostEvent, Event, StepEvent, StopEvent
@@ -179,6 +179,19 @@ class EngineContract:
         assert sorted(log.by_job) == prepared
         for index, events in log.by_job.items():
             assert events == [CostEvent(index, Cost()), StopEvent(index)]
+
+    def test_a_job_that_is_dropped_ends_and_the_others_continue(self, engine: Engine) -> None:
+        """The first job would never end."""
+        log = EventLog()
+
+        def on_event(index: int, event: Event | JobFailure) -> None:
+            log(index, event)
+            if index == 0 and isinstance(event, CostEvent):
+                raise DropJob
+
+        engine.run(queue(10**9, 7, 5, 2), count, on_event, never)
+        assert [log.steps(index) for index in range(4)] == [[0], list(range(7)), list(range(5)), [0, 1]]
+        assert log.failures() == {}
 
     def test_an_error_of_the_caller_is_raised_to_the_caller(self, engine: Engine) -> None:
         def on_event(index: int, event: Event | JobFailure) -> None:

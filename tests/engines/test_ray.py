@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 
 from seedbed.api.planning import find_machine
-from seedbed.engines.base import JobFailure
+from seedbed.engines.base import EngineResources, JobFailure
 from seedbed.engines.machine import Machine
-from seedbed.engines.ray import connect, describe_differences, detect_cluster
+from seedbed.engines.ray import RayEngine, connect, describe_differences, detect_cluster
 from seedbed.errors import MissingData, UsageError
 from seedbed.pipeline import run_studies
 from seedbed.records import CheckpointEvent, EvaluationEvent, Event, StoredRun
 from seedbed.store import open_store
 from seedbed.study.plan import plan_named
+from tests.contracts.test_engine import EventLog, count, queue
 from tests.ray_cluster import start_cluster
 
 STUDY = (
@@ -53,16 +54,17 @@ class Recording:
             self.steps.setdefault(pack.stored.id, []).append((kind, event.step))
             self._on_step()
 
-    def assert_nothing_saved_was_repeated(self) -> None:
+    def assert_nothing_saved_was_repeated(self, n_uncommitted: int = 0) -> None:
+        """`n_uncommitted`: how many checkpoints a worker may not have committed yet when it is lost."""
         for steps in self.steps.values():
             for index, (_, step) in enumerate(steps):
-                saved = [each for kind, each in steps[:index] if kind == "saved"]
-                assert step >= max(saved, default=0)
+                saved = sorted(each for kind, each in steps[:index] if kind == "saved")
+                assert step >= max(saved[: len(saved) - n_uncommitted], default=0)
 
 
-def stored_bytes(home: Path) -> dict[str, tuple[Any, ...]]:
+def stored_bytes(address: Any) -> dict[str, tuple[Any, ...]]:
     """Every metric and every checkpoint of all runs, which have finished."""
-    with open_store(home, read_only=True) as store:
+    with open_store(address, read_only=True) as store:
         runs = store.runs()
         assert {run.status for run in runs} == {"finished"}
         curves = store.curves([run.id for run in runs])
@@ -95,20 +97,27 @@ def local_bytes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any
     return stored_bytes(home)
 
 
+@pytest.fixture
+def address(store: str, request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """Where the rows are: in a home, which the command writes, or in a database, which workers write themselves."""
+    return tmp_path if store == "home" else request.getfixturevalue("postgres").new_store(tmp_path)
+
+
 @pytest.mark.cluster
-def test_two_nodes_give_the_bytes_of_one_machine(ray_cluster: str, local_bytes: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["home", "PostgreSQL"])
+def test_two_nodes_give_the_bytes_of_one_machine(ray_cluster: str, local_bytes: Any, address: Any) -> None:
     machine = detect_cluster(ray_cluster, "cpu", None, None)
     assert (machine.n_workers, machine.node_cores) == (2, (1, 1))
     recording = Recording()
-    run_studies([plan_named("quickstart", STUDY)], tmp_path, machine, recording, lambda: False)
-    assert stored_bytes(tmp_path) == local_bytes
+    run_studies([plan_named("quickstart", STUDY)], address, machine, recording, lambda: False)
+    assert stored_bytes(address) == local_bytes
     assert recording.reports == []
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("what", ["worker", "node"])
+@pytest.mark.parametrize(("store", "what"), [("home", "node"), ("PostgreSQL", "worker"), ("PostgreSQL", "node")])
 def test_a_pack_goes_on_elsewhere_when_its_worker_or_node_is_killed(
-    what: str, local_bytes: Any, tmp_path: Path
+    store: str, what: str, local_bytes: Any, address: Any
 ) -> None:
     with start_cluster() as cluster:
         [node] = cluster.worker_nodes
@@ -123,12 +132,27 @@ def test_a_pack_goes_on_elsewhere_when_its_worker_or_node_is_killed(
                     os.kill(pid, signal.SIGKILL)
 
         machine, recording = detect_cluster(cluster.address, "cpu", None, None), Recording(kill)
-        run_studies([plan_named("quickstart", STUDY)], tmp_path, machine, recording, lambda: False)
+        run_studies([plan_named("quickstart", STUDY)], address, machine, recording, lambda: False)
     assert killed
-    assert stored_bytes(tmp_path) == local_bytes
-    recording.assert_nothing_saved_was_repeated()
+    assert stored_bytes(address) == local_bytes
+    recording.assert_nothing_saved_was_repeated(n_uncommitted=0 if store == "home" else 2)
     [report] = recording.reports
-    assert re.match(r"a pack of 2 runs goes on from step \d+: its worker on node 127\.0\.0\.1 was lost", report)
+    assert re.match(
+        r"a pack of 2 runs goes on from (the start|step \d+): its worker on node 127\.0\.0\.1 was lost", report
+    )
+
+
+def refuse() -> None:
+    raise MissingData("the store cannot be reached from here")
+
+
+@pytest.mark.cluster
+def test_a_node_whose_check_fails_is_named_and_not_used(ray_cluster: str) -> None:
+    engine, reports, log = RayEngine(EngineResources(n_workers=2, address=ray_cluster)), list[str](), EventLog()
+    engine.check_worker, engine.report = refuse, reports.append
+    engine.run(queue(3, 3), count, log, lambda: len(reports) == 2)
+    assert reports == ["node 127.0.0.1 is not used: the store cannot be reached from here"] * 2
+    assert log.by_job == {}
 
 
 def test_a_node_with_other_versions_is_described_in_one_sentence() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import threading
@@ -17,8 +18,10 @@ from sqlalchemy import text
 
 import seedbed as sb
 from seedbed.errors import Busy, DamagedCheckpoint, MissingData, StoreError, UsageError
-from seedbed.records import Cost, CostEvent
+from seedbed.recorder import Recorder
+from seedbed.records import Cost, CostEvent, EvaluationEvent
 from seedbed.store import Store, bind_store, open_store, postgres_database
+from seedbed.store import postgres as postgres_module
 from seedbed.store.postgres import PostgresStore
 from tests.cli.invoke import CommandLine
 from tests.contracts.test_store import StoreContract, values
@@ -158,6 +161,79 @@ def test_a_process_that_was_suspended_after_a_commit_deletes_no_later_state(
         assert found is not None
         assert found[0] == 3
         lease.__exit__(None, None, None)
+
+
+def write_under_an_earlier_grant(address: str) -> tuple[list[str], dict[int, float]]:
+    """What a worker that was given up was told when it wrote, and the numbers that the pack has in the end."""
+    errors = []
+    with open_postgres(address) as holder, PostgresStore.join(address.partition(":")[2]) as lost:
+        with PostgresStore.join(address.partition(":")[2]) as worker:
+            holder.register(make_plan(1))
+            [pack] = claim(holder, make_plan(1).runs)
+            with holder.lock(pack):
+                holder.resume(pack)
+                with lost.write_under(holder.grant(pack)), worker.write_under(holder.grant(pack)):
+                    worker.record(pack, [make_evaluation(1, [0], [0.5])])
+                    try:
+                        lost.record(pack, [make_evaluation(2, [0], [9.0])])
+                    except Busy as busy:
+                        errors.append(str(busy))
+                    worker.save(pack, make_checkpoint(3, [0]))
+                holder.record(pack, [make_evaluation(4, [0], [0.25])])  # it holds the last number itself
+        return errors, values(holder, make_run(0).id)
+
+
+def test_a_worker_that_was_given_up_cannot_write_under_its_grant(address: str) -> None:
+    errors, found = write_under_an_earlier_grant(address)
+    assert ["was given up" in error for error in errors] == [True]
+    assert found == {1: 0.5, 4: 0.25}
+
+
+def test_without_the_fencing_number_a_worker_that_was_given_up_writes(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_database.PostgresDatabase, "_check_fences", lambda *_: None)
+    assert write_under_an_earlier_grant(address) == ([], {1: 0.5, 2: 9.0, 4: 0.25})
+
+
+def test_a_grant_is_refused_for_a_pack_that_was_taken_over(
+    address: str, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_postgres(address) as store:
+        store.register(make_plan(1))
+        [pack] = claim(store, make_plan(1).runs)
+        with store.lock(pack):
+            take_over(postgres, pack)
+            with pytest.raises(Busy, match="taken over by process 17 on elsewhere"):
+                store.grant(pack)
+
+
+def take_over(postgres: PostgresServer, pack: str) -> None:
+    """Does what another process does that takes over the lease of a pack."""
+    taken = "number = number + 1, token = 'another', holder = 'process 17 on elsewhere', expires = now() + '1 hour'"
+    postgres.execute(f"UPDATE {postgres_database.SCHEMA}.leases SET {taken} WHERE name = '{pack}'")
+
+
+def test_a_worker_says_from_which_machine_it_cannot_use_the_store(
+    address: str, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_module, "JOIN_SECONDS", 0.2)
+    with open_postgres(address) as store:
+        assert store.shared_address == address
+    hidden = address.replace("seedbed@", "seedbed:secret@").partition(":")[2]
+    with pytest.raises(
+        StoreError, match=rf"from {platform.node()}: there is no .*other/databases.* all nodes must see"
+    ):
+        PostgresStore.join(hidden.replace("/lab", "/other"))
+    postgres.kill()
+    try:
+        with pytest.raises(
+            StoreError, match=rf"the store cannot be used from {platform.node()}: .* cannot be reached"
+        ) as caught:
+            PostgresStore.join(hidden)
+    finally:
+        postgres.start()
+    assert "secret" not in str(caught.value)
 
 
 def test_leases_are_renewed_as_long_as_their_process_lives(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,6 +449,30 @@ def test_every_verb_reads_and_writes_by_the_address(address: str, cli: CommandLi
     assert "quickstart" not in call("ls")
     assert "2 runs added" in call("copy", "quickstart", "--to", address, store=other)
     assert not (tmp_path / "lab" / "store.db").exists()
+
+
+def test_a_lost_lease_costs_one_pack_and_the_command_says_who_has_it(
+    address: str, cli: CommandLine, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, taken = Recorder.record, list[str]()
+
+    def record_and_lose(recorder: Recorder, event: Any) -> None:
+        if isinstance(event, EvaluationEvent) and event.step >= 20 and not taken:
+            take_over(postgres, recorder.pack_id)
+            taken.append(recorder.pack_id)
+        record(recorder, event)
+
+    monkeypatch.setattr(Recorder, "record", record_and_lose)
+    sizes = ("task.p=5", "model.dim=8,16", "model.heads=2", "model.layers=1")
+    study = ("quickstart", *sizes, "train.steps=1200", "train.eval_every=20", "seeds=1")
+    told = cli("run", *study, "--store", address.partition("#")[0], code=75).stderr
+    assert "quickstart is being trained by process 17 on elsewhere (1 pack); wait for it or stop it" in told
+    with open_store(address, read_only=True) as store:
+        by_pack = {run.pack: run for run in store.runs()}
+        lost = by_pack.pop(taken[0])
+        assert (lost.status, lost.step) == ("running", max(values(store, lost.id)))
+        assert lost.step < 1200
+        assert [(run.status, run.step) for run in by_pack.values()] == [("finished", 1200)]
 
 
 def stored_content(store: Store) -> list[object]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 import seedbed.web
+from seedbed.api.archives import copy_runs
 from seedbed.report.sections import build_study_section
 from seedbed.report.tables import to_json
-from seedbed.store import open_store
+from seedbed.store import bound_store, open_store
+from seedbed.web.live import LiveProgress
 
+from ..postgres_server import PostgresServer
 from ..report.factories import fill
 from .conftest import client_of
 from .routes import ROUTES, parameters, path_of
@@ -250,3 +255,86 @@ def test_static_files_are_revalidated_by_etag_and_vega_is_cached(client: TestCli
     assert len(vega.content) > 500_000
     ranged = client.get("/static/vega.js", headers={"range": "bytes=" + ",".join(f"{i}-" for i in range(5000))})
     assert ranged.status_code == 200, "range requests are not supported"
+
+
+# ---- another store ----
+
+
+@pytest.fixture
+def on_postgres(
+    trained_home: Path, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TestClient]:
+    """A client of a database with the runs of one of its studies."""
+    address = postgres.new_store(tmp_path / "lab")
+    copy_runs(["tiny/rule"], address, home=trained_home)
+    monkeypatch.setenv("SEEDBED_STORE", address.partition("#")[0])
+    with client_of(tmp_path / "lab") as opened:
+        yield opened
+
+
+def test_every_view_of_a_database_is_that_of_a_home(
+    client: TestClient, on_postgres: TestClient, trained_home: Path, tmp_path: Path
+) -> None:
+    with open_store(f"sqlite:{trained_home}", read_only=True) as store:
+        run = store.runs("tiny/rule")[0].id
+    asked = 0
+    for route in ROUTES:
+        if "GET" not in route.methods or "/live/" in route.path or route.path in OF_ALL_STUDIES:
+            continue
+        for file_format in ("csv", "svg") if "file_format" in parameters(route) else ("",):
+            path = path_of(route, {"name": "tiny/rule", "run": run, "file_format": file_format, "part": "means"})
+            path += f"?{QUERIES.get(route.path, '')}"
+            expected, found = without_database(client, path), on_postgres.get(path)
+            assert found.status_code == expected.status_code, (path, found.text)
+            assert found.text.replace(str(tmp_path / "lab"), str(trained_home.absolute())) == expected.text, path
+            asked += found.status_code == 200
+    assert asked > 20
+    for path in OF_ALL_STUDIES:
+        assert on_postgres.get(path).status_code == 200
+
+
+OF_ALL_STUDIES = ("/", "/api/models", "/api/studies", "/api/start/studies")  # of which one is not in the database
+QUERIES = {
+    "/api/compare": "study=tiny/rule&by=train.weight_decay", "/api/compare/study": "name=tiny/rule",
+    "/api/start/form": "study=tiny/rule", "/api/start/plan": "study=tiny/rule",
+}  # fmt: skip
+
+
+def without_database(client: TestClient, path: str) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SEEDBED_STORE")
+        return client.get(path)
+
+
+def test_while_the_server_of_its_database_is_away_the_page_says_so(
+    on_postgres: TestClient, postgres: PostgresServer
+) -> None:
+    live = LiveProgress(on_postgres.app.state.store_cache)  # type: ignore[attr-defined]
+
+    async def follow() -> list[str]:
+        changes, found = [postgres.kill, postgres.start, live.close], list[str]()
+        async for event in live.stream_events(lambda now: {"n": len(now.runs)}):
+            if event.startswith("event: "):  # no heartbeat
+                found.append(event)
+                await asyncio.to_thread(changes.pop(0))
+        return found
+
+    with ThreadPoolExecutor(1) as thread:
+        before, away, after = thread.submit(asyncio.run, follow()).result(timeout=120)
+    assert ('"n": 4' in before, '"n": 4' in after) == (True, True)
+    assert "cannot be reached" in away
+    postgres.kill()
+    try:
+        answer = on_postgres.get("/api/study/tiny/rule")
+    finally:
+        postgres.start()
+    assert answer.status_code == 503
+    assert "cannot be reached" in answer.json()["error"]
+    assert on_postgres.get("/api/study/tiny/rule").status_code == 200
+
+
+def test_a_started_command_names_its_database(on_postgres: TestClient, postgres: PostgresServer) -> None:
+    assert bound_store(on_postgres.app.state.store_cache.home) == postgres.address()  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEEDBED_STORE", "postgresql://ada:secret@db/lab")
+        assert bound_store(Path("lab")) == "postgresql://ada:***@db/lab"

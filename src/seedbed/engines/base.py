@@ -3,12 +3,12 @@
     engine.run([QueuedJob(prepare), …], run_job, on_event, should_stop=lambda: interrupted)
 
 `run_job(job, should_stop)` yields events, somewhere: in this process, another one, or on another machine. Each event is
-passed to `on_event(job_index, event)` in the caller's process, the only one that writes:
+passed to `on_event(job_index, event)` in the caller's process:
 
 - the events of a job arrive in order, each once, except that step events may be thinned out;
 - a job that raises, or whose process dies, ends with a `JobFailure`; the others continue, and no later event of a
   process that was given up is passed on;
-- `on_event` may append jobs to the list, to retry the work in another way;
+- `on_event` may append jobs to the list, to retry the work in another way, or raise `DropJob` to end this one;
 - `prepare` is called once per job, in the caller's process, when the job starts;
 - an exclusive job starts after all others, and no other job runs anywhere until it ends;
 - once `should_stop` returns True no job starts, and running jobs see it as their own `should_stop`; one that fails
@@ -24,7 +24,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from seedbed.records import Event
 
@@ -51,6 +51,10 @@ class JobFailure:
     stopped: bool = False
     worker_lost: bool = False
     preempted: bool = False
+
+
+class DropJob(Exception):
+    """Raised by `on_event`: the job is of no use any more; it ends without another event, and the others continue."""
 
 
 ShouldStop: TypeAlias = Callable[[], bool]  # polled between updates
@@ -95,6 +99,8 @@ class Engine(ABC):
     """Runs jobs and gives back their events; what a user should know meanwhile goes to `report`."""
 
     report: Callable[[str], None] = staticmethod(lambda _: None)
+    has_remote_workers: ClassVar[bool] = False  # on other machines, where files and addresses may mean something else
+    check_worker: Callable[[], object] | None = None  # called there before the first job; no worker if it raises
 
     def __init__(self, resources: EngineResources) -> None:
         self.resources = resources

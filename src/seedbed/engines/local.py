@@ -29,6 +29,7 @@ from typing import Any, TypeAlias
 
 from seedbed.engines.base import (
     EXTRA_SLOTS,
+    DropJob,
     Engine,
     EventHandler,
     Job,
@@ -141,7 +142,10 @@ def _run_in_process(
                 if index not in running:  # an earlier slice of the same round has ended the job
                     continue
                 if (event := _run_time_slice(running, index, should_stop)) is not None:
-                    on_event(index, event)
+                    try:
+                        on_event(index, event)
+                    except DropJob:
+                        running.pop(index, None)
                 if failed_for_memory(event):
                     slots.reduce(len(running))
 
@@ -305,6 +309,10 @@ class Worker(ABC):
     @abstractmethod
     def _send_stop(self) -> None: ...
 
+    @abstractmethod
+    def _send_job(self, job_index: int, n_time_slices: int | None, pickled: bytes | memoryview) -> None:
+        """Send a job, or that it is to be dropped if there are no bytes."""
+
     def stop_jobs(self) -> None:
         """Makes the `should_stop` of its jobs true."""
         if self._stopping_since is None:
@@ -313,12 +321,18 @@ class Worker(ABC):
 
     def pass_on(self, job_index: int, event: Event | JobFailure | None, on_event: EventHandler) -> None:
         """Passes an event of a job to `on_event`; None: it has ended."""
+        if job_index not in self.running:  # dropped, which its process does not know yet
+            return
         if event is None or isinstance(event, JobFailure):
             del self.running[job_index]
         if failed_for_memory(event):
             self._slots.reduce(len(self.running))
         if event is not None:
-            on_event(job_index, event)
+            try:
+                on_event(job_index, event)
+            except DropJob:
+                if self.running.pop(job_index, None) is not None:
+                    self._send_job(job_index, None, b"")
 
     def abandon_jobs(self, on_event: EventHandler) -> None:
         """Kills the process; its jobs end as stopped, where they last saved."""
@@ -354,9 +368,12 @@ class _Process(Worker):
             self._n_oom_kills = count_oom_kills()
             self._process, self.pipe = start_process(_worker_main, self._run_job, self.device)
         self.running[job_index] = job
+        self._send_job(job_index, job.n_time_slices, ForkingPickler.dumps(prepared))
+
+    def _send_job(self, job_index: int, n_time_slices: int | None, pickled: bytes | memoryview) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # it has just died: the next read reports that
-            self.pipe.send((job_index, job.n_time_slices))
-            self.pipe.send_bytes(ForkingPickler.dumps(prepared))
+            self.pipe.send((job_index, n_time_slices))
+            self.pipe.send_bytes(pickled)
 
     def _send_stop(self) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):
@@ -414,6 +431,9 @@ def serve_jobs(
     while True:
         while not running or not received.empty():
             job_index, lengths[job_index], pickled = received.get()
+            if not pickled:  # to be dropped
+                running.pop(job_index, None)
+                continue
             running[job_index] = _start_events(run_job, pickled, should_stop)
             del pickled  # with the state to resume from, which is copied to the device
         for job_index in _next_time_slices(running, lengths.__getitem__):

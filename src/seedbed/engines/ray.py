@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -32,7 +32,6 @@ from typing import Any, ClassVar
 import seedbed
 from seedbed.engines.base import (
     Engine,
-    EngineResources,
     EventHandler,
     JobFailure,
     JobFunction,
@@ -233,6 +232,12 @@ class Nodes:
         if self._failed_starts[node_id] == MAX_FAILED_STARTS and node_id in self._alive:
             self._report(f"workers do not start on node {self._alive[node_id]['NodeManagerAddress']}: {cause}")
 
+    def exclude(self, node_id: str, cause: str) -> None:
+        """Uses the node no more."""
+        if self._failed_starts.get(node_id, 0) < MAX_FAILED_STARTS and node_id in self._alive:
+            self._report(f"node {self._alive[node_id]['NodeManagerAddress']} is not used: {cause}")
+        self._failed_starts[node_id] = MAX_FAILED_STARTS
+
     def _poll(self) -> None:
         self._last_poll = time.monotonic()
         self._alive = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
@@ -313,7 +318,9 @@ class WorkerProcess:
     def stop(self) -> None:
         self._stop.set()
 
-    def serve(self, run_job: JobFunction) -> Iterator[Any]:
+    def serve(self, run_job: JobFunction, check: Callable[[], object] | None) -> Iterator[Any]:
+        if check is not None:
+            check()
         yield None  # it has started
         yield from serve_jobs(run_job, self._received, self._stop.is_set)
 
@@ -321,7 +328,7 @@ class WorkerProcess:
 class RayWorker(Worker):
     """The caller's side of a worker; `stream` has its messages."""
 
-    def __init__(self, ray: Any, node: Node, options: Mapping[str, Any], run_job: Any, n_slots: int) -> None:
+    def __init__(self, ray: Any, node: Node, options: Mapping[str, Any], functions: Any, n_slots: int) -> None:
         super().__init__(None, n_slots)
         actor_class = ray.remote(
             max_restarts=0,
@@ -334,12 +341,15 @@ class RayWorker(Worker):
         environment = {name: value for name, value in os.environ.items() if name.startswith("SEEDBED_")}
         self._ray, self._actor = ray, actor_class.remote(environment, os.getcwd())
         serve = self._actor.serve.options(_generator_backpressure_num_objects=MAX_UNREAD_EVENTS)
-        self.stream = serve.remote(run_job)
+        self.stream = serve.remote(*functions)
 
     def start(self, job_index: int, job: QueuedJob) -> None:
         prepared = job.prepare(self.device)
         self.running[job_index] = job
-        self._control("add", job_index, job.n_time_slices, pickle.dumps(prepared, protocol=pickle.HIGHEST_PROTOCOL))
+        self._send_job(job_index, job.n_time_slices, pickle.dumps(prepared, protocol=pickle.HIGHEST_PROTOCOL))
+
+    def _send_job(self, job_index: int, n_time_slices: int | None, pickled: bytes | memoryview) -> None:
+        self._control("add", job_index, n_time_slices, pickled)
 
     def _send_stop(self) -> None:
         self._control("stop")
@@ -366,10 +376,10 @@ class RayWorker(Worker):
 class _Pool:
     """The workers: as many as there are jobs for and as the nodes have room for."""
 
-    def __init__(self, ray: Any, resources: EngineResources, run_job: JobFunction, report: Any) -> None:
-        self._ray, self._resources, self._report = ray, resources, report
-        self._run_job = ray.put(run_job)
-        self._nodes = Nodes(ray, report)
+    def __init__(self, ray: Any, engine: Engine, run_job: JobFunction) -> None:
+        self._ray, self._resources, self._report = ray, engine.resources, engine.report
+        self._functions = (ray.put(run_job), engine.check_worker)
+        self._nodes = Nodes(ray, engine.report)
         self.workers: list[RayWorker] = []
         self._last_with_workers = time.monotonic()
         self._has_said_full = False
@@ -399,7 +409,7 @@ class _Pool:
             n_here = sum(worker.node.id == node.id for worker in self.workers)
             n_new = min(node.n_slots(on_gpus, cpus, n_bytes) - n_here, wanted - len(self.workers))
             for _ in range(n_new):
-                self.workers.append(RayWorker(self._ray, node, options, self._run_job, self._resources.n_slots))
+                self.workers.append(RayWorker(self._ray, node, options, self._functions, self._resources.n_slots))
         self._report_if_full(cpus)
 
     def _report_if_full(self, cpus: int) -> None:
@@ -424,7 +434,10 @@ class _Pool:
                 worker.forward_message(on_event)
             except self._ray.exceptions.RayTaskError as error:  # such as an event that cannot be pickled
                 self._drop(worker)
-                worker.fail_jobs(JobFailure(f"its worker failed: {' '.join(str(error).split())[-300:]}"), on_event)
+                cause = " ".join(str(error.cause or error).split())[-300:]
+                if not worker.is_ready:  # its check has failed
+                    self._nodes.exclude(worker.node.id, cause)
+                worker.fail_jobs(JobFailure(f"its worker failed: {cause}"), on_event)
             except (self._ray.exceptions.RayError, StopIteration) as error:
                 self._drop(worker)
                 failure = self._describe_loss(worker, error)
@@ -465,11 +478,13 @@ def _worker_options(node: Node, on_gpus: bool, cpus: int, n_bytes: int) -> dict[
 class RayEngine(Engine):
     """Runs jobs on the nodes of a Ray cluster."""
 
+    has_remote_workers = True
+
     def run(self, jobs: list[QueuedJob], run_job: JobFunction, on_event: EventHandler, should_stop: ShouldStop) -> None:
         if not jobs:
             return
         queue = JobQueue(jobs)
-        pool = _Pool(connect(self.resources.address), self.resources, run_job, self.report)
+        pool = _Pool(connect(self.resources.address), self, run_job)
         try:
             while (pending := queue.pending()) or pool.running():
                 if should_stop():

@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 
 from seedbed.errors import MissingData, UsageError
 from seedbed.records import StoredRun, Vocabulary
-from seedbed.store.base import WEIGHTS_ADVICE, ChangeStamp, Store
+from seedbed.store.base import WEIGHTS_ADVICE, ChangeStamp, Grant, Store
 from seedbed.store.postgres import PostgresStore
 from seedbed.store.sqlite import SQLiteStore
 
 __all__ = [
-    "STORES", "ChangeStamp", "Store", "bind_store", "check_address", "no_weights", "open_store", "register_store",
-    "store_exists", "stored_vocabulary", "upgrade_store",
+    "STORES", "ChangeStamp", "Grant", "Store", "bind_store", "bound_store", "check_address", "join_store", "no_weights",
+    "open_store", "register_store", "store_exists", "stored_vocabulary", "upgrade_store",
 ]  # fmt: skip
 
 STORES: dict[str, type[Store]] = {"sqlite": SQLiteStore, "postgresql": PostgresStore}  # by the scheme of an address
@@ -64,10 +65,23 @@ def bind_store(home: Path, address: str) -> None:
         raise UsageError(f"{home} is used with another store already in this process; name another home for this one")
 
 
+def bound_store(home: Path) -> str | None:
+    """The address of the database of a home, to be shown: a password in it is hidden; None if it has its own."""
+    address = _bound_address(home)
+    return re.sub("(//[^/@:]*):[^@]*@", r"\1:***@", address) if address else None
+
+
 def open_store(address: str | os.PathLike[str], read_only: bool = False) -> Store:
     """The store at an address: created if missing, or opened for reading, which changes nothing."""
     kind, location = _resolve_address(address)
     return kind.open(location, read_only)
+
+
+@cache
+def join_store(address: str) -> Store:
+    """A store that another process has opened and shares, to write under its grants; opened once in each process."""
+    kind, location = _resolve_address(address)
+    return kind.join(location)
 
 
 def store_exists(address: str | os.PathLike[str]) -> bool:
@@ -94,6 +108,10 @@ def stored_vocabulary(store: Store, run: StoredRun) -> Vocabulary | None:
     return None if run.dataset_info is None else store.load_vocabulary(run.dataset_info.digest)
 
 
+def _bound_address(home: Path) -> str | None:
+    return _BOUND.get(home.absolute()) or os.environ.get("SEEDBED_STORE")
+
+
 def _resolve_address(address: str | os.PathLike[str]) -> tuple[type[Store], str]:
     """The class of a store and its location.
 
@@ -104,7 +122,7 @@ def _resolve_address(address: str | os.PathLike[str]) -> tuple[type[Store], str]
     home = Path(os.environ.get("SEEDBED_HOME") or "lab")
     if named is None:
         home = Path(address)
-        bound = _BOUND.get(home.absolute()) or os.environ.get("SEEDBED_STORE")
+        bound = _bound_address(home)
         if not bound:
             return SQLiteStore, os.fspath(address)
         if (named := _ADDRESS.fullmatch(bound)) is None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
 from seedbed.records import (
@@ -51,6 +52,14 @@ class PendingSave(Protocol):
     def commit(self) -> None:
         """Make it the state that its pack resumes from, and delete those before the previous one."""
         ...
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Lets another process write to a pack, until its holder makes another grant or loses the pack; picklable."""
+
+    pack_id: str
+    number: int
 
 
 class Store(ABC):
@@ -119,6 +128,32 @@ class Store(ABC):
     @abstractmethod
     def lock(self, pack_id: str) -> AbstractContextManager[None]:
         """Hold a pack while training it; `Busy` if another process does. The lock ends with the process."""
+
+    # ---- only where `shares_packs`: workers on other machines that write to a pack themselves ----
+
+    @property
+    def shared_address(self) -> str:
+        """The whole address for a process on another machine; it may hold a password."""
+        raise NotImplementedError
+
+    @classmethod
+    def join(cls, location: str) -> Self:
+        """Open the store that another process has opened, to write under its grants; waits for a while.
+
+        StoreError names this machine if the store cannot be used from it.
+        """
+        raise NotImplementedError
+
+    def grant(self, pack_id: str) -> Grant:
+        """Let another process write to a pack that this one holds; what is written under earlier grants is refused.
+
+        `Busy` if the pack was taken over.
+        """
+        raise NotImplementedError
+
+    def write_under(self, grant: Grant) -> AbstractContextManager[None]:
+        """Write to a pack with the permission of its holder."""
+        raise NotImplementedError
 
     # ---- while training; the caller holds the pack's lock ----
 

@@ -8,6 +8,7 @@ of the store in the database, so that the files of two databases never mix in on
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Collection
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -16,12 +17,14 @@ from typing import Self
 from sqlalchemy import make_url, select
 from sqlalchemy.exc import ArgumentError
 
-from seedbed.errors import SeedbedError, UsageError
+from seedbed.errors import SeedbedError, StoreError, UsageError
+from seedbed.store.base import Grant
 from seedbed.store.durable_files import make_folder, translate_os_errors
-from seedbed.store.postgres_database import PostgresDatabase
+from seedbed.store.postgres_database import WAIT_SECONDS, PostgresDatabase
 from seedbed.store.schema import meta
 from seedbed.store.sql_store import SQLStore
 
+JOIN_SECONDS = 60.0  # that a worker waits for the server before its node is given up
 IMPORT_LEASE = "import"  # not the id of a pack
 
 
@@ -53,6 +56,21 @@ class PostgresStore(SQLStore):
         return store
 
     @classmethod
+    def join(cls, location: str) -> Self:
+        home, database = _parse(location, writable=True)
+        database.wait_seconds = JOIN_SECONDS
+        try:
+            database.check_not_newer(database.read_schema())
+            store = cls(home, database)
+            if not store._checkpoints_folder.is_dir():
+                raise StoreError(f"there is no {store._checkpoints_folder}; all nodes must see the home there")
+        except SeedbedError as error:
+            database.close()
+            raise StoreError(f"the store cannot be used from {platform.node()}: {error}") from error
+        database.wait_seconds = WAIT_SECONDS
+        return store
+
+    @classmethod
     def exists(cls, location: str) -> bool:
         _, database = _parse(location, writable=False)
         try:
@@ -69,6 +87,16 @@ class PostgresStore(SQLStore):
     @property
     def address(self) -> str:
         return self._postgres.name
+
+    @property
+    def shared_address(self) -> str:
+        return f"{self._postgres.whole_name}#{self._folder.parents[1]}"
+
+    def grant(self, pack_id: str) -> Grant:
+        return Grant(pack_id, self._postgres.raise_number(pack_id))
+
+    def write_under(self, grant: Grant) -> AbstractContextManager[None]:
+        return self._postgres.use_number(grant.pack_id, grant.number)
 
     def lock(self, pack_id: str) -> AbstractContextManager[None]:
         return self._postgres.lease(pack_id, f"pack {pack_id}")

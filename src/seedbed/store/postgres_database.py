@@ -94,7 +94,8 @@ class PostgresDatabase(SQLDatabase):
         super().__init__(url.set(drivername="postgresql").render_as_string(hide_password=True), writable)
         self.wait_seconds = WAIT_SECONDS if writable else 0.0
         self._tables: set[str] = set()  # known to be there
-        self._numbers: dict[str, int] = {}  # the fencing numbers of the leases that this process holds
+        self._numbers: dict[str, int] = {}  # the fencing numbers under which this process may write
+        self._tokens: dict[str, str] = {}  # of the leases that it holds itself, and renews
         self._closed = threading.Event()
         self._renewer: threading.Thread | None = None
         # Prepared statements would be lost behind a pooler that gives each transaction another connection.
@@ -108,6 +109,11 @@ class PostgresDatabase(SQLDatabase):
                 "a store on PostgreSQL needs psycopg, which is not installed; type: pip install 'seedbed[cluster]'"
             ) from None
         self._engine = engine.execution_options(schema_translate_map={None: SCHEMA})
+
+    @property
+    def whole_name(self) -> str:
+        """Its address with the password, if that is a part of it."""
+        return self._engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
 
     def open(self) -> None:
         """Create the tables if they are missing, or check that this version can use them; it does not wait."""
@@ -226,12 +232,7 @@ class PostgresDatabase(SQLDatabase):
         for name in names:
             row, number = found.get(name), self._numbers.get(name)
             if number is not None and (row is None or row.number != number):
-                holder = "another process" if row is None else row.holder
-                raise Busy(
-                    f"pack {name} was given up, since this process was not heard of for {LEASE_SECONDS:g} s, and taken "
-                    f"over by {holder}; this process has not written to it since",
-                    holder,
-                )
+                raise _taken_over(name, "another process" if row is None else row.holder)
             if number is None and row is not None and row.is_held:
                 raise _held(f"pack {name}", row.holder)
 
@@ -241,13 +242,13 @@ class PostgresDatabase(SQLDatabase):
         token = uuid4().hex
         holder = f"process {os.getpid()} since {datetime.now():%Y-%m-%d %H:%M:%S} on {platform.node()}"
         number = self._retry(lambda: self._take_lease(name, description, token, holder))
-        self._numbers[name] = number
+        self._numbers[name], self._tokens[name] = number, token
         self._start_renewing()
         try:
             yield
         finally:
-            del self._numbers[name]
-            own = (leases.c.name == name) & (leases.c.number == number)
+            del self._numbers[name], self._tokens[name]
+            own = (leases.c.name == name) & (leases.c.token == token)
             with suppress(DBAPIError), self._engine.begin() as connection:
                 connection.execute(update(leases).where(own).values(expires=_NOW))
 
@@ -267,6 +268,30 @@ class PostgresDatabase(SQLDatabase):
             connection.execute(update(leases).where(leases.c.name == name).values(taken))
             return int(row.number) + 1
 
+    def raise_number(self, name: str) -> int:
+        """A new fencing number of a lease that this process holds: it ends what is written under the one before."""
+        own = (leases.c.name == name) & (leases.c.token == self._tokens[name])
+        raised = update(leases).where(own).values(number=leases.c.number + 1).returning(leases.c.number)
+
+        def attempt() -> int:
+            with self._begin((), exclusive=False) as connection:
+                if (number := connection.execute(raised).scalar()) is None:
+                    holder = connection.execute(select(leases.c.holder).where(leases.c.name == name)).scalar()
+                    raise _taken_over(name, str(holder or "another process"))
+                return int(number)
+
+        self._numbers[name] = self._retry(attempt)
+        return self._numbers[name]
+
+    @contextmanager
+    def use_number(self, name: str, number: int) -> Iterator[None]:
+        """Write under the fencing number of a lease that another process holds and renews."""
+        self._numbers[name] = number
+        try:
+            yield
+        finally:
+            del self._numbers[name]
+
     def held(self, names: Collection[str]) -> set[str]:
         """Those of these leases that some process holds now."""
         return {row.name for row in self.fetch(select(leases.c.name).where(leases.c.name.in_(names), _IS_HELD))}
@@ -278,10 +303,10 @@ class PostgresDatabase(SQLDatabase):
 
     def _renew_leases(self) -> None:
         """Extend the leases until the database is closed; one that somebody else has taken stays theirs."""
-        own = (leases.c.name == bindparam("own_name")) & (leases.c.number == bindparam("own_number"))
+        own = (leases.c.name == bindparam("own_name")) & (leases.c.token == bindparam("own_token"))
         statement = update(leases).where(own).values(expires=_lease_end())
         while not self._closed.wait(RENEW_SECONDS):
-            held = [{"own_name": name, "own_number": number} for name, number in sorted(self._numbers.copy().items())]
+            held = [{"own_name": name, "own_token": token} for name, token in sorted(self._tokens.copy().items())]
             if held:
                 with suppress(DBAPIError), self._begin((), exclusive=False) as connection:
                     connection.execute(statement, held)
@@ -293,6 +318,14 @@ def _lease_end() -> object:
 
 def _held(description: str, holder: str) -> Busy:
     return Busy(f"{description} is held by {holder}; wait for it or stop it, then run the same command again", holder)
+
+
+def _taken_over(name: str, holder: str) -> Busy:
+    return Busy(
+        f"pack {name} was given up, since this process was not heard of for {LEASE_SECONDS:g} s, and taken over by "
+        f"{holder}; this process has not written to it since",
+        holder,
+    )
 
 
 def _sqlstate(error: DBAPIError) -> str | None:

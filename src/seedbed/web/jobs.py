@@ -34,7 +34,7 @@ from typing import Final, Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from seedbed.errors import EXIT_CODES, Busy, MissingData
-from seedbed.store import open_store
+from seedbed.store import bound_store, open_store
 from seedbed.store.durable_files import file_lock, make_folder, write_atomic
 from seedbed.study.study_files import shipped_studies
 from seedbed.web.processes import ProcessIdentity, identify_process, is_alive, spawn, terminate
@@ -315,7 +315,9 @@ class JobManager:
     def _make_job(self, record: JobRecord) -> Job:
         state, message = describe_state(record)
         study = record.study if record.source == "shipped" else self._target(record)
-        command = shlex.join(["seedbed", VERBS[record.kind], study, *record.overrides, "--home", str(self._home)])
+        store = ["--store", address] if (address := bound_store(self._home)) else []
+        words = [VERBS[record.kind], study, *record.overrides, *store, "--home", str(self._home)]
+        command = shlex.join(["seedbed", *words])
         log_lines = tuple(self._store.read_log_tail(record.id).splitlines()[-N_LOG_LINES:])
         return Job(
             record.id, record.study, record.overrides, record.started_at, state, message, command, log_lines,

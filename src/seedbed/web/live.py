@@ -236,7 +236,7 @@ class LiveProgress:
     async def _poll(self) -> bool:
         """Reads a new snapshot if the store changed or a study is running; returns whether it did."""
         async with self._poll_lock:  # concurrent callers share the snapshot of the first
-            stamp = self._cache.change_stamp()
+            stamp = await asyncio.to_thread(self._cache.change_stamp)  # the store may be on another machine
             # A running study is read even when no file changed: its process may have been killed.
             if stamp == self._stamp and not any(one.is_running for one in self._snapshot.studies.values()):
                 return False

@@ -74,14 +74,14 @@ class StoreCache:
         return store_exists(self.home)
 
     def change_stamp(self) -> ChangeStamp:
-        """The change stamp of the store, or a value of its own while the store is missing or cannot be opened."""
+        """The change stamp of the store, or a value of its own while the store is missing or cannot be read."""
         with self._lock:
-            if self._polled_store is None:
-                try:
+            try:
+                if self._polled_store is None:
                     self._polled_store = open_store(self.home, read_only=True)
-                except SeedbedError as error:
-                    return str(error)
-            return self._polled_store.change_stamp()
+                return self._polled_store.change_stamp()
+            except SeedbedError as error:
+                return str(error)
 
     def get_or_compute(self, key: Hashable, compute: Callable[[Store], Result]) -> Result:
         """`compute(store)`, cached and at most slightly stale; concurrent callers wait for one computation."""
