@@ -48,6 +48,7 @@ assert seedbed.training.loop  # imported once, before the forks
 
 FORK = multiprocessing.get_context("fork")
 N_QUICK = 4  # operations of each fault
+N_RANDOM_KILLS = 4  # before a command may end
 CORPUS = "the cat sat on the mat; a dog ate the hat, and so it went. " * 8
 # Two packs (GPT and LSTM) of three runs: one diverges, one may stop early; dropout, samples, three saves, new batches.
 STUDY = """
@@ -363,24 +364,43 @@ def whole(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return Whole(content(home), time.monotonic() - begun)
 
 
+def is_killed(study: Path, home: Path, seconds: float) -> bool:
+    """Whether a command was killed so long after its first change of the home, rather than ended before."""
+    begun, process = time.time_ns(), start(study, home)
+    while process.poll() is None and not has_changed(home, begun):
+        time.sleep(0.01)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    if was_running := process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    printed, _ = process.communicate()
+    assert process.returncode == (-signal.SIGKILL if was_running else 0), printed
+    return was_running
+
+
+def has_changed(home: Path, since_ns: int) -> bool:
+    with suppress(FileNotFoundError):
+        return any(path.stat().st_mtime_ns > since_ns for path in home.rglob("*"))
+    return True  # a file was deleted meanwhile
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_killed_at_random_times_again_and_again_a_study_ends_with_the_same_bytes(
     lab: Lab, whole: Whole, tmp_path: Path, seed: int
 ) -> None:
-    generator, kills = random.Random(seed), 0
-    while True:
-        process = start(lab.study, tmp_path / "home")
-        try:
-            printed, _ = process.communicate(timeout=generator.uniform(0, 1.2 * whole.seconds))
-            break
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+    generator, kills, longest, home = random.Random(seed), 0, whole.seconds, tmp_path / "home"
+    while kills < N_RANDOM_KILLS:
+        if is_killed(lab.study, home, generator.uniform(0, longest)):
             kills += 1
+        else:  # it was trained before it was killed often enough: again, and sooner
+            shutil.rmtree(home)
+            kills, longest = 0, longest / 2
+    process = start(lab.study, home)
+    printed, _ = process.communicate()
     assert process.returncode == 0, printed
-    assert content(tmp_path / "home") == whole.content
-    print(f"killed {kills} times at random: the same bytes")
+    assert content(home) == whole.content
+    print(f"killed {kills} times at random, within {longest:.1f} s of the first change: the same bytes")
 
 
 @pytest.mark.slow
