@@ -260,11 +260,11 @@ def test_results_are_written_as_files_and_read_back(trained: sb.Study, tmp_path:
 def test_tables_answers_and_comparisons_print_as_text_and_html(trained: sb.Study) -> None:
     table = trained.table()
     assert "L_val" in repr(table)
-    assert "layers 2" in table.to_csv().splitlines()[0]
+    assert "2 layers" in table.to_csv().splitlines()[0]
     assert "<table>" in table._repr_html_()
     assert repr(trained.table(t_max=0.5)) != repr(table)
     comparison = trained.compare("model.layers", metric="val/loss")
-    assert set(comparison.groups) == {"layers 1", "layers 2"}
+    assert set(comparison.groups) == {"1 layer", "2 layers"}
     assert comparison.sentence in repr(comparison)
     assert comparison.sentence.split()[0] in comparison._repr_html_()
     only = trained.compare("model.layers=1", "model.layers=2", metric="val/loss", only="seed=0")
@@ -280,7 +280,7 @@ def test_the_best_config_is_that_with_the_best_mean(trained: sb.Study) -> None:
         means[layers] = sum(values) / 2
     assert best.config["model.layers"] == min(means, key=means.__getitem__)
     assert best.mean == pytest.approx(min(means.values()))
-    assert repr(best).startswith("The config with the best validation loss is layers ")
+    assert repr(best).startswith(f"The config with the best validation loss is {best.config['model.layers']} layer")
     with pytest.raises(UsageError, match="neither higher nor lower is better"):
         trained.best("norm")
 

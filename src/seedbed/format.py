@@ -7,7 +7,7 @@ Names of metrics are in their registry, `stats.metric_registry`.
 >>> join_words(["a", "b", "c"])
 'a, b and c'
 >>> format_config({"model.kind": "gpt", "train.lr": 0.0003, "model.layers": 2})
-'GPT, learning rate 3e-4, layers 2'
+'GPT, learning rate 3e-4, 2 layers'
 >>> setting_label("task.p")
 'modulus'
 """
@@ -21,10 +21,16 @@ from itertools import groupby
 from math import isfinite, isnan
 from typing import Final
 
-from seedbed.settings import Value, all_settings, setting_traits, traits_of
+from seedbed.settings import PositiveInt, Value, all_settings, setting_traits, traits_of
 
 PSEUDO_SETTINGS: Final = {"parameters": "non-embedding parameters", "alpha": "α", "seed": "seed", "config": "config"}
 MAX_DIGITS: Final = 6
+_ABBREVIATIONS: Final = {
+    "mlp": "MLP", "qkv": "QKV", "lr": "learning rate", "val": "validation", "eval": "evaluation", "max": "maximum",
+    "eps": "epsilon",
+}  # fmt: skip
+_SINGULAR: Final = ("modulus", "bias")  # labels that end in s and are no plurals
+_UNCOUNTABLE: Final = ("dropout", "decay", "smoothing", "clipping", "averaging", "momentum", "α")
 _SYMBOL: Final = re.compile(r",? (?:\w|\w_\w+)$")  # the symbol at the end of a label: `layers L`
 # What a terminal obeys rather than shows: C0 and C1 controls, line separators, and changes of the direction of text.
 _CONTROLS: Final = (*range(0x20), *range(0x7F, 0xA0), 0x61C, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
@@ -190,15 +196,31 @@ def short_setting_name(name: str) -> str:
 def setting_label(name: str) -> str:
     """A setting in words, without symbol and unit: `learning rate`, `layers`."""
     if name not in all_settings():
-        return PSEUDO_SETTINGS.get(name, short_setting_name(name).replace("_", " "))
-    return _SYMBOL.sub("", setting_traits(name).label or short_setting_name(name).replace("_", " "))
+        return PSEUDO_SETTINGS.get(name, _in_words(name))
+    return _SYMBOL.sub("", setting_traits(name).label or _in_words(name))
+
+
+def _in_words(name: str) -> str:
+    """The name of a setting that has no label: `val_fraction` → `validation fraction`."""
+    return " ".join(_ABBREVIATIONS.get(word, word) for word in short_setting_name(name).split("_"))
 
 
 def setting_noun(name: str) -> str:
     """A setting in a sentence: `learning rate`, `number of layers`."""
     label = setting_label(name)
-    is_count = name in all_settings() and any(field.annotation is int for field in all_settings()[name])
-    return f"number of {label}" if (is_count and label.endswith("s")) or name == "parameters" else label
+    return f"number of {label}" if _is_counted(name, label) or name == "parameters" else label
+
+
+def setting_with_article(name: str) -> str:
+    """A setting that something changes with: `the learning rate`, `the number of layers`, `dropout`."""
+    noun = setting_noun(name)
+    return noun if noun.endswith(_UNCOUNTABLE) else f"the {noun}"
+
+
+def _is_counted(name: str, label: str) -> bool:
+    """Is the setting a number of things, such as layers?"""
+    is_whole = name in all_settings() and any(field.annotation in (int, PositiveInt) for field in all_settings()[name])
+    return is_whole and label.endswith("s") and label not in _SINGULAR
 
 
 @cache
@@ -222,15 +244,25 @@ def format_value(value: Value) -> str:
 
 
 def format_setting(name: str, value: Value) -> str:
-    """One value of a setting, as the name of a group of runs: `GPT`, `weight decay 0.5`, `batch norm off`."""
+    """One value of a setting, as the name of a group of runs: `GPT`, `weight decay 0.5`, `batch norm off`.
+
+    >>> [format_setting("model.layers", n) for n in (1, 2)], format_setting("model.positions", "rotary")
+    (['1 layer', '2 layers'], 'rotary position encoding')
+    """
+    label, text = setting_label(name), format_value(value)
     if isinstance(value, bool):
-        return f"{setting_label(name)} {'on' if value else 'off'}"
-    text = format_value(value)
-    return text if isinstance(value, str) and value in _value_labels() else f"{setting_label(name)} {text}"
+        return f"{label} {'on' if value else 'off'}"
+    if isinstance(value, str) and value in _value_labels():
+        return text
+    if isinstance(value, str) and value.isalpha():
+        return f"{label} off" if value == "none" else f"{text} {label}"
+    if isinstance(value, int) and _is_counted(name, label):
+        return f"{text} {label if value != 1 else label[:-2] if label.endswith('ches') else label[:-1]}"
+    return f"{label} {text}"
 
 
 def format_config(config: Mapping[str, Value]) -> str:
-    """All values of a config, the kind of model first: `GPT, layers 2, learning rate 3e-4`."""
+    """All values of a config, the kind of model first: `GPT, 2 layers, learning rate 3e-4`."""
     names = sorted(config, key=lambda name: name != "model.kind")
     return ", ".join(format_setting(name, config[name]) for name in names)
 

@@ -466,7 +466,9 @@ class TrainSettings(SettingsGroup):
     batch_size: PositiveInt = setting(
         512, "samples per batch; at most the training set", label="batch size B", unit="samples", per_run=True
     )
-    accumulate: int = setting(1, "batches whose gradients make one update", unit="batches", ge=1, le=1_000_000)
+    accumulate: int = setting(
+        1, "batches whose gradients make one update", label="batches per update", unit="batches", ge=1, le=1_000_000
+    )
     optimizer: OptimizerKind = setting(
         "adamw",
         "update rule; weight decay is L2 in sgd, momentum and adam, and decoupled in the others",
@@ -504,10 +506,16 @@ class TrainSettings(SettingsGroup):
         active_when=_when_used("muon_scale"),
     )
     clip: float = setting(
-        1.0, "largest global gradient norm of a run; 0 leaves gradients unclipped", per_run=True, ge=0.0
+        1.0,
+        "largest global gradient norm of a run; 0 leaves gradients unclipped",
+        label="gradient clipping",
+        per_run=True,
+        ge=0.0,
     )
     label_smoothing: Fraction = setting(0.0, "share of the target that is spread over all tokens or labels")
-    ema: Fraction = setting(0.0, "decay of a running mean of the weights, which is evaluated; 0: none")
+    ema: Fraction = setting(
+        0.0, "decay of a running mean of the weights, which is evaluated; 0: none", label="weight averaging"
+    )
     schedule: Literal["constant", "linear", "cosine", "step", "plateau"] = setting(
         "constant", "how the learning rate changes after the warm-up", per_run=True
     )
@@ -611,6 +619,7 @@ class TrainSettings(SettingsGroup):
     sample_top_k: int = setting(
         0,
         "samples draw from this many of the likeliest tokens; 0: from all",
+        label="sample top-k",
         affects_step_time=False,
         active_when=_SAMPLES,
         ge=0,
@@ -619,6 +628,7 @@ class TrainSettings(SettingsGroup):
     sample_top_p: float = setting(
         1.0,
         "samples draw from the fewest likeliest tokens with this total probability; 1: from all",
+        label="sample top-p",
         affects_step_time=False,
         active_when=_SAMPLES,
         gt=0.0,

@@ -149,7 +149,7 @@ def test_three_groups_are_ranked_and_corrected_for_their_pairs() -> None:
     assert found.verdict == "cannot tell"
     clear = [run({"model.dim": dim}, seed, dim / 1000 + seed / 1e4) for dim in dims for seed in range(7)]
     found = answer_question(QuestionSpec(between="model.dim"), clear)
-    assert found.sentence.startswith("width 128 has the best validation accuracy (0.128; next is width 64 with 0.064")
+    assert found.sentence.startswith("Width 128 has the best validation accuracy (0.128; next is width 64 with 0.064")
     assert found.verdict == "yes"
     few = answer_question(QuestionSpec(between="model.dim"), [one for one in clear if one.run.seed < 6])
     assert "6 paired seeds; at least 7 are needed for 3 pairs" in few.sentence
@@ -206,7 +206,7 @@ def test_a_trend_is_reported_with_its_end_points_and_pages_test() -> None:
     table = np.array(list(rows.values())).T
     page = stats.page_trend_test(table, method="exact").pvalue
     assert found.sentence.startswith(
-        "Best validation accuracy rises with training fraction, from 0.133 at 0.1 to 0.883 at 0.9 (change +0.750, "
+        "Best validation accuracy rises with the training fraction, from 0.133 at 0.1 to 0.883 at 0.9 (change +0.750, "
         "0.700 to 0.800 in single seeds, 3 paired seeds, rank correlation "
     )
     assert found.numbers["all"]["p"] == pytest.approx(2 * page)
@@ -217,7 +217,7 @@ def test_no_trend_is_called_one_and_a_best_value_inside_is_named() -> None:
     rows = {0.1: [0.1, 0.2], 0.3: [0.9, 0.9], 0.5: [0.2, 0.1]}
     sentence = answer_question(QuestionSpec(ask="how does it change", **ALONG), shares(rows)).sentence
     assert sentence.startswith(
-        "We cannot tell whether best validation accuracy changes with training fraction: it goes"
+        "We cannot tell whether best validation accuracy changes with the training fraction: it goes"
     )
     assert sentence.endswith("; it is highest (0.900) at 0.3.")
 
@@ -230,14 +230,14 @@ def test_a_trend_whose_size_is_unknown_is_called_so() -> None:
         0.9: [0.9, 0.09, 0.9, 0.9, 0.9, 0.9],
     }
     sentence = answer_question(QuestionSpec(ask="how does it change", **ALONG), shares(rows)).sentence
-    assert sentence.startswith("Best validation accuracy rises with training fraction")
+    assert sentence.startswith("Best validation accuracy rises with the training fraction")
     assert "; its size is uncertain" in sentence
 
 
 def test_each_value_of_between_gets_its_own_sentence() -> None:
     runs = shares({0.1: [0.1], 0.5: [0.5], 0.9: [0.9]}) + shares({0.1: [0.3], 0.5: [0.3], 0.9: [0.3]}, "lstm")
     found = answer_question(QuestionSpec(ask="how does it change", between="model.kind", **ALONG), runs)
-    claim = "we cannot tell whether best validation accuracy changes with training fraction: it"
+    claim = "we cannot tell whether best validation accuracy changes with the training fraction: it"
     assert found.sentence.startswith(
         f"GPT: {claim} goes from 0.100 at 0.1 to 0.900 at 0.9 (change +0.800, 1 paired seed"
     )
@@ -266,8 +266,8 @@ def test_the_smallest_value_is_the_first_where_every_seed_passes() -> None:
     rows = {0.1: [0.1, 0.2], 0.3: [0.95, 0.8], 0.5: [0.9, 0.95], 0.9: [1.0, 1.0]}
     found = answer_question(QuestionSpec(ask="smallest", at_least=0.9, **ALONG), shares(rows))
     assert found.sentence == (
-        "We cannot tell the smallest training fraction with best validation accuracy ≥ 0.9 for certain: in these seeds "
-        "it is 0.5 (in 2 of 2 seeds, 95 % CI of the fraction 16 to 100 %; at 0.3 in 1 of 2 seeds; at least 6 are "
+        "We cannot tell for certain what the smallest training fraction with best validation accuracy ≥ 0.9 is: in "
+        "these seeds it is 0.5 (in 2 of 2 seeds, 95 % CI 16 to 100 % of seeds; at 0.3 in 1 of 2 seeds; at least 6 are "
         "needed)."
     )
     assert (found.numbers["all"]["level"], found.verdict) == (0.5, "cannot tell")
@@ -297,7 +297,10 @@ def test_the_largest_value_can_need_two_conditions_for_each_setting() -> None:
     question = QuestionSpec(ask="largest", at_most=0.5, and_metric="train/accuracy", and_at_least=0.99, **ALONG)
     found = answer_question(question, runs)
     condition = "best validation accuracy ≤ 0.5 and best training accuracy ≥ 0.99"
-    assert f"the largest training fraction with {condition} for certain: in these seeds it is 0.3" in found.sentence
+    assert (
+        f"for certain what the largest training fraction with {condition} is: in these seeds it is 0.3"
+        in found.sentence
+    )
     assert "LSTM: no training fraction tried (0.1, 0.3 and 0.5) has" in found.sentence
     assert found.numbers["LSTM"]["level"] is None
 
@@ -314,9 +317,9 @@ def test_slopes_per_doubling_are_compared_over_seeds() -> None:
     ]
     found = answer_question(QuestionSpec(ask="which scales better", over="model.dim", between="model.kind"), runs)
     assert found.sentence.startswith(
-        "GPT scales better with width than LSTM: per doubling, best validation accuracy changes by +0.2 for GPT and +0."
+        "GPT scales better with the width than LSTM: each doubling changes best validation accuracy by +0.2 for GPT "
     )
-    assert "At 256, the largest, it is 0.617 for GPT and 0.167 for LSTM." in found.sentence
+    assert "At the largest value, 256, it is 0.617 for GPT and 0.167 for LSTM." in found.sentence
     assert found.verdict == "yes"
     slopes = found.numbers["per_doubling"]["GPT"]["values"]
     y = [0.2 * power + 0.01 * ((3 * 2**power) % 5) for power in range(4)]
@@ -332,8 +335,13 @@ def test_losses_scale_by_factors() -> None:
     ]
     question = QuestionSpec(ask="which scales better", metric="val/loss", over="model.dim", between="model.kind")
     sentence = answer_question(question, runs).sentence
-    assert "changes by ×0.5 for GPT and ×0.707 for LSTM (ratio 1.41, 2 paired seeds; at least 6 are needed)" in sentence
-    assert sentence.startswith("We cannot tell whether GPT or LSTM scales better with width: per doubling, best val")
+    assert (
+        "by 0.5 for GPT and 0.707 for LSTM (ratio of these factors 1.41, 2 paired seeds; at least 6 are needed)"
+        in sentence
+    )
+    assert sentence.startswith(
+        "We cannot tell whether GPT or LSTM scales better with the width: each doubling multiplies"
+    )
 
 
 def test_a_steeper_slope_does_not_win_while_it_is_behind_everywhere() -> None:
@@ -346,8 +354,8 @@ def test_a_steeper_slope_does_not_win_while_it_is_behind_everywhere() -> None:
     ]
     found = answer_question(QuestionSpec(ask="which scales better", over="model.dim", between="model.kind"), runs)
     assert found.sentence.startswith(
-        "We cannot tell whether LSTM or GPT scales better with width: LSTM changes faster but is still worse at the "
-        "largest value, so it may only be catching up; per doubling"
+        "We cannot tell whether LSTM or GPT scales better with the width: LSTM changes faster but is still worse at "
+        "the largest value, so it may only be catching up; each doubling"
     )
     assert found.numbers["pairs"][0]["verdict"] == "yes"  # the slopes do differ
     assert found.verdict == "cannot tell"
@@ -363,8 +371,8 @@ def test_labels_are_counted_with_the_delay_and_the_definition() -> None:
         QuestionSpec(ask="grokking"), [run({}, 0, grokked), run({}, 1, grokked), run({}, 2, memorised)]
     )
     assert found.sentence == (
-        "2 of 3 runs grokked (95 % CI 9 to 99 %): 1 memorised; generalisation follows memorisation after 20 steps, "
-        "mean over 2 runs."
+        "2 of 3 runs grokked (95 % CI 9 to 99 % of runs), on average 20 steps after they had memorised; of the others, "
+        "1 only memorised."
     )
     assert found.definitions[0].startswith("grokked: validation accuracy is at most 0.5 when")
     assert found.numbers["all"]["labels"] == {"not learned": 0, "memorised": 1, "grokked": 2, "generalised": 0}
@@ -486,7 +494,7 @@ def test_a_question_without_text_gets_a_default_text() -> None:
     assert format_question(same) == "Is best validation accuracy the same for every model, within ±0.1?"
     texts = [format_question(question) for question in EVERY_KIND]
     assert all(text.endswith("?") and "_" not in text and "/" not in text for text in texts)
-    assert texts[1] == "How does best validation accuracy change with training fraction?"
+    assert texts[1] == "How does best validation accuracy change with the training fraction?"
 
 
 @pytest.mark.parametrize("name", [name for name in shipped_studies() if name.startswith("arithmetic/")])

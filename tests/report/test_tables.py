@@ -186,11 +186,11 @@ def test_headings_are_the_varied_settings_with_short_names_if_unambiguous() -> N
     ]
     (table,) = config_tables(summarise(constant_runs(configs)))
     assert table.columns[1:] == (
-        "GPT, layers 2, learning rate 0.001, operands per equation [2, 3], tied on",
-        "LSTM, layers 1, learning rate 1, operands per equation [2], tied off",
+        "GPT, 2 layers, learning rate 0.001, operands per equation [2, 3], tied embeddings on",
+        "LSTM, 1 layer, learning rate 1, operands per equation [2], tied embeddings off",
     )
     clash = [{"model.kind": "gpt", "task.kind": "arithmetic"}]
-    assert config_tables(summarise(constant_runs(clash)))[0].columns[1] == "GPT, task arithmetic"
+    assert config_tables(summarise(constant_runs(clash)))[0].columns[1] == "GPT, arithmetic task"
     assert config_tables(summarise(constant_runs([{}])))[0].columns == ("metric", "all")
 
 

@@ -83,9 +83,7 @@ def test_a_metric_is_compared_with_the_same_quantity_of_another_split(expect):
         assert found.verdict == ("yes" if is_claimed else "no")
         assert (found.numbers["first"]["mean"] == 1.0) == (metric == "train/accuracy")
     better = answer_question(QuestionSpec(metric="train/accuracy", and_metric="val/accuracy"), given)
-    assert better.sentence.startswith(
-        "Training accuracy is better than validation accuracy in best accuracy (1.000 vs 0.1"
-    )
+    assert better.sentence.startswith("Best training accuracy is higher than best validation accuracy (1.000 vs 0.1")
     gap = answer_question(QuestionSpec(metric="train/accuracy", and_metric="val/accuracy", value="last"), given)
     assert gap.numbers["means"]["val/accuracy"]["mean"] == pytest.approx(0.125)
 

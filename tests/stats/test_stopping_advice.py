@@ -123,7 +123,7 @@ def test_models_and_tasks_are_never_pooled() -> None:
     ]  # fmt: skip
     found = answer_question(QuestionSpec(ask="grokking"), runs)
     assert list(found.numbers) == ["modulus 23, GPT", "modulus 23, LSTM", "modulus 29, GPT", "modulus 29, LSTM"]
-    assert found.sentence.startswith("modulus 23, GPT; modulus 29, GPT, each: all 2 runs grokked (95 % CI 16 to 100 %)")
+    assert found.sentence.startswith("Modulus 23, GPT; modulus 29, GPT, each: both runs grokked (95 % CI 16 to 100 % ")
     assert found.numbers["modulus 29, LSTM"]["labels"]["memorised"] == 2
     by_kind = answer_question(QuestionSpec(ask="grokking", between="model.kind"), runs)
     assert list(by_kind.numbers)[:2] == ["GPT, modulus 23", "LSTM, modulus 23"]
@@ -133,8 +133,8 @@ def test_many_configs_are_listed_by_label() -> None:
     runs = [make_run({"model.dim": 8 * dim}, seed, GROKKED if dim > 4 or (dim == 4 and seed) else MEMORISED)
             for dim in range(1, 11) for seed in range(2)]  # fmt: skip
     sentence = answer_question(QuestionSpec(ask="grokking"), runs).sentence
-    assert sentence.startswith("Every run memorised: width 8; width 16; width 24. Every run grokked: width 40; ")
-    assert "Runs differ: width 32 (1 memorised and 1 grokked)." in sentence
+    assert sentence.startswith("Every run only memorised: width 8; width 16; width 24. Every run grokked: width 40; ")
+    assert "Runs differ: width 32 (1 only memorised and 1 grokked)." in sentence
 
 
 @pytest.mark.parametrize(("train", "says_longer"), [([0, 0.5, 1, 1], True), ([0, 0.1, 0.2, 0.3], False)])
@@ -150,6 +150,6 @@ def test_unfinished_runs_get_no_advice_and_no_label() -> None:
     curves = {"train/accuracy": [0, 1, 1, 1], "val/accuracy": [0, 0.5, 0.9, 0.8]}
     runs = [make_run({"model.layers": 1}, 0, curves), make_run({"model.layers": 2}, 0, curves, status="stopped")]
     stopping = answer_question(QuestionSpec(ask="stopping", metric="val/accuracy"), runs)
-    assert list(stopping.numbers) == ["layers 1"]
+    assert list(stopping.numbers) == ["1 layer"]
     grokking = answer_question(QuestionSpec(ask="grokking", metric="val/accuracy"), runs)
-    assert "layers 2: no run is complete." in grokking.sentence
+    assert "2 layers: no run is complete." in grokking.sentence

@@ -48,7 +48,7 @@ def test_a_rising_metric_is_reported_with_its_end_points_and_pages_test() -> Non
     found = ask(sweep(rows, "val/accuracy"), "val/accuracy")
     page = stats.page_trend_test(np.array(list(rows.values())).T, method="exact").pvalue
     assert found.sentence.startswith(
-        "Best validation accuracy rises with learning rate, from 0.133 at 0.1 to 0.883 at 0.9 (change +0.750, 0.700 "
+        "Best validation accuracy rises with the learning rate, from 0.133 at 0.1 to 0.883 at 0.9 (change +0.750, "
     )
     assert found.numbers["all"]["p"] == pytest.approx(2 * page)
     assert (found.n, found.verdict) == (12, "yes")
@@ -60,7 +60,7 @@ def test_a_u_shape_is_not_monotone_and_its_optimum_has_a_confidence_set() -> Non
     numbers = found.numbers["all"]
     true_best = list(rows)[round(0.6 * 19)]
     assert found.sentence.startswith(
-        "Best validation loss is not monotone in learning rate: 2.57 at 1e-4, lowest (1.28"
+        "Best validation loss is not monotone in the learning rate: 2.57 at 1e-4, lowest (1.28"
     )
     assert f"at {numbers['optimum']['level']}, 1.8" in found.sentence
     assert true_best in numbers["optimum"]["confidence_set"]
@@ -70,7 +70,7 @@ def test_a_u_shape_is_not_monotone_and_its_optimum_has_a_confidence_set() -> Non
 
 def test_many_values_of_a_number_are_not_compared_pair_by_pair() -> None:
     found = ask(sweep(u_shape()), ask="which is better")
-    assert found.sentence.startswith("Best validation loss is not monotone in learning rate")
+    assert found.sentence.startswith("Best validation loss is not monotone in the learning rate")
     assert "pairs" not in found.numbers
     four = ask(sweep(u_shape(4)), ask="which is better")
     assert len(four.numbers["pairs"]) == 6
@@ -80,7 +80,7 @@ def test_noise_around_a_constant_has_no_trend_and_no_optimum() -> None:
     rng = np.random.default_rng(2)
     found = ask(sweep({lr: rng.normal(1, 0.1, 6).tolist() for lr in (0.1, 0.2, 0.3, 0.4, 0.5)}))
     assert found.sentence.startswith(
-        "We cannot tell whether best validation loss changes with learning rate: it goes fr"
+        "We cannot tell whether best validation loss changes with the learning rate: it goes fr"
     )
     assert "confidence set" not in found.sentence
     assert found.verdict == "cannot tell"
@@ -126,7 +126,7 @@ def test_runs_that_never_get_there_count_in_the_trend_of_a_time() -> None:
     arrivals = {0.1: [8, 9, None, None, 9, None], 0.2: [5, 6, 7, 5, 6, 9], 0.3: [2, 1, 2, 1, 3, 2]}
     found = ask(late_runs(arrivals), "val/accuracy", "t_90")
     assert found.sentence.startswith(
-        "t_90 of validation accuracy falls with learning rate, from a median of 90 at 0.1 "
+        "t_90 of validation accuracy falls with the learning rate, from a median of 90 at 0.1 "
         "(3 of 6 runs got there) to a median of 20 at 0.3 ("
     )
     assert found.verdict == "yes"
@@ -139,13 +139,15 @@ def test_which_is_sooner_counts_the_runs_that_never_get_there() -> None:
     found = ask(runs, "val/accuracy", "t_90", ask="which is better")
     one, other = "learning rate 0.1", "learning rate 0.2"
     medians = (
-        f"{one} at step 60 (95 % CI 50 to 90), 6 of 6 runs; {other} in less than half of its runs (95 % CI 10 to ∞)"
+        f"{one} at a median step of 60 (95 % CI 50 to 90), reached by 6 of 6 runs; {other} in less than half of "
+        "its runs (95 % CI 10 to ∞), reached by"
     )
     assert found.sentence.startswith(
-        f"We cannot tell whether {one} or {other} reaches 0.9 validation accuracy sooner: {medians}, 1 of 6 runs ("
+        f"We cannot tell whether {one} or {other} reaches a validation accuracy of 0.9 sooner: {medians} 1 of 6 runs ("
     )
     never = ask(late_runs({0.1: [5, 6, 7, 5, 6, 9], 0.2: [None] * 6}), "val/accuracy", "t_90", ask="which is better")
-    assert never.sentence.startswith(f"Learning rate 0.1 reaches 0.9 validation accuracy sooner than {other}: {one} at")
+    start = f"Learning rate 0.1 reaches a validation accuracy of 0.9 sooner than {other}: {one} at"
+    assert never.sentence.startswith(start)
     assert never.sentence.endswith("(6 paired seeds, p = 0.031).")
     assert any("log-rank test" in definition for definition in never.definitions)
     assert never.verdict == "yes"
@@ -154,7 +156,10 @@ def test_which_is_sooner_counts_the_runs_that_never_get_there() -> None:
 def test_few_seeds_get_medians_but_no_verdict_on_which_is_sooner() -> None:
     found = ask(late_runs({0.1: [5, 6, 7], 0.2: [1, 2, 3]}), "val/accuracy", "t_90", ask="which is better")
     assert found.sentence.startswith("We cannot tell whether")
-    assert "rate 0.2 at step 20, 3 of 3 runs (3 paired seeds; at least 6 are needed)" in found.sentence
+    assert (
+        "rate 0.2 at a median step of 20, reached by 3 of 3 runs (3 paired seeds; at least 6 are needed)"
+        in found.sentence
+    )
     assert found.verdict == "cannot tell"
 
 
@@ -168,15 +173,15 @@ def test_two_metrics_of_the_same_runs_are_compared_by_their_times() -> None:
     )
     found = answer_question(question, runs)
     assert found.sentence.startswith(
-        "Validation accuracy (order=3) reaches 0.9 accuracy sooner than validation accuracy (order=2): "
+        "Validation accuracy (order=3) reaches an accuracy of 0.9 sooner than validation accuracy (order=2): "
     )
 
 
 def test_no_run_that_gets_there_is_said_plainly() -> None:
     found = ask(late_runs({0.1: [None] * 6, 0.2: [None] * 6}), "val/accuracy", "t_90", ask="which is better")
     assert found.sentence == (
-        "We cannot tell learning rate 0.1 and learning rate 0.2 apart: no run reaches 0.9 validation accuracy (6 of "
-        "learning rate 0.1 and 6 of learning rate 0.2)."
+        "We cannot tell learning rate 0.1 and learning rate 0.2 apart: no run reaches a validation accuracy of 0.9 (6 "
+        "of learning rate 0.1 and 6 of learning rate 0.2)."
     )
 
 

@@ -51,9 +51,11 @@ def test_noisy_seeds_give_an_interval_that_contains_the_exponent() -> None:
     found = ask(runs_of(power_law))
     exponent = found.numbers["all"]["exponents"]["parameters"]
     assert exponent["low"] < 0.4 < exponent["high"]
-    assert found.sentence.startswith("Best validation loss follows a power law in number of non-embedding parameters: ")
+    assert found.sentence.startswith(
+        "Best validation loss follows a power law in the number of non-embedding parameters: "
+    )
     assert "over 5 sizes from 1,000 to 256,000, 4 seeds" in found.sentence
-    assert "Fitted without 256,000, it predicts " in found.sentence
+    assert "Fitted without the largest value, 256,000, it predicts " in found.sentence
     assert (found.n, found.verdict) == (20, "yes")
 
 
@@ -67,7 +69,7 @@ def test_a_law_that_breaks_at_the_largest_size_may_not_extrapolate() -> None:
 @pytest.mark.parametrize("loss", [lambda size: 1 + 0.5 * (size in SIZES[1::2]), lambda size: 1.0 + size / 1e6])
 def test_values_that_do_not_fall_to_a_floor_follow_no_law(loss: Callable[[float], float]) -> None:
     found = ask(runs_of(loss))
-    assert found.sentence.startswith("Best validation loss does not follow a power law in number of")
+    assert found.sentence.startswith("Best validation loss does not follow a power law in the number of")
     assert found.verdict == "no"
 
 
@@ -81,7 +83,7 @@ def test_a_law_whose_exponent_is_not_known_is_left_open() -> None:
     ]
     found = ask(runs)
     assert found.sentence.startswith(
-        "We cannot tell which power law best validation loss follows in number of non-embed"
+        "We cannot tell which power law best validation loss follows in the number of non-embed"
     )
     assert "parameters: the exponent is uncertain by more than a factor of 10" in found.sentence
     assert found.numbers["all"]["r_squared"] > 0.9

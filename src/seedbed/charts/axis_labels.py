@@ -82,6 +82,8 @@ def isolate_direction(text: str) -> str:
     >>> isolate_direction("abc"), isolate_direction("מילים — words") == "\\u2067מילים — words\\u2069"
     ('abc', True)
     """
+    if text.isascii():
+        return text
     right_to_left = any(unicodedata.bidirectional(char) in _RIGHT_TO_LEFT_CLASSES for char in text)
     is_isolated = text.startswith(_RIGHT_TO_LEFT_ISOLATE)
     return f"{_RIGHT_TO_LEFT_ISOLATE}{text}{_POP_ISOLATE}" if right_to_left and not is_isolated else text

@@ -46,7 +46,7 @@ class ChartData(Protocol):
 
 @dataclass(frozen=True)
 class ChartKind:
-    """A pair of functions: `gather` extracts plain numbers from runs, `draw` makes an Altair chart of them."""
+    """A pair of functions: `gather` extracts plain numbers from runs, `draw` makes a chart: Altair's, or a spec."""
 
     gather: Callable[[FigureSpec, Sequence[RunCurves]], ChartData]
     draw: Callable[[Any], Any]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import isfinite, isnan, nan
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -53,9 +53,6 @@ from seedbed.stats.groups import filter_runs
 from seedbed.stats.stopping_advice import StoppingAdvice, advise_stopping_for_runs, mean_curve
 from seedbed.stats.summary import RunCurves, group_by_config
 
-if TYPE_CHECKING:
-    import altair as alt
-
 EARLY_SHARE: Final = 0.05  # of training; a line that is through most of its change by then is drawn over log steps
 EARLY_CHANGE: Final = 0.9  # of the way from its first to its extreme value
 MIN_EARLY_EVALUATIONS: Final = 4  # without which a log axis would show nothing more
@@ -95,8 +92,8 @@ def gather_learning_curves(figure: FigureSpec, runs: Sequence[RunCurves]) -> Lin
     )
 
 
-def draw_learning_curves(chart: LineChart) -> alt.ConcatChart:
-    """The chart as Altair panels of lines with bands."""
+def draw_learning_curves(chart: LineChart) -> dict[str, Any]:
+    """The chart as panels of lines with bands."""
     from seedbed.charts.line_chart import draw_lines
 
     return draw_lines(chart)
@@ -129,8 +126,8 @@ def _lines_in_panel(figure: FigureSpec, panel_index: int, spec: PanelSpec, runs:
 def _runs_to_average(seed_runs: Sequence[RunCurves], metric: str, by_seed: bool) -> Iterator[list[RunCurves]]:
     """The runs of each line: all included runs together if their steps agree, else one by one; excluded runs apart."""
     included = [run for run in seed_runs if run.is_included]
-    steps = [metric_curve(run, metric).steps for run in included]
-    if not by_seed and all(np.array_equal(steps[0], other) for other in steps[1:]):
+    steps = {metric_curve(run, metric).steps.tobytes() for run in included}
+    if not by_seed and len(steps) <= 1:
         yield included
     else:
         yield from ([run] for run in included)

@@ -1,17 +1,20 @@
-"""Line charts as Altair panels, for learning curves and sweeps. Colours and fonts come from `theme`, applied last.
+"""Line charts as panels, for learning curves and sweeps. Colours and fonts come from `theme`, applied last.
 
 Panels of one metric share a y axis, and ticks are round numbers. Lines are named at their ends where there is room,
 else in one legend for all panels.
+
+The spec is put together from dictionaries: Altair copies and validates the whole chart at every step, which took longer
+than everything else that a chart needs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import altair as alt
 import numpy as np
@@ -28,14 +31,17 @@ from seedbed.charts.vega_lite import (
     build_scale,
     category_scale,
     compute_domain,
+    csv_cells,
     csv_dataset,
-    inline_chart,
+    csv_numbers,
     is_short,
     legend_pixels,
+    named_csv,
     number_tooltip,
-    panel_grid,
     readable_ticks,
+    room_beside_panels,
     wrap_words,
+    wrapped_title,
 )
 from seedbed.format import format_part
 from seedbed.settings import Value
@@ -52,6 +58,7 @@ MARK_SIZES: Final = {"line": (1.8, 2.4), "point": (45, 80)}  # of a mark, and wh
 MAX_COVERING: Final = 2
 PANEL_PIXELS_BY_COLUMNS: Final = {1: 520, 2: 330, 3: 240}
 STOP_SHAPES: Final = ("circle", "diamond", "triangle-up")
+Layer: TypeAlias = Mapping[str, Any]  # of a panel, as Vega-Lite has it
 POINT_COLUMNS: Final[dict[str, ColumnType]] = {
     "line": "number", "x": "number", "y": "number", "low": "number", "high": "number"
 }  # fmt: skip
@@ -61,8 +68,8 @@ LINE_COLUMNS: Final[dict[str, ColumnType]] = {
 }  # fmt: skip
 
 
-def draw_lines(chart: LineChart) -> alt.ConcatChart:
-    """Every panel with its lines, bands and marks; panels of one metric share their y axis."""
+def draw_lines(chart: LineChart) -> dict[str, Any]:
+    """Every panel with its lines, bands and marks, as a Vega-Lite spec; panels of one metric share their y axis."""
     return _LinePainter(chart).draw()
 
 
@@ -78,26 +85,30 @@ class _LinePainter:
 
     chart: LineChart
 
-    def draw(self) -> alt.ConcatChart:
+    def draw(self) -> dict[str, Any]:
         chart = self.chart
         (points, point_data), (lines, line_data) = self.data_tables()
-        line_fields = alt.LookupData(data=lines, key="line", fields=[name for name in LINE_COLUMNS if name != "line"])
-        base = alt.Chart(points).transform_lookup(lookup="line", from_=line_fields)
+        fields = [name for name in LINE_COLUMNS if name != "line"]
+        lookup = {"lookup": "line", "from": {"data": _as_dict(lines), "key": "line", "fields": fields}}
         several_y_titles = len({panel.y_title for panel in chart.panels[: chart.n_columns]}) > 1
         several_titles = len({panel.title for panel in chart.panels[:: chart.n_columns]}) > 1
         column_pixels = 72 if several_y_titles else 52
-        grid = panel_grid(
-            [self._draw_panel(base, index, panel) for index, panel in enumerate(chart.panels)],
-            chart.n_columns,
-            chart.title,
-            point_data | line_data,
-            side_pixels=self._side_pixels() + 20,
-            axis_pixels=column_pixels,
-            titles=[(panel.title, chart.x.title, panel.y_title) for panel in chart.panels],
-            spacing={"row": 58 if several_titles else 40, "column": column_pixels},
-            bounds="flush",
-        )
-        return grid.resolve_scale(color="shared", strokeDash="shared", shape="shared")
+        titles = [(panel.title, chart.x.title, panel.y_title) for panel in chart.panels]
+        return {
+            "title": _as_dict(wrapped_title(chart.title)),
+            "concat": [
+                self._draw_panel(
+                    {"data": _as_dict(points), "transform": [lookup, {"filter": f"datum.panel == {index}"}]}, index
+                )
+                for index in range(len(chart.panels))
+            ],
+            "columns": chart.n_columns,
+            "spacing": {"row": 58 if several_titles else 40, "column": column_pixels},
+            "bounds": "flush",
+            "resolve": {"scale": dict.fromkeys(("color", "strokeDash", "shape"), "shared")},
+            "datasets": point_data | line_data,
+            "usermeta": room_beside_panels(chart.n_columns, self._side_pixels() + 20, column_pixels, titles),
+        } | ({"params": [self._zoom(index) for index in range(len(chart.panels))]} if chart.x.scale else {})
 
     # ---- sizes ----
 
@@ -123,9 +134,11 @@ class _LinePainter:
 
     def data_tables(self) -> tuple[tuple[alt.NamedData, dict[str, str]], tuple[alt.NamedData, dict[str, str]]]:
         """The table of points, and the table of what is stored once per line."""
-        points = csv_dataset({**POINT_COLUMNS, "x": "number" if self.chart.x.scale else "string"}, self._point_rows())
+        point_columns: dict[str, ColumnType] = {**POINT_COLUMNS, "x": "number" if self.chart.x.scale else "string"}
+        points = "\n".join([",".join(point_columns), *self._point_rows(), ""])
         colour: ColumnType = "number" if self.chart.palette == "bar" else "string"
-        return points, csv_dataset({**LINE_COLUMNS, "colour": colour}, self._line_rows(), "lines")
+        lines = csv_dataset({**LINE_COLUMNS, "colour": colour}, self._line_rows(), "lines")
+        return (named_csv(point_columns, "rows"), {"rows": points}), lines
 
     def _line_rows(self) -> Iterator[tuple[Value, ...]]:
         """Panel, colour, dash, name, n and size of each line."""
@@ -158,15 +171,19 @@ class _LinePainter:
     def _colour_cell(self, line: Line) -> Value:
         return line.colour if self.chart.palette == "bar" else value_label(line.colour)
 
-    def _point_rows(self) -> Iterator[tuple[Value, ...]]:
+    def _point_rows(self) -> Iterator[str]:
         """Every point of every line; what a log axis cannot show is a gap, and bands are clipped to the axis."""
         domains = [self.y_domain(panel) for panel in self.chart.panels]
+        x_cells: dict[tuple[Value, ...], list[str]] = {}  # most lines have the same steps
         for index, line in enumerate(self.chart.lines):
+            if line.x not in x_cells:
+                x_cells[line.x] = csv_cells(map(self._x_cell, line.x))
             is_log, (bottom, top) = self.chart.panels[line.panel].scale == "log", domains[line.panel]
-            lows, highs = np.clip(line.low, bottom, top), np.clip(line.high, bottom, top)
-            for x, y, low, high in zip(line.x, line.y, lows, highs, strict=True):
-                ends = (low, high) if line.n > 1 else (np.nan, np.nan)
-                yield index, self._x_cell(x), y if y > 0 or not is_log else np.nan, *ends
+            cells = [x_cells[line.x], csv_numbers(np.where(line.y > 0, line.y, np.nan) if is_log else line.y)]
+            for end in (line.low, line.high):
+                cells.append(csv_numbers(np.clip(end, bottom, top)) if line.n > 1 else [""] * len(line.x))
+            for x, y, low, high in zip(*cells, strict=True):
+                yield f"{index},{x},{y},{low},{high}"
 
     def _x_cell(self, x: Value) -> Value:
         if self.chart.x.scale is None:
@@ -186,25 +203,33 @@ class _LinePainter:
             axis = alt.Axis(
                 labelAngle=0, labelExpr=f"({json.dumps(broken)})[datum.label]", labelLimit=0, labelOverlap=False
             )
-            return {"shorthand": "x:N", "sort": categories, "axis": axis}
+            return _as_dict(alt.X("x:N", sort=categories, axis=axis))
         numbers = [float(x) for line in chart.lines for x in line.x if chart.x.scale == "linear" or x > 0]
         numbers = [x for x in numbers if isfinite(x)]
         domain = compute_domain(numbers, chart.x.scale)
         ticks = readable_ticks(numbers, domain, chart.x.scale, self.width) if chart.mark_type == "point" else None
         scale = build_scale(chart.x.scale, domain, nice=False, padding=12 if ticks else 6)
-        return {"shorthand": "x:Q", "axis": build_axis(domain, chart.x.scale, ticks, grid=False), "scale": scale}
+        return _as_dict(alt.X("x:Q", axis=build_axis(domain, chart.x.scale, ticks, grid=False), scale=scale))
 
-    def x(self, panel_index: int) -> alt.X:
+    def x(self, panel_index: int) -> dict[str, Any]:
         is_last_row = panel_index >= len(self.chart.panels) - self.chart.n_columns
-        return alt.X(title=self.chart.x.title if is_last_row else None, **self._x_axis)
+        return self._x_axis | {"title": self.chart.x.title if is_last_row else None}
 
-    def y(self, panel_index: int, field: str = "y:Q") -> alt.Y:
-        chart, panel = self.chart, self.chart.panels[panel_index]
+    def y(self, panel_index: int, field: str = "y") -> dict[str, Any]:
+        return self._y_axes[panel_index] | {"field": field}
+
+    @cached_property
+    def _y_axes(self) -> list[dict[str, Any]]:
+        return [self._y_axis(index, panel) for index, panel in enumerate(self.chart.panels)]
+
+    def _y_axis(self, panel_index: int, panel: Panel) -> dict[str, Any]:
+        """The y encoding of a panel but for its field."""
+        chart = self.chart
         show_title = not panel_index % chart.n_columns or chart.panels[panel_index - 1].y_title != panel.y_title
         domain = self.y_domain(panel)
         title = isolate_direction(panel.y_title) if show_title else None
         scale = build_scale(panel.scale, domain, nice=True)
-        return alt.Y(field, title=title, axis=build_axis(domain, panel.scale), scale=scale)
+        return _as_dict(alt.Y(type="quantitative", title=title, axis=build_axis(domain, panel.scale), scale=scale))
 
     def y_domain(self, panel: Panel) -> tuple[float, float]:
         """The domain of a panel's y axis, shared by all panels of its metric."""
@@ -215,23 +240,21 @@ class _LinePainter:
         return {panel.y_title: compute_domain(self._y_values(panel), panel.scale) for panel in self.chart.panels}
 
     def _y_values(self, panel: Panel) -> list[float]:
-        """Every mean and every end of a band in the panels that share this y axis."""
+        """The smallest and largest of the means, and of the ends of bands, in the panels that share this y axis."""
         sharing = {index for index, other in enumerate(self.chart.panels) if other.y_title == panel.y_title}
         shown = [line for line in self.chart.lines if line.panel in sharing]
-        means = [float(y) for line in shown for y in line.y if isfinite(y)]
-        bounds = [bound for line in shown if line.n > 1 for bound in (line.low, line.high)]
-        ends = [float(end) for bound in bounds for end in bound if isfinite(end)]
+        means = np.concatenate([[], *(line.y for line in shown)])
+        ends = np.concatenate([[], *(end for line in shown if line.n > 1 for end in (line.low, line.high))])
+        means, ends = means[np.isfinite(means)], ends[np.isfinite(ends)]
         if panel.scale == "linear":
-            margin = (
-                WHISKER_MARGIN * (max(means + ends) - min(means + ends))
-                if ends and self.chart.mark_type == "point"
-                else 0.0
-            )
-            ends = [end + side * margin for end in ends for side in (-1, 1)] if margin else ends
-            return means + [max(end, 0.0) if panel.non_negative else end for end in ends]
-        # A std larger than its mean would end at or below 0, where a log axis has nothing.
-        floor_value = min((y for y in means if y > 0), default=1.0) / 2
-        return [max(y, floor_value) for y in means + ends if y > 0]
+            if ends.size and self.chart.mark_type == "point":
+                margin = WHISKER_MARGIN * float(np.ptp(np.concatenate([means, ends])))
+                ends = np.concatenate([ends - margin, ends + margin])
+            values = np.concatenate([means, np.maximum(ends, 0.0) if panel.non_negative else ends])
+        else:  # a std larger than its mean would end at or below 0, where a log axis has nothing
+            positive, values = means[means > 0], np.concatenate([means, ends])
+            values = np.maximum(values[values > 0], (positive.min() if positive.size else 1.0) / 2)
+        return [float(values.min()), float(values.max())] if values.size else []
 
     # ---- colours, dashes, shapes ----
 
@@ -283,59 +306,65 @@ class _LinePainter:
 
     # ---- marks ----
 
-    def _draw_panel(self, base: alt.Chart, panel_index: int, panel: Panel) -> alt.LayerChart:
-        chart = self.chart
-        panel_base = base.transform_filter(f"datum.panel == {panel_index}").encode(
-            x=self.x(panel_index), y=self.y(panel_index), detail="line:N"
-        )
+    def _draw_panel(self, base: Layer, panel_index: int) -> dict[str, Any]:
+        """A panel; `base` has the data and the transforms of the layers that draw lines."""
+        chart, panel = self.chart, self.chart.panels[panel_index]
         panel_lines = [line for line in chart.lines if line.panel == panel_index]
         rule, rule_name = self._chance_marks(panel_index)
         layers = [
             *rule,
-            *self._spread_marks(panel_base, panel_index, panel_lines),
-            *self._line_marks(panel_base, panel_index),
+            *self._spread_marks(base, panel_index, panel_lines),
+            *self._line_marks(base, panel_index),
             *self._isolated_point_marks(panel_index, panel_lines),
             *self._divergence_marks(panel_index, panel_lines),
             *self._stopping_marks(panel_index),
-            *self._direct_labels(panel_base, panel_index),
+            *self._direct_labels(base, panel_index),
             *rule_name,
-            self._hover_marks(panel_base, panel_index),
+            self._hover_marks(base, panel_index),
         ]
         n = chart.n_columns
         neighbours = [panel_index - n] * (panel_index >= n) + [panel_index - 1] * (panel_index % n > 0)
         is_repeated = panel.title in [chart.panels[other].title for other in neighbours]
         text = "" if is_repeated else isolate_direction(panel.title)
-        title = alt.TitleParams(text, fontSize=13, offset=8, frame="group")
-        layered = alt.layer(*layers).resolve_legend(color="independent", strokeDash="independent", shape="independent")
-        return layered.properties(width=self.width, height=self.height, title=title)
+        return {
+            "layer": layers, "width": self.width, "height": self.height,
+            "title": {"text": text, "fontSize": 13, "offset": 8, "frame": "group"},
+            "resolve": {"legend": dict.fromkeys(("color", "strokeDash", "shape"), "independent")},
+        }  # fmt: skip
+
+    def _layer(self, base: Layer, panel_index: int, mark: str, options: Mapping[str, Any], **channels: Any) -> Layer:
+        """Marks of the lines of a panel at their x and y."""
+        position = {"x": self.x(panel_index), "y": self.y(panel_index), "detail": alt.Detail("line:N")}
+        return _layer(base, mark, options, **position | channels)
 
     def _is_corner(self, panel_index: int) -> bool:
         """Is it the top right panel, which carries the legend for all?"""
         return panel_index == min(self.chart.n_columns, len(self.chart.panels)) - 1
 
-    def _spread_marks(self, base: alt.Chart, panel_index: int, panel_lines: Sequence[Line]) -> list[alt.Chart]:
+    def _spread_marks(self, base: Layer, panel_index: int, panel_lines: Sequence[Line]) -> list[Layer]:
         if not any(line.n > 1 for line in panel_lines) or len(panel_lines) > MAX_BANDS:
             return []
-        spread = base.encode(y=self.y(panel_index, "low:Q"), y2="high:Q", color=self.colour(legend=False))
+        ends = {"y": self.y(panel_index, "low"), "y2": alt.Y2("high"), "color": self.colour(legend=False)}
         if self.chart.mark_type == "point":
-            return [spread.mark_rule(strokeWidth=1.2, opacity=0.8, clip=True)]
-        return [spread.mark_area(fillOpacity=0.16 if len(panel_lines) <= MAX_OPAQUE_BANDS else 0.07, clip=True)]
+            return [self._layer(base, panel_index, "rule", {"strokeWidth": 1.2, "opacity": 0.8, "clip": True}, **ends)]
+        opacity = 0.16 if len(panel_lines) <= MAX_OPAQUE_BANDS else 0.07
+        return [self._layer(base, panel_index, "area", {"fillOpacity": opacity, "clip": True}, **ends)]
 
-    def _line_marks(self, base: alt.Chart, panel_index: int) -> list[alt.Chart]:
+    def _line_marks(self, base: Layer, panel_index: int) -> list[Layer]:
         """The lines and their points. Bands have no legend: it would turn a colour bar into faint symbols."""
         is_corner, has_points = self._is_corner(panel_index), self.chart.mark_type == "point"
         width = alt.value(1.8) if has_points else alt.StrokeWidth("size:Q", scale=None, legend=None)
-        lines = base.encode(
-            color=self.colour(is_corner and not has_points), strokeDash=self.dash(is_corner), strokeWidth=width
-        )
-        layers = [lines.mark_line(strokeJoin="round", clip=True)] if self.chart.x.scale else []
+        stroke = {"color": self.colour(is_corner and not has_points), "strokeDash": self.dash(is_corner)}
+        line = {"strokeJoin": "round", "clip": True}
+        lines = [self._layer(base, panel_index, "line", line, strokeWidth=width, **stroke)]
+        layers = lines if self.chart.x.scale else []
         if has_points:
             size = alt.Size("size:Q", scale=None, legend=None)
-            points = base.encode(color=self.colour(is_corner), shape=self.shape(is_corner), size=size)
-            layers.append(points.mark_point(filled=True, opacity=1))
+            symbol = {"color": self.colour(is_corner), "shape": self.shape(is_corner), "size": size}
+            layers.append(self._layer(base, panel_index, "point", {"filled": True, "opacity": 1}, **symbol))
         return layers
 
-    def _isolated_point_marks(self, panel_index: int, panel_lines: Sequence[Line]) -> list[alt.Chart]:
+    def _isolated_point_marks(self, panel_index: int, panel_lines: Sequence[Line]) -> list[Layer]:
         """Dots for values without a neighbour, which a line cannot show: a single evaluation, or one between gaps."""
         rows = [
             {"x": float(line.x[i]), "y": float(line.y[i]), "colour": self._colour_cell(line)}
@@ -343,10 +372,11 @@ class _LinePainter:
         ]  # fmt: skip
         if not rows:
             return []
-        dots = inline_chart(rows).mark_point(filled=True, size=30, opacity=1)
-        return [dots.encode(x=self.x(panel_index), y=self.y(panel_index), color=self.colour(False))]
+        position = {"x": self.x(panel_index), "y": self.y(panel_index)}
+        dot = {"filled": True, "size": 30, "opacity": 1}
+        return [_layer(_inline(rows), "point", dot, **position, color=self.colour(False))]
 
-    def _divergence_marks(self, panel_index: int, panel_lines: Sequence[Line]) -> list[alt.Chart]:
+    def _divergence_marks(self, panel_index: int, panel_lines: Sequence[Line]) -> list[Layer]:
         """A cross at the end of each run that diverged or failed."""
         rows = [
             {"x": x, "y": y, "what": f"{line.name}: ended here"}
@@ -354,27 +384,30 @@ class _LinePainter:
         ]  # fmt: skip
         if not rows:
             return []
-        cross = inline_chart(rows).mark_point(shape="cross", angle=45, filled=True, size=90, color="#D55E00")
-        return [cross.encode(x=self.x(panel_index), y=self.y(panel_index), tooltip="what:N")]
+        position = {"x": self.x(panel_index), "y": self.y(panel_index)}
+        cross = {"shape": "cross", "angle": 45, "filled": True, "size": 90, "color": "#D55E00"}
+        return [_layer(_inline(rows), "point", cross, **position, tooltip=alt.Tooltip("what:N"))]
 
-    def _chance_marks(self, panel_index: int) -> tuple[list[alt.Chart], list[alt.Chart]]:
+    def _chance_marks(self, panel_index: int) -> tuple[list[Layer], list[Layer]]:
         """A thin line at what guessing achieves, if that lies within the axis, and its name; or that all is empty."""
         panel = self.chart.panels[panel_index]
         if not any(line.panel == panel_index and np.isfinite(line.y).any() for line in self.chart.lines):
-            nothing = inline_chart([{"text": "no run has a value"}]).mark_text(fontSize=11, opacity=0.75)
-            return [], [nothing.encode(x=alt.value(self.width / 2), y=alt.value(self.height / 2), text="text:N")]
+            centre = {"x": alt.value(self.width / 2), "y": alt.value(self.height / 2), "text": alt.Text("text:N")}
+            return [], [
+                _layer(_inline([{"text": "no run has a value"}]), "text", {"fontSize": 11, "opacity": 0.75}, **centre)
+            ]
         low, high = self.y_domain(panel)
         if panel.chance is None or not low <= panel.chance <= high:
             return [], []
-        chart, y = inline_chart([{"y": panel.chance, "text": "chance"}]), self.y(panel_index)
+        chance, y = _inline([{"y": panel.chance, "text": "chance"}]), self.y(panel_index)
         is_low = panel.scale == "linear" and panel.chance - low < 0.1 * (high - low)
-        position = {"x": alt.value("width"), "y": y, "text": "text:N"}
+        position = {"x": alt.value("width"), "y": y, "text": alt.Text("text:N")}
         style: dict[str, Any] = {"align": "right", "dx": -2, "dy": -7 if is_low else 7, "fontSize": 10, "aria": False}
         styles: list[dict[str, Any]] = [{"style": "halo"}, {}]
-        texts = [chart.mark_text(**style, **more).encode(**position) for more in styles]
-        return [chart.mark_rule(strokeDash=[2, 3], strokeWidth=1, aria=False).encode(y=y)], texts
+        texts = [_layer(chance, "text", style | more, **position) for more in styles]
+        return [_layer(chance, "rule", {"strokeDash": [2, 3], "strokeWidth": 1, "aria": False}, y=y)], texts
 
-    def _stopping_marks(self, panel_index: int) -> list[alt.Chart]:
+    def _stopping_marks(self, panel_index: int) -> list[Layer]:
         """A symbol per stopping rule where it would have stopped; the top right panel has their legend."""
         marks = self.chart.stopping_marks
         if not marks:
@@ -386,23 +419,26 @@ class _LinePainter:
             for mark in marks
             if mark.panel == panel_index and self._is_on_axes(panel_index, mark.x, mark.y)
         ]
-        points = inline_chart(rows).mark_point(size=90, strokeWidth=1.8, opacity=1)
+        position = {"x": self.x(panel_index), "y": self.y(panel_index)}
         shape = alt.Shape("stop:N", sort=rules, scale=alt.Scale(domain=rules, range=STOP_SHAPES), legend=legend)
-        return [points.encode(x=self.x(panel_index), y=self.y(panel_index), shape=shape, tooltip="what:N")]
+        symbol = {"size": 90, "strokeWidth": 1.8, "opacity": 1}
+        return [_layer(_inline(rows), "point", symbol, **position, shape=shape, tooltip=alt.Tooltip("what:N"))]
 
-    def _hover_marks(self, base: alt.Chart, panel_index: int) -> alt.Chart:
-        """Invisible points with tooltips, and zooming: the tooltip of a line would show only its first point.
-
-        Zooming takes Ctrl: the wheel alone scrolls the page.
-        """
+    def _hover_marks(self, base: Layer, panel_index: int) -> Layer:
+        """Invisible points with tooltips, to which zooming is bound: a line's own would show only its first point."""
         chart = self.chart
         x = alt.Tooltip("x:Q", format=",.6~r") if chart.x.scale else alt.Tooltip("x:N")
         tooltip = [alt.Tooltip("name:N", title="line"), x.title(chart.x.title), number_tooltip("y", "value")]
-        marks = base.encode(tooltip=[*tooltip, alt.Tooltip("n:N", title="n")])
-        hidden = marks.mark_point(opacity=0, size=60, style=HOVER_STYLE, clip=True)
-        named = hidden.properties(name=f"panel{panel_index}")  # Altair's own names count up through a process
-        zoom = alt.selection_interval(name=f"zoom{panel_index}", bind="scales", zoom="wheel![event.ctrlKey]")
-        return named.add_params(zoom) if chart.x.scale else named
+        hidden = {"opacity": 0, "size": 60, "style": HOVER_STYLE, "clip": True}
+        marks = self._layer(base, panel_index, "point", hidden, tooltip=[*tooltip, alt.Tooltip("n:N", title="n")])
+        return {**marks, "name": f"panel{panel_index}"}
+
+    def _zoom(self, panel_index: int) -> dict[str, Any]:
+        """Zooming with Ctrl: the wheel alone scrolls the page."""
+        select = {"type": "interval", "zoom": "wheel![event.ctrlKey]"}
+        return {
+            "name": f"zoom{panel_index}", "select": select, "bind": "scales", "views": [f"panel{panel_index}"]
+        }  # fmt: skip
 
     # ---- names at the ends of lines ----
 
@@ -427,12 +463,14 @@ class _LinePainter:
         at = np.sort([_scaled(np.array([end[0][1]]), panel.scale)[0] for end in ends])
         return bool((np.diff(at) >= LABEL_HEIGHT_PIXELS / self.height * (high - low)).all())
 
-    def _direct_labels(self, base: alt.Chart, panel_index: int) -> list[alt.Chart]:
+    def _direct_labels(self, base: Layer, panel_index: int) -> list[Layer]:
         if not self.has_direct_labels or not self._is_corner(panel_index):
             return []
-        ends = base.transform_filter("isValid(datum.y)").transform_joinaggregate(last="max(x)", groupby=["line"])
-        text = ends.transform_filter("datum.x == datum.last").mark_text(align="left", dx=5, fontSize=11, aria=False)
-        return [text.encode(text="colour:N", color=self.colour(legend=False))]
+        last = {"joinaggregate": [{"op": "max", "field": "x", "as": "last"}], "groupby": ["line"]}
+        steps = [*base["transform"], {"filter": "isValid(datum.y)"}, last, {"filter": "datum.x == datum.last"}]
+        text = {"align": "left", "dx": 5, "fontSize": 11, "aria": False}
+        label = {"text": alt.Text("colour:N"), "color": self.colour(legend=False)}
+        return [self._layer({**base, "transform": steps}, panel_index, "text", text, **label)]
 
     # ---- points ----
 
@@ -444,6 +482,27 @@ class _LinePainter:
         """The points of a line that its axes can show."""
         points = zip(line.x, line.y, strict=True)
         return [(float(x), float(y)) for x, y in points if isfinite(y) and self._is_on_axes(line.panel, x, y)]
+
+
+# ---- layers as dictionaries ----
+
+
+def _layer(base: Layer, mark: str, options: Mapping[str, Any], **channels: Any) -> Layer:
+    """Marks of this data with these channels; those that are undefined are left out."""
+    encoding = {name: _as_dict(one) for name, one in channels.items() if one is not alt.Undefined}
+    return {**base, "mark": {"type": mark, **options}, "encoding": encoding}
+
+
+def _inline(rows: Sequence[Mapping[str, Value]]) -> Layer:
+    """The data of a few marks of their own, such as a line at chance."""
+    return {"data": {"values": list(rows)}}
+
+
+def _as_dict(part: Any) -> Any:
+    """A part of a chart as Vega-Lite has it."""
+    if isinstance(part, list):
+        return [_as_dict(one) for one in part]
+    return part if isinstance(part, dict) else part.to_dict(validate=False)
 
 
 def _scaled(values: np.ndarray, scale: str) -> np.ndarray:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import nan
 from typing import Final, Literal, TypeAlias
@@ -173,12 +173,18 @@ def downsample_indices(values: FloatArray, max_points: int = MAX_POINTS_PER_LINE
     missing = np.isnan(values)
     has_gaps = bool(missing.any())
     lows, highs = (np.where(missing, end, values) for end in (np.inf, -np.inf))
-    for chunk in np.array_split(np.arange(1, len(values) - 1), max(1, (max_points - 2) // (3 if has_gaps else 2))):
+    for chunk in _inner_chunks(len(values), max(1, (max_points - 2) // (3 if has_gaps else 2))):
         first = int(chunk[0])
         indices |= {first + int(lows[chunk].argmin()), first + int(highs[chunk].argmax())}
         if has_gaps and missing[chunk].any():
             indices.add(first + int(missing[chunk].argmax()))
     return np.array(sorted(indices))
+
+
+@lru_cache(maxsize=16)
+def _inner_chunks(n_values: int, n_chunks: int) -> list[NDArray[np.int64]]:
+    """The indices between both ends in chunks; the lines of a chart mostly have the same number of values."""
+    return np.array_split(np.arange(1, n_values - 1), n_chunks)
 
 
 # ---- runs ----
@@ -214,7 +220,10 @@ def metric_curve(run: RunCurves, metric: str) -> Curve:
 
 def check_setting_names(runs: Sequence[RunCurves], names: Iterable[str | None]) -> None:
     """Raises UsageError for a name that is no setting of any of these runs."""
-    known = dict.fromkeys(setting for run in runs for setting in (*run.run.settings.flat(), *run.config))
+    settings = {id(run.run.settings): run.run.settings for run in runs}  # which the runs of a config mostly share
+    known = dict.fromkeys(
+        [*(name for one in settings.values() for name in one.flat()), *(n for r in runs for n in r.config)]
+    )
     for name in JOINT.join(filter(None, names)).split(JOINT):
         if name and runs and name not in NON_SETTING_NAMES and name not in known:
             guess = did_you_mean(name, (*NON_SETTING_NAMES, *known))
@@ -311,7 +320,7 @@ def _chance_of_panel(quantity: str, runs: Sequence[RunCurves]) -> float | None:
     """The accuracy or loss of guessing, where it is the same for all runs."""
     if quantity not in ("accuracy", "loss"):
         return None
-    levels = {chance_level(run.run) for run in {run.run.settings: run for run in runs}.values()}
+    levels = {chance_level(run.run) for run in {id(run.run.settings): run for run in runs}.values()}
     level = levels.pop() if len(levels) == 1 else None
     return None if level is None else level.accuracy if quantity == "accuracy" else level.loss
 
@@ -322,7 +331,7 @@ def value_title(name: str, value: Value) -> str:
 
 
 def config_label(run: RunCurves) -> str:
-    """The varied settings of a run as text: `GPT, layers 2, width 64`."""
+    """The varied settings of a run as text: `GPT, 2 layers, width 64`."""
     return isolate_direction(format_config(run.config))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import product
 from math import nan
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -47,9 +47,6 @@ from seedbed.stats.groups import filter_runs, is_number, replay_at_alphas
 from seedbed.stats.run_statistics import Statistic, compute_statistic, find_statistic, summarise_values
 from seedbed.stats.summary import RunCurves, group_by_config, select_for_mean
 
-if TYPE_CHECKING:
-    import altair as alt
-
 
 def gather_sweep(figure: FigureSpec, runs: Sequence[RunCurves]) -> LineChart:
     """The data of a `sweep` figure."""
@@ -74,7 +71,7 @@ def gather_sweep(figure: FigureSpec, runs: Sequence[RunCurves]) -> LineChart:
     )
 
 
-def draw_sweep(chart: LineChart) -> alt.ConcatChart:
+def draw_sweep(chart: LineChart) -> dict[str, Any]:
     """The means as points with error bars, joined by lines if x is numeric."""
     from seedbed.charts.line_chart import draw_lines
 

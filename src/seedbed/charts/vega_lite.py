@@ -33,11 +33,16 @@ MIN_PAPER_PANEL: Final = 110
 
 
 def to_vega_lite(chart: Any, theme: Theme | None = None) -> dict[str, Any]:
-    """The chart as a Vega-Lite spec, with this theme or none."""
-    spec: dict[str, Any] = chart.to_dict(validate=False)  # every kind is validated in the tests
+    """The chart, which is one of Altair's or already a spec, as a Vega-Lite spec with this theme or none."""
+    spec = dict(chart) if isinstance(chart, Mapping) else chart.to_dict(validate=False)  # validated in the tests
     spec.pop("$schema", None)  # a URL, useless offline
     spec.pop("config", None)
     return spec if theme is None else spec | {"config": vega_config(theme)}
+
+
+def as_altair(chart: Any) -> Any:
+    """What a chart kind has drawn as a chart of Altair's, which notebooks show and which saves itself."""
+    return alt.Chart.from_dict(dict(chart)) if isinstance(chart, Mapping) else chart
 
 
 def without_interaction(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,8 +71,12 @@ def csv_dataset(
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows([_csv_value(value) for value in row] for row in rows)
-    data_format = alt.DataFormat(type="csv", parse=dict(columns))
-    return alt.NamedData(name=name, format=data_format), {name: text.getvalue()}
+    return named_csv(columns, name), {name: text.getvalue()}
+
+
+def named_csv(columns: Mapping[str, ColumnType], name: str) -> alt.NamedData:
+    """The reference to a dataset of this name, which is CSV."""
+    return alt.NamedData(name=name, format=alt.DataFormat(type="csv", parse=dict(columns)))
 
 
 def _csv_value(value: Value) -> Value:
@@ -75,6 +84,19 @@ def _csv_value(value: Value) -> Value:
     if isinstance(value, float | np.floating):
         return f"{value:.6g}" if isfinite(value) else ""
     return "" if value is None else value
+
+
+def csv_cells(values: Iterable[Value]) -> list[str]:
+    """Values as they stand between the commas of a row."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\0").writerows([_csv_value(value)] for value in values)
+    return ["" if cell == '""' else cell for cell in text.getvalue().split("\0")[:-1]]
+
+
+def csv_numbers(values: np.ndarray) -> list[str]:
+    """Many numbers as cells, faster than `csv_cells`."""
+    texts = ("%.6g " * len(values) % tuple(values.tolist())).split()
+    return texts if np.isfinite(values).all() else ["" if text[-1] in "nf" else text for text in texts]
 
 
 def inline_chart(rows: Sequence[Mapping[str, Value]]) -> alt.Chart:
@@ -115,14 +137,25 @@ def panel_grid(
     keep_height: bool = False,
     **options: Any,
 ) -> alt.ConcatChart:
-    """Panels in a grid, with what `fit_width` needs: room for the legend and for each y axis.
+    """Panels in a grid, with what `fit_width` needs: see `room_beside_panels`."""
+    chart = alt.concat(*panels, columns=columns, title=wrapped_title(title), datasets=dict(datasets), **options)
+    chart.usermeta = room_beside_panels(columns, side_pixels, axis_pixels, titles, keep_height)
+    return chart
+
+
+def room_beside_panels(
+    columns: int,
+    side_pixels: float,
+    axis_pixels: float,
+    titles: Sequence[tuple[str, Any, Any]] = (),
+    keep_height: bool = False,
+) -> dict[str, Any]:
+    """What `fit_width` needs, as `usermeta` of a spec: room for the legend and for each y axis.
 
     `titles` are each panel's title and axis titles, for a page so narrow that panels no longer share them.
     """
-    chart = alt.concat(*panels, columns=columns, title=wrapped_title(title), datasets=dict(datasets), **options)
     fit = {"columns": columns, "side": round(side_pixels), "axis": round(axis_pixels)}
-    chart.usermeta = {"fit": fit | {"titles": [list(one) for one in titles], "keep_height": keep_height}}
-    return chart
+    return {"fit": fit | {"titles": [list(one) for one in titles], "keep_height": keep_height}}
 
 
 def legend_pixels(title: str | None, labels: Iterable[str]) -> float:

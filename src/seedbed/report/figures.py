@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from seedbed.charts.chart_kinds import CHART_KINDS
 from seedbed.charts.panel_layout import distinct_values
 from seedbed.charts.theme import THEMES, vega_config
-from seedbed.charts.vega_lite import paper_spec, to_vega_lite, without_interaction
+from seedbed.charts.vega_lite import as_altair, paper_spec, to_vega_lite, without_interaction
 from seedbed.errors import MissingData, UsageError
 from seedbed.format import join_words
 from seedbed.interp.analysis import is_analysis_metric
@@ -243,6 +243,6 @@ def draw_figure(spec: FigureSpec, runs: Sequence[RunCurves], theme: str = "light
     data = kind.gather_figure(spec, runs)
     if data.is_empty:
         raise MissingData("; ".join([kind.empty_reason(spec), *data.notes]))
-    chart = kind.draw(data)
+    chart = as_altair(kind.draw(data))
     chart.config = vega_config(THEMES[theme])
     return chart

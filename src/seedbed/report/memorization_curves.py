@@ -107,7 +107,7 @@ Mark: TypeAlias = Literal["", "copied", "new"]
 class MarkedSample:
     """The last sample of a config's first seed, in pieces that are copied, new words, or neither."""
 
-    heading: str  # `GPT, layers 2 · seed 0 · step 200`
+    heading: str  # `GPT, 2 layers · seed 0 · step 200`
     prompt: str
     pieces: tuple[tuple[str, Mark], ...]
 

@@ -52,7 +52,7 @@ def unreadable_runs(store: Store, study: str) -> dict[str, str]:
 def differing_settings(runs: Sequence[StoredRun]) -> list[str]:
     """The settings that differ among these runs, sorted by name."""
     first: dict[str, Value] = {}
-    flat_settings = [run.settings.flat() for run in runs]
+    flat_settings = [settings.flat() for settings in {id(run.settings): run.settings for run in runs}.values()]
     return sorted(
         {name for flat in flat_settings for name, value in flat.items() if first.setdefault(name, value) != value}
     )
@@ -78,7 +78,11 @@ def run_configs(store: Store, study: str, runs: Sequence[StoredRun]) -> list[dic
     `dataset` is among them where runs with equal settings have different datasets: their text was edited in between.
     """
     axes = dict.fromkeys([*store.study(study).axes, *differing_settings(runs)])
-    configs = [pick_settings(run.settings, axes) for run in runs]
+    picked: dict[int, dict[str, Value]] = {}  # of each settings object, which the runs of a config share
+    for run in runs:
+        if id(run.settings) not in picked:
+            picked[id(run.settings)] = pick_settings(run.settings, axes)
+    configs = [dict(picked[id(run.settings)]) for run in runs]
     datasets = distinguish_datasets(runs)
     return [
         config if name is None else config | {"dataset": name} for config, name in zip(configs, datasets, strict=True)

@@ -98,7 +98,7 @@ def _configs_as_rows(
 
 
 def _headings(summaries: Summaries) -> list[str]:
-    """One heading per config, from its varied settings: `GPT`, `layers 2, width 64`; with n if it differs."""
+    """One heading per config, from its varied settings: `GPT`, `2 layers, width 64`; with n if it differs."""
     same_seeds = _same_seeds(summaries)
     headings = []
     for summary in summaries:

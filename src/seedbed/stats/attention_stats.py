@@ -42,11 +42,19 @@ HEAD_STATISTICS: dict[str, HeadStatistic] = {
     ),
     "first": HeadStatistic("share on the first token", "share", "attention on the first token"),
     "previous": HeadStatistic("share on the token before", "share", "attention on the previous token"),
-    "most_previous": HeadStatistic("share of queries that attend most to the token before", "share"),
+    "most_previous": HeadStatistic(
+        "share of queries that attend most to the token before",
+        "share",
+        "share of tokens that attend most to the previous one",
+    ),
     "own": HeadStatistic("share on the token itself", "share", "attention on the token itself"),
-    "own_word": HeadStatistic("share on the query's own word", "share", "attention on the own word"),
+    "own_word": HeadStatistic("share on the query's own word", "share", "attention on the token's own word"),
     "ahead": HeadStatistic("share on later tokens; 0 with a causal mask", "share", "attention on later tokens"),
-    "induction": HeadStatistic("share on tokens that followed an earlier occurrence of the query token", "share"),
+    "induction": HeadStatistic(
+        "share on tokens that followed an earlier occurrence of the query token",
+        "share",
+        "attention on what followed the same token before",
+    ),
     "top": HeadStatistic(
         "share on the most attended token, averaged over all queries", "share", "attention on the most attended token"
     ),

@@ -81,10 +81,14 @@ def varying_settings(groups: Iterable[Sequence[RunCurves]]) -> list[str]:
     """
     kept: list[str] = []
     for runs in groups:
-        # Runs with equal settings have a `dataset` in their config if their text was edited in between.
-        configs = [run.run.settings.flat() | {"dataset": run.config.get("dataset")} for run in runs]
+        # Runs with equal settings have a `dataset` in their config if their text was edited in between. The runs of a
+        # config mostly share their settings, whose values are then read once.
+        by_identity = {(id(run.run.settings), run.config.get("dataset")): run.run.settings for run in runs}
+        configs = [settings.flat() | {"dataset": dataset} for (_, dataset), settings in by_identity.items()]
         distinct = {tuple(config.get(name) for name in kept) for config in configs}
         for name in dict.fromkeys(name for config in configs for name in config):
+            if len({config.get(name) for config in configs}) == 1:
+                continue
             finer = {tuple(config.get(other) for other in (*kept, name)) for config in configs}
             if len(finer) > len(distinct):
                 kept, distinct = [*kept, name], finer

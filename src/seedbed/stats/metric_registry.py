@@ -125,6 +125,7 @@ QUANTITIES: dict[str, MetricInfo] = {
             "share",
             "share of n-grams, n = 4 … 40, that occur in the training text",
             None,
+            "share of n-grams copied from the training text",
             formula="mean over n = 4 … 40 of (n-grams of the samples that occur in the training text ÷ all)",
         ),
         MetricInfo(
@@ -133,6 +134,7 @@ QUANTITIES: dict[str, MetricInfo] = {
             "share",
             "share of words in samples that do not occur in the training text",
             None,
+            "share of words new in samples",
             formula="words of the samples that do not occur in the training text ÷ all",
         ),
         MetricInfo(

@@ -202,7 +202,7 @@ def _threshold_statistic(percent: int) -> Statistic:
         "censored at its last step",
         formula=f"the first recorded t with A(t) ≥ {threshold:g}; likewise t_1 to t_100",
         phrase=f"{name} of {{}}",
-        claim=f"{{first}} reaches {threshold:g} {{metric}} sooner than {{second}}",
+        claim=f"{{first}} reaches a {{metric}} of {threshold:g} sooner than {{second}}",
         menu_label=f"{name}: first step at {threshold:g}",
         unit="steps",
         better="min",

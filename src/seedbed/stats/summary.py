@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from math import isnan
 from typing import Any, Final, Literal, TypeAlias
 
@@ -21,7 +22,7 @@ import numpy as np
 from seedbed.errors import StoreError
 from seedbed.interp.analysis import Analysis
 from seedbed.records import LOST_STATUSES, Curve, RunStatus, StoredRun, to_jsonable
-from seedbed.settings import Value
+from seedbed.settings import Settings, Value
 from seedbed.stats.chance import ChanceLevel, chance_level, is_above_chance, token_unit
 from seedbed.stats.comparison import SeedSummary, summarise_seeds
 from seedbed.stats.curve_statistics import (
@@ -57,7 +58,7 @@ class RunCurves:
         """The recorded values of a metric; empty if there are none."""
         return self.curves.get(metric, _EMPTY_CURVE)
 
-    @property
+    @cached_property
     def is_included(self) -> bool:
         """Does this run have values, be it complete or not? Runs that diverged or failed have none."""
         is_evaluated = any(curve.steps.size for curve in self.curves.values())
@@ -138,9 +139,14 @@ def group_by_config(runs: Iterable[RunCurves]) -> list[list[RunCurves]]:
     separate, though their settings agree.
     """
     groups: dict[Hashable, list[RunCurves]] = {}
+    numbers: dict[Settings, int] = {}
+    number_of: dict[int, int] = {}  # by identity: the runs of a config mostly share their settings, whose hash is slow
     for run in runs:
+        settings = run.run.settings
+        if id(settings) not in number_of:
+            number_of[id(settings)] = numbers.setdefault(settings, len(numbers))
         beside_settings = (run.config.get(name) for name in ("alpha", "group", "dataset"))
-        groups.setdefault((run.run.settings, *beside_settings), []).append(run)
+        groups.setdefault((number_of[id(settings)], *beside_settings), []).append(run)
     return list(groups.values())
 
 

@@ -137,12 +137,17 @@ def serve(home: Path, host: str, port: int, browser: bool) -> None:
             )
         print(guard.login_url, flush=True)
         print(f"seedbed: serving {escape_controls(str(home))}; stop with Ctrl-C", file=sys.stderr, flush=True)
-        # Imported ahead, beside the first requests: it takes half a second.
-        Thread(target=import_module, args=("seedbed.charts.line_chart",), daemon=True).start()
+        Thread(target=_import_ahead, daemon=True).start()
         if browser:
             webbrowser.open(guard.login_url)
         with suppress(KeyboardInterrupt):  # uvicorn re-raises Ctrl-C after its shutdown
             Server(app).run([listener])
+
+
+def _import_ahead() -> None:
+    """Imports what the first figure and the first answer need, beside the first requests: it takes most of a second."""
+    for name in ("seedbed.charts.line_chart", "scipy.special"):
+        import_module(name)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -38,7 +38,7 @@ class RecurrentSettings(Family):
     kind: str
     layers: int = setting(2, "number of stacked cells", label="layers L", ge=1, le=1_000)
     dim: int = setting(128, "width of the token table", label="width d", ge=1, le=100_000)
-    hidden: PositiveInt | None = setting(None, "width of the state; unset: as dim")
+    hidden: PositiveInt | None = setting(None, "width of the state; unset: as dim", label="hidden width")
     gate_biases: Literal[0, 1, 2] = setting(1, "bias vectors per gate: none, one, or two as in nn.LSTM")
     gate_init: Literal["xavier-uniform", "library"] = setting(
         "xavier-uniform",
@@ -51,12 +51,17 @@ class RecurrentSettings(Family):
         "gelu", "nonlinearity of the projection", active_when=when_set("model.projection")
     )
     output_bias: bool = setting(True, "bias in the output layer")
-    tied: bool = setting(False, "output layer shares the token table; needs hidden (or projection) = dim")
+    tied: bool = setting(
+        False, "output layer shares the token table; needs hidden (or projection) = dim", label="tied embeddings"
+    )
     embeddings: ShortText | None = frozen_embeddings("a frozen table: an .npz file with tokens; gpt1: that of GPT-1")
     dropout: Fraction = dropout_rate("share of outputs dropped between layers while training")
     embedding_dropout: Fraction = dropout_rate("share of the first cell's inputs dropped")
     init: InitScheme = setting(
-        "library", "how the other weights are initialised; all but library have zero biases", per_run=True
+        "library",
+        "how the other weights are initialised; all but library have zero biases",
+        label="initialisation",
+        per_run=True,
     )
     init_scale: float = positive_init_scale()
 

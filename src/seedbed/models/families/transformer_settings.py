@@ -57,13 +57,18 @@ class TransformerSettings(Family):
     mlp_multiplier: int = setting(
         4, "hidden width of the MLP over dim", active_when=when_unset("model.hidden"), ge=1, le=1_000
     )
-    hidden: PositiveInt | None = setting(None, "hidden width of the MLP; unset: mlp_multiplier times dim")
+    hidden: PositiveInt | None = setting(
+        None, "hidden width of the MLP; unset: mlp_multiplier times dim", label="hidden width"
+    )
     activation: Literal["gelu", "relu"] = setting("gelu", "nonlinearity of the MLP")
-    norm: Literal["post", "pre"] = setting("post", "LayerNorm after the residual sum, or before attention and MLP")
+    norm: Literal["post", "pre"] = setting(
+        "post", "LayerNorm after the residual sum, or before attention and MLP", label="LayerNorm"
+    )
     final_norm: bool = setting(False, "one more LayerNorm before the output")
     positions: PositionKind = setting(
         "sinusoidal",
         "position encoding; alibi, rotary and none have no table; t5 learns a bias per head and distance bucket",
+        label="position encoding",
     )
     position_exponent: Literal["k/d", "2k/d"] = setting(
         "k/d",
@@ -82,7 +87,9 @@ class TransformerSettings(Family):
     attention_dropout: Fraction = dropout_rate("share of attention weights dropped")
     mlp_dropout: Fraction = dropout_rate("share of the MLP's hidden units dropped")
     residual_dropout: Fraction = dropout_rate("share dropped of what attention and MLP add to the residual stream")
-    init: InitScheme = setting("library", "how weights are initialised; all but library have zero biases", per_run=True)
+    init: InitScheme = setting(
+        "library", "how weights are initialised; all but library have zero biases", label="initialisation", per_run=True
+    )
     init_scale: float = positive_init_scale()
 
     @property
@@ -152,7 +159,7 @@ class GPTSettings(TransformerSettings):
     """Decoder-only transformer."""
 
     kind: Literal["gpt"] = setting("gpt", "which model", label="model", value_labels={"gpt": "GPT"})
-    tied: bool = setting(False, "output layer shares the token table")
+    tied: bool = setting(False, "output layer shares the token table", label="tied embeddings")
 
     def layer_shapes(self, info: DatasetInfo) -> Shapes:
         return super().layer_shapes(info) | output_shapes(self.dim, info.vocab_size, self.output_bias, self.tied)
@@ -195,7 +202,7 @@ class EncoderSettings(TransformerSettings):
 
     kind: Literal["encoder"] = setting("encoder", "which model", born="gpt", label="model")
     activation: Literal["gelu", "relu"] = setting("gelu", "nonlinearity of the MLP and of the classifier")
-    classifier_hidden: PositiveInt = setting(100, "width of the classifier's hidden layer")
+    classifier_hidden: PositiveInt = setting(100, "width of the classifier's hidden layer", label="classifier width")
     classifier_dropout: Fraction = dropout_rate("share of the classifier's hidden units dropped")
     batch_norm: bool = setting(False, "BatchNorm over the classifier's hidden layer")
 

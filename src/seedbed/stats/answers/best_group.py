@@ -191,7 +191,7 @@ def _format_comparison(
     if withhold:
         return _format_numbers(values, pairs, statistic)
     if len(values) == 2:
-        return _format_pair(values, pairs, statistic)
+        return _format_pair(values, pairs, statistic, bool(metrics))
     return _format_ranking(values, pairs, statistic, noun)
 
 
@@ -199,20 +199,26 @@ def _means(values: ValuesBySeed) -> dict[str, float]:
     return {name: summarise_seeds(by_seed).mean for name, by_seed in values.items()}
 
 
-def _format_pair(values: ValuesBySeed, pairs: PairComparisons, statistic: MetricStatistic) -> str:
-    """Two groups: which is better, the effect, and the test."""
+def _format_pair(
+    values: ValuesBySeed, pairs: PairComparisons, statistic: MetricStatistic, are_metrics: bool = False
+) -> str:
+    """Two groups, or two metrics of the same runs: which is better, the effect, and the test."""
     [((one, other), comparison)] = pairs.items()
     seeds = {name: comparison.seeds or tuple(by_seed) for name, by_seed in values.items()}
     means = _means({name: {seed: by_seed[seed] for seed in seeds[name]} for name, by_seed in values.items()})
     first = best_key(means, statistic.direction)
     second = other if first == one else one
     apart = f"We cannot tell {first} and {second} apart in {statistic}"
+    claim = statistic.record.format_claim(first, second, statistic.label, statistic.direction)
+    if are_metrics and statistic.record.claim == "":
+        lead, follow = (statistic.record.format_phrase(name) for name in (first, second))
+        relation = "higher" if statistic.direction == "max" else "lower"
+        apart, claim = f"We cannot tell {lead} and {follow} apart", f"{lead} is {relation} than {follow}"
     if comparison.smallest == comparison.largest == 0:
         size = format_test(comparison).partition(", p ")[0]
         return f"{apart}: it is {statistic.format(means[one])[0]} in every seed of both ({size})."
     texts = " vs ".join(statistic.format(means[first], means[second]))
     details = f"{texts}; {format_difference(comparison, statistic)}, {format_test(comparison)}"
-    claim = statistic.record.format_claim(first, second, statistic.label, statistic.direction)
     return f"{capitalise(claim) if comparison.is_significant else apart} ({details})."
 
 
@@ -229,7 +235,7 @@ def _format_ranking(values: ValuesBySeed, pairs: PairComparisons, statistic: Met
     next_text = f"next is {second} with {next_best}, {format_difference(others[second], statistic)}"
     details = f"{next_text}, {format_test(others[second], len(pairs))}"
     if rank_verdict(values, pairs, statistic) == "yes":
-        return f"{first} has the {statistic.superlative()} ({best}; {details}). It differs from all others."
+        return f"{capitalise(first)} has the {statistic.superlative()} ({best}; {details}). It differs from all others."
     claim = f"We cannot tell which {noun} has the {statistic.superlative()}"
     return f"{claim}: {first} has the {statistic.extremum} mean ({best}; {details}).{_format_others(others)}"
 

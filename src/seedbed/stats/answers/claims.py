@@ -11,7 +11,15 @@ from dataclasses import asdict, replace
 from math import inf, isfinite
 from typing import TypeAlias
 
-from seedbed.format import format_number, format_setting, format_value, join_words, pluralise, setting_noun
+from seedbed.format import (
+    format_number,
+    format_setting,
+    format_value,
+    join_words,
+    pluralise,
+    setting_noun,
+    setting_with_article,
+)
 from seedbed.settings import Settings, Value
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.best_group import compare_in_pairs
@@ -176,7 +184,7 @@ def _check_bounds(question: QuestionSpec, runs: Sequence[RunCurves]) -> Finding:
 
 def _format_fraction(n_met: int, n: int) -> str:
     low, high = clopper_pearson(n_met, n)
-    return f"95 % CI of the fraction {100 * low:.0f} to {100 * high:.0f} %"
+    return f"95 % CI {100 * low:.0f} to {100 * high:.0f} % of seeds"
 
 
 def _metric_phrase(metric: MetricName, statistic: MetricStatistic) -> str:
@@ -288,7 +296,7 @@ def _level_to_dict(question: QuestionSpec, counts: LevelCounts) -> dict[str, Val
 def _format_level(question: QuestionSpec, counts: LevelCounts) -> str:
     name, condition = setting_noun(question.over or ""), _format_condition(question)
     if not counts:
-        return f"no run along {name} has a usable evaluation"
+        return f"no run along {setting_with_article(question.over or '')} has a usable evaluation"
     level = _find_level(question, counts)
     if level is None:
         tried = join_words([format_value(one) for one in counts])
@@ -301,7 +309,7 @@ def _format_level(question: QuestionSpec, counts: LevelCounts) -> str:
         return f"{subject} is {format_value(level)} ({seeds}){exceptions}"
     needed = f"; at least {seeds_needed()} are needed" if counts[level][1] < seeds_needed() else ""
     found = f"in these seeds it is {format_value(level)} ({seeds}{needed}){exceptions}"
-    return f"we cannot tell {subject} for certain: {found}"
+    return f"we cannot tell for certain what {subject} is: {found}"
 
 
 def _format_condition(question: QuestionSpec) -> str:
@@ -324,7 +332,8 @@ def _format_seed_count(counts: tuple[int, int]) -> str:
 def _closest_level_note(counts: LevelCounts) -> str:
     closest = max(counts, key=lambda level: counts[level][0] / counts[level][1])
     if not counts[closest][0]:
-        return ""
+        n = min(n for _, n in counts.values())
+        return f"; no value has it in any of {n} seeds" if n > 1 else ", of which there is one"
     return f"; the closest is {format_value(closest)}, in {_format_seed_count(counts[closest])}"
 
 

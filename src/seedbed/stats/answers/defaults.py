@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Final
 
-from seedbed.format import format_number, setting_noun
+from seedbed.format import format_number, setting_noun, setting_with_article
 from seedbed.settings import all_settings
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.finding import MetricStatistic, format_bounds, has_several_units
@@ -101,16 +101,17 @@ def _each(question: QuestionSpec) -> str:
 _FORMATS: Final[Mapping[str, Callable[[QuestionSpec, MetricStatistic], str]]] = {
     "which is better": _which_is_better,
     "how does it change": lambda question, statistic: (
-        f"How does {statistic} change with {setting_noun(question.over or '')}{_each(question)}?"
+        f"How does {statistic} change with {setting_with_article(question.over or '')}{_each(question)}?"
     ),
     "smallest": _extreme_level,
     "largest": _extreme_level,
     "which scales better": lambda question, statistic: (
-        f"Which {setting_noun(question.between or '')} scales better with {setting_noun(question.over or '')}, "
+        f"Which {setting_noun(question.between or '')} scales better with {setting_with_article(question.over or '')}, "
         f"by {statistic}?"
     ),
     "what law": lambda question, statistic: (
-        f"Which power law does {statistic} follow in {setting_noun(question.over or 'parameters')}{_each(question)}?"
+        f"Which power law does {statistic} follow in {setting_with_article(question.over or 'parameters')}"
+        f"{_each(question)}?"
     ),
     "grokking": lambda question, statistic: f"How many runs grok{_each(question)}?",
     "stopping": lambda question, statistic: f"When could training have stopped, by {statistic.label}?",

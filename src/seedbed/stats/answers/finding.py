@@ -202,7 +202,9 @@ def join_clauses(clauses: Mapping[str, str]) -> str:
         (all_groups or "; ".join(names) + (", each" if len(names) > 1 else ""), clause)
         for clause, names in groups.items()
     ]
-    sentences = [f"{name}: {clause}." if name else f"{capitalise(clause)}." for name, clause in named[:MAX_CLAUSES]]
+    sentences = [
+        f"{capitalise(name)}: {clause}." if name else f"{capitalise(clause)}." for name, clause in named[:MAX_CLAUSES]
+    ]
     n_more = sum(len(names) for names in list(groups.values())[MAX_CLAUSES:])
     return " ".join([*sentences, f"{n_more} more groups are not listed here."] if n_more else sentences)
 

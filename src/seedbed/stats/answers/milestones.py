@@ -19,7 +19,8 @@ from seedbed.stats.stopping_advice import advise_stopping_for_runs, format_stopp
 from seedbed.stats.summary import RunCurves
 
 LABEL_VERBS: Final[Mapping[GrokkingLabel, str]] = {
-    "not learned": "learned neither set", "memorised": "memorised", "grokked": "grokked", "generalised": "generalised",
+    "not learned": "learned neither set", "memorised": "only memorised", "grokked": "grokked",
+    "generalised": "generalised without delay",
 }  # fmt: skip
 GROKKING_INTERVALS: Final = "95 % CI: of the fraction by Clopper and Pearson, of the delay by Student's t"
 STOPPING: Final = (
@@ -72,18 +73,21 @@ def _list_groups_by_label(counts: Mapping[str, Mapping[GrokkingLabel, int]]) -> 
 
 
 def _format_label_counts(counts: Mapping[GrokkingLabel, int], delay: ConfidenceInterval, is_named: bool) -> str:
-    """`none of 12 runs grokked (95 % CI 0 to 26 %): 6 memorised and 6 learned neither set`."""
+    """`none of 12 runs grokked (95 % CI 0 to 26 % of runs): 6 only memorised and 6 learned neither set`."""
     total, n_grokked = sum(counts.values()), counts.get("grokked", 0)
     if not total:
         return "no run has both accuracies recorded"
     low, high = clopper_pearson(n_grokked, total)
     share = "none of" if not n_grokked else "all" if n_grokked == total else f"{n_grokked} of"
     of = "the only run" if total == 1 else f"{share} {pluralise(total, 'run')}"
+    of = "both runs" if total == n_grokked == 2 else of
     claim = f"{of} {'did not grok' if total == 1 and not n_grokked else 'grokked'}"
     others = [label for label in GROKKING_LABELS if label != "grokked" and counts.get(label)]
     rest = join_words([f"{counts[label]} {LABEL_VERBS[label]}" for label in others])
-    interval = f"95 % CI {100 * low:.0f} to {100 * high:.0f} %"
-    return f"{claim if is_named else capitalise(claim)} ({interval}){f': {rest}' if rest else ''}{_format_delay(delay)}"
+    interval = f"95 % CI {100 * low:.0f} to {100 * high:.0f} % of runs"
+    if rest:
+        rest = f"; of the others, {rest}" if n_grokked else f": {rest}"
+    return f"{claim if is_named else capitalise(claim)} ({interval}){_format_delay(delay)}{rest}"
 
 
 def _format_delay(delay: ConfidenceInterval) -> str:
@@ -91,8 +95,8 @@ def _format_delay(delay: ConfidenceInterval) -> str:
         return ""
     is_shown = delay.n > 1 and has_width(delay.low, delay.high)
     bounds = f" (95 % CI {format_count(round(delay.low))} to {format_count(round(delay.high))})" if is_shown else ""
-    runs = f"{'mean over ' if delay.n > 1 else ''}{pluralise(delay.n, 'run')}"
-    return f"; generalisation follows memorisation after {format_count(round(delay.mean))} steps{bounds}, {runs}"
+    mean = "on average " if delay.n > 1 else ""
+    return f", {mean}{format_count(round(delay.mean))} steps after they had memorised{bounds}"
 
 
 def answer_stopping(question: QuestionSpec, runs: Sequence[RunCurves]) -> Finding:

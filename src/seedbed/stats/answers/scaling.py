@@ -26,6 +26,7 @@ from seedbed.format import (
     pluralise,
     setting_label,
     setting_noun,
+    setting_with_article,
     short_setting_name,
 )
 from seedbed.specs import QuestionSpec
@@ -63,7 +64,7 @@ MAX_EXPONENT_RATIO: Final = 10  # of the ends of its interval, beyond which the 
 def answer_which_scales_better(question: QuestionSpec, runs: Sequence[RunCurves]) -> Finding:
     """Compares the groups' slopes along the setting `over`."""
     over, statistic = question.over or "", MetricStatistic.from_question(question)
-    setting_name = setting_noun(over)
+    setting_name = setting_with_article(over)
     levels = {name: group_by_level(group, over) for name, group in split_by_setting(question, runs).items()}
     if len(levels) < 2:
         return Finding(
@@ -193,19 +194,19 @@ class ScalingText:
         *_, comparison = self.ranked
         slopes = [f"{self._format_slope(by_seed)} for {name}" for name, by_seed in self.slopes.items()]
         text = (
-            f"{'P' if at_start else 'p'}er doubling, {self.statistic} changes by {join_words(slopes)} "
-            f"({self._format_difference(comparison)}, {format_test(comparison, len(self.pairs))})."
+            f"{'E' if at_start else 'e'}ach doubling {'multiplies' if self.is_log else 'changes'} {self.statistic} by "
+            f"{join_words(slopes)} ({self._format_difference(comparison)}, {format_test(comparison, len(self.pairs))})."
         )
         if self.largest_values is None:
             return text
         level, means = self.largest_values
         texts = zip(means, self.statistic.format(*means.values()), strict=True)
         values = join_words([f"{value} for {name}" for name, value in texts])
-        return f"{text} At {format_value(level)}, the largest, it is {values}."
+        return f"{text} At the largest value, {format_value(level)}, it is {values}."
 
     def _format_slope(self, by_seed: Mapping[int, float]) -> str:
         slope = summarise_seeds(by_seed).mean
-        return f"×{format_number(2**slope)}" if self.is_log else format_signed(slope)
+        return format_number(2**slope) if self.is_log else format_signed(slope)
 
     def _format_difference(self, comparison: Comparison) -> str:
         """The absolute difference of the slopes; for factors, their ratio."""
@@ -217,7 +218,7 @@ class ScalingText:
         size = abs(comparison.effect)
         if self.is_log:
             size, low, high = 2**size, 2**low, 2**high
-        text = f"{'ratio' if self.is_log else 'difference'} {format_number(size)}"
+        text = f"{'ratio of these factors' if self.is_log else 'difference'} {format_number(size)}"
         bounds = f"{format_number(low)} to {format_number(high)}"
         if comparison.shows_interval:
             return f"{text}, 95 % CI {bounds}"
@@ -336,7 +337,7 @@ def _values(values: Mapping[str, FittedValue]) -> dict[str, Any]:
 
 
 def _format_fit(fit: _LawFit, over: str, statistic: MetricStatistic, is_named: bool) -> str:
-    name = setting_noun(over)
+    name, along = setting_noun(over), setting_with_article(over)
     if fit.law is None:
         return fit.reason
     law = fit.law
@@ -350,16 +351,16 @@ def _format_fit(fit: _LawFit, over: str, statistic: MetricStatistic, is_named: b
     we = "we" if is_named else "We"
     if fit.verdict == "cannot tell" and fit.predicted is None:
         unknown = f"the exponent is uncertain by more than a factor of {MAX_EXPONENT_RATIO}; add seeds or sizes"
-        claim = f"{we} cannot tell which power law {statistic} follows in {name}"
+        claim = f"{we} cannot tell which power law {statistic} follows in {along}"
         return f"{claim}: {unknown}. The closest is {formula} ({quality})"
     if fit.predicted is None:
-        return f"{subject} does not follow a power law in {name}: the closest is {formula} ({quality})"
+        return f"{subject} does not follow a power law in {along}: the closest is {formula} ({quality})"
     quality += f", largest residual {format_percent(fit.largest_residual, 1)}"
-    holds = f"{subject} follows a power law in {name}"
+    holds = f"{subject} follows a power law in {along}"
     if fit.verdict != "yes":
-        holds = f"{we} cannot tell whether {statistic} follows a power law in {name}: one fits but may not extrapolate"
+        holds = f"{we} cannot tell whether {statistic} follows a power law in {along}: one fits but may not extrapolate"
     off = f"{format_percent(abs(fit.held_out_error), 1)} {'above' if fit.held_out_error > 0 else 'below'}"
     return (
-        f"{holds}: {formula} ({quality}). Fitted without {high}, it predicts {fit.predicted} there, {off} "
-        f"the measured {format_number(fit.measured)}"
+        f"{holds}: {formula} ({quality}). Fitted without the largest value, {high}, it predicts {fit.predicted} "
+        f"there, {off} the measured {format_number(fit.measured)}"
     )

@@ -26,7 +26,7 @@ from seedbed.stats.survival import EventTime, MedianTime, TimeComparison, TimesB
 
 Key = TypeVar("Key", bound=Hashable)
 TIME_TEST: Final = (
-    "at step: the median by Kaplan and Meier, in which runs that never get there count too; p of a log-rank test, by "
+    "median step: by Kaplan and Meier, in which runs that never get there count too; p of a log-rank test, by "
     "sign flips within paired seeds or by permutation"
 )
 
@@ -140,7 +140,7 @@ class TimesText:
     def format_sentence(self) -> str:
         first, others = self._name(self.first), [self._name(name) for name in self.medians if name != self.first]
         names = [self._name(name) for name in self.medians]
-        threshold = f"{self.statistic.record.threshold:g} {self.statistic.label}"
+        threshold = f"{self._article()} {self.statistic.label} of {self.statistic.record.threshold:g}"
         if self.verdict == "yes":
             claim = f"{first} reaches {threshold} sooner than {others[0] if len(others) == 1 else 'all others'}"
         elif not any(median.n_reached for median in self.medians.values()):
@@ -150,6 +150,9 @@ class TimesText:
             which = f"whether {join_words(names, 'or')}" if len(others) == 1 else f"which of {join_words(names)}"
             claim = f"We cannot tell {which} reaches {threshold} sooner"
         return f"{capitalise(claim)}: {self._format_medians()} ({self._format_test()}).{self._format_others()}"
+
+    def _article(self) -> str:
+        return "an" if self.statistic.label[:1] in "aeiou" else "a"
 
     def format_numbers(self) -> str:
         """The numbers alone, for groups that must not be ranked."""
@@ -169,8 +172,12 @@ class TimesText:
             high = format_count(time.high) if isfinite(time.high) else "∞"
             is_shown = time.low > 0 and self.n_combinations == 1
             bounds = f" (95 % CI {format_count(time.low)} to {high})" if is_shown else ""
-            median = "in less than half of its runs" if time.median == inf else f"at step {format_count(time.median)}"
-            texts.append(f"{name} {median}{bounds}, {runs}")
+            median = (
+                "in less than half of its runs"
+                if time.median == inf
+                else f"at a median step of {format_count(time.median)}"
+            )
+            texts.append(f"{name} {median}{bounds}, reached by {runs}")
         return "; ".join(texts)
 
     def _own(self) -> list[_Pair]:

@@ -15,7 +15,16 @@ from math import inf, isnan, nan
 import numpy as np
 from numpy.typing import NDArray
 
-from seedbed.format import capitalise, format_p_value, format_signed, format_value, join_words, pluralise, setting_noun
+from seedbed.format import (
+    capitalise,
+    format_p_value,
+    format_signed,
+    format_value,
+    join_words,
+    pluralise,
+    setting_noun,
+    setting_with_article,
+)
 from seedbed.settings import Value
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers.best_group import compare_setting_values
@@ -189,9 +198,9 @@ def _mean_spearman(table: NDArray[np.float64]) -> float:
 
 def _format_trend(trend: Trend, over: str, statistic: MetricStatistic, is_named: bool) -> str:
     """The trend as a clause, without a full stop; `is_named` if a group's name precedes it."""
-    name = setting_noun(over)
+    name, along = setting_noun(over), setting_with_article(over)
     if len(trend.levels) < 2:
-        return f"there is no answer yet: {statistic} has no values with the same seeds at two values of {name}"
+        return f"there is no answer yet: {statistic} has no values with the same seeds at two values of {along}"
     subject = str(statistic) if is_named else capitalise(str(statistic))
     ends = f"from {_centre(trend, 0, statistic)} to {_centre(trend, -1, statistic)}"
     evidence = _format_evidence(trend, statistic)
@@ -200,14 +209,15 @@ def _format_trend(trend: Trend, over: str, statistic: MetricStatistic, is_named:
         best += format_value(trend.levels[trend.optimum.index])
         first, last = (_centre(trend, index, statistic) for index in (0, -1))
         chosen = _format_confidence_set(trend, trend.optimum, name)
-        return f"{subject} is not monotone in {name}: {first}, {best}, {last} ({evidence}; {chosen})"
+        seeds = f"{pluralise(trend.n_seeds, 'paired seed')}, both ends are significantly worse"
+        return f"{subject} is not monotone in {along}: {first}, {best}, {last} ({seeds}; {chosen})"
     is_constant = len(set(trend.centres)) == 1 and isnan(trend.correlation)
     is_rising = trend.centres[-1] > trend.centres[0] if trend.p is None else trend.correlation > 0
     verb = "does not change" if is_constant else "rises" if is_rising else "falls"
     if trend.p is None or trend.verdict == "yes":
         uncertain = "; its size is uncertain" if _has_uncertain_size(trend) else ""
-        return f"{subject} {verb} with {name}, {ends} ({evidence}){uncertain}{_optimum_note(trend, statistic, name)}"
-    claim = f"{'we' if is_named else 'We'} cannot tell whether {statistic} changes with {name}"
+        return f"{subject} {verb} with {along}, {ends} ({evidence}){uncertain}{_optimum_note(trend, statistic, name)}"
+    claim = f"{'we' if is_named else 'We'} cannot tell whether {statistic} changes with {along}"
     if is_constant:
         return f"{claim}: it is {_value(trend, 0, statistic)} at each of {len(trend.levels)} values ({evidence})"
     return f"{claim}: it goes {ends} ({evidence}){_optimum_note(trend, statistic, name)}"

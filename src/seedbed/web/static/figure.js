@@ -1,13 +1,12 @@
 // One figure: drawn when visible, with series to hide, a step cursor, its numbers as a table, downloads, and the command
 // that draws it.
 
-import { drawChart, el, heightOf, notify, number, view } from "/static/page.js";
+import { drawChart, el, heightOf, LINE_TOOLTIP, notify, number, replaceRows, view } from "/static/page.js";
 import { rowsOf, withRows } from "/static/rows.js";
 import { csvButton, tableOf } from "/static/tables.js";
 
 const MAX_SERIES = 30;
 const LARGE_ROWS = 250_000; // characters of CSV from which a chart is drawn without its hover points
-const LINE_TOOLTIP = [{ field: "name", type: "nominal", title: "line" }, { field: "n", type: "nominal", title: "n" }];
 const MIN_REFRESH_MS = 3000; // between two full loads of a figure whose set of lines changes
 const MAX_TABLE_ROWS = 300;
 const DRAWING_COLUMNS = /^(line|axis|height|h\d+)$/; // of a dataset, which say where something is drawn and not what
@@ -46,7 +45,7 @@ function withoutHoverPoints(spec) {
     const [hover, rest] = [panel.layer?.find(isHover), panel.layer?.filter((layer) => !isHover(layer))];
     const line = rest?.find((layer) => layer.mark?.type === "line");
     if (!hover || !line) return panel;
-    const labelled = { ...line, name: hover.name, encoding: { ...line.encoding, tooltip: LINE_TOOLTIP } };
+    const labelled = { ...line, name: hover.name, encoding: { ...line.encoding, tooltip: { value: LINE_TOOLTIP } } };
     return { ...panel, layer: rest.map((layer) => (layer === line ? labelled : layer)) };
   };
   return { ...spec, concat: spec.concat.map(simplify) };
@@ -238,7 +237,7 @@ export class Figure {
   async redraw() {
     this.showSeries();
     if (!this.lines?.size || !this.vega) return;
-    await this.vega.data("rows", this.rows().rows).runAsync();
+    await replaceRows(this.vega, this.spec, this.rows().rows);
     this.showNumbers();
   }
 

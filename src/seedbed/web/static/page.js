@@ -4,7 +4,7 @@
 //   await drawChart(place, spec)                             themed, redrawn when the theme changes, no layout shift
 
 import { themes, vega } from "/static/themes.js";
-import { withRows } from "/static/rows.js";
+import { panelRows, rowsByPanel, withRows, withRowsByPanel } from "/static/rows.js";
 
 // ---- elements ----
 
@@ -165,11 +165,15 @@ export function embedder() {
 
 const tip = el("div", { id: "tip", role: "tooltip", hidden: true });
 
+/** The tooltip of a mark that says what its row says; an expression would be evaluated for every point of a line. */
+export const LINE_TOOLTIP = "line";
+
 /** A text-only tooltip: names and values come from studies and are never markup. */
-function showTip(_handler, event, _item, value) {
+function showTip(_handler, event, item, value) {
   if (value === null || value === undefined || value === "") { tip.hidden = true; return; }
   if (!tip.isConnected) document.body.append(tip);
-  const rows = typeof value === "object" ? Object.entries(value) : [["", value]];
+  const found = value === LINE_TOOLTIP ? { line: item.datum.name, n: item.datum.n } : value;
+  const rows = typeof found === "object" ? Object.entries(found) : [["", found]];
   tip.replaceChildren(...rows.map(([name, one]) => el("div", {}, name && el("span", { class: "faint" }, `${name} `), el("bdi", {}, String(one)))));
   tip.hidden = false;
   const { width, height } = tip.getBoundingClientRect();
@@ -215,9 +219,9 @@ export async function drawChart(place, given, options = {}) {
   const embed = await embedder();
   const spec = window.fitWidth(natural, available);
   const offscreen = el("div", { class: "drawing" });
-  const made = await embed(offscreen, withRows(spec), {
-    mode: "vega-lite", config: themes[document.documentElement.dataset.theme], renderer: "canvas", ast: true,
-    actions: false, defaultStyle: false, tooltip: showTip,
+  const made = await embed(offscreen, withRowsByPanel(withRows(spec)), {
+    mode: "vega-lite", config: { ...themes[document.documentElement.dataset.theme], aria: false }, renderer: "canvas",
+    ast: true, actions: false, defaultStyle: false, tooltip: showTip,
   });
   await refit(made, offscreen.querySelector("canvas"), spec, available);
   const now = drawn.get(place);
@@ -229,6 +233,12 @@ export async function drawChart(place, given, options = {}) {
   now.made?.finalize();
   now.made = made;
   return made.view;
+}
+
+/** Replaces the rows of a drawn line chart by other rows of the same lines. */
+export async function replaceRows(vega, spec, rows) {
+  rowsByPanel(spec, rows).forEach((some, index) => vega.data(panelRows(index), some));
+  await vega.runAsync();
 }
 
 /** Draws every chart again for which something has changed. */

@@ -43,3 +43,34 @@ export function withRows(spec) {
     [name, typeof block === "string" ? objectsOf(block, types[name] ?? {}) : block]);
   return blocks.length ? { ...read, datasets: Object.fromEntries(blocks) } : read;
 }
+
+/** The rows of each panel of a line chart, with what is known of their lines. */
+export function rowsByPanel(spec, rows) {
+  const lines = new Map(spec.datasets.lines.map((line) => [line.line, line]));
+  const panels = spec.concat.map(() => []);
+  for (const row of rows) {
+    const line = lines.get(row.line);
+    if (line) panels[line.panel].push({ ...line, ...row });
+  }
+  return panels;
+}
+
+export const panelRows = (index) => `rows of panel ${index}`;
+
+/**
+ * A line chart whose rows are joined with their lines and split by panel. Vega could do that, but interprets its
+ * expressions, which takes longer than drawing the lines.
+ */
+export function withRowsByPanel(spec) {
+  const { rows, lines, ...others } = spec.datasets ?? {};
+  if (!Array.isArray(rows) || !Array.isArray(lines) || !spec.concat) return spec;
+  const isDone = (step, index) => step.from?.data?.name === "lines" || step.filter === `datum.panel == ${index}`;
+  const layerOf = (layer, index) => (layer.data?.name === "rows" || !layer.data
+    ? { ...layer, ...(layer.data && { data: { name: panelRows(index) } }), ...(layer.transform && { transform: layer.transform.filter((step) => !isDone(step, index)) }) }
+    : layer);
+  const panels = rowsByPanel(spec, rows);
+  return {
+    ...spec, datasets: { ...others, ...Object.fromEntries(panels.map((some, index) => [panelRows(index), some])) },
+    concat: spec.concat.map((panel, index) => ({ ...panel, layer: panel.layer.map((layer) => layerOf(layer, index)) })),
+  };
+}

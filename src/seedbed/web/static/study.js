@@ -47,7 +47,6 @@ function showSummary(info) {
     }
     figures[at].waits = waits;
   });
-  find("#figures").hidden = info.figures.length < 2;
   showOffers();
 }
 
@@ -116,6 +115,7 @@ function cardOf(answer) {
 function showAnswers({ answers }) {
   find("#answers").hidden = !answers.length;
   find("#answers .answers").replaceChildren(...answers.map(cardOf));
+  find("#figures").hidden = figures.length < 2;
   showOffers();
 }
 
@@ -175,14 +175,12 @@ async function read(parts) {
     try {
       const first = find("#body").hidden;
       const prefetched = first && Promise.allSettled([request("figure", { number: 1 }), embedder()]); // requested ahead, in parallel with the summary
-      if (parts.summary) {
-        const [info, answers] = [await request("study"), await request("answers")];
-        showSummary(info);
-        showAnswers(answers);
-      }
-      find("#body").hidden = false; // the visible part first and all at once: no layout shift
+      if (parts.summary) showSummary(await request("study"));
+      find("#body").hidden = false;
+      // The first figure stands above all that follows, which may therefore come later and moves nothing.
       if (first) await figures[0]?.read(prefetched.then(([found]) => found.value ?? Promise.reject(found.reason)));
-      else for (const figure of figures) await figure.refresh(); // one by one: the first is visible while others render
+      if (parts.summary) showAnswers(await request("answers"));
+      if (!first) for (const figure of figures) await figure.refresh(); // one by one: the first is visible while others render
       if (parts.summary) {
         showConfigs(await request("configs"), { study: name, change });
         showTables(await request("tables"));
