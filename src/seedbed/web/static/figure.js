@@ -283,8 +283,9 @@ export class Figure {
     const panels = panelsOf(this.vega);
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
     const under = panels.find((one) => x >= one.x && x <= one.x + one.width && y >= one.y && y <= one.y + one.height);
-    const value = under?.scale?.invert?.(x - under.x);
-    if (typeof value !== "number") { this.cursors.replaceChildren(); return; }
+    const inverted = under?.scale?.invert?.(x - under.x);
+    if (typeof inverted !== "number") { this.cursors.replaceChildren(); return; }
+    const value = Math.max(0, inverted); // the axis begins a few pixels before step 0
     const step = value < 10 ? Number(value.toPrecision(3)) : Math.round(value);
     this.cursors.replaceChildren(...panels.filter((one) => one.scale?.invert).map((one) => el("div", {
       class: "cursor", style: { left: `${box.left - frame.left + one.x + one.scale(value)}px`, top: `${box.top - frame.top + one.y}px`, height: `${one.height}px` },
