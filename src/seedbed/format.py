@@ -254,7 +254,7 @@ def format_setting(name: str, value: Value) -> str:
         return f"{label} {'on' if value else 'off'}"
     if isinstance(value, str) and value in _value_labels():
         return text
-    if isinstance(value, str) and value.isalpha():
+    if isinstance(value, str) and value.replace("-", "").isalpha():
         return f"{label} off" if value == "none" else f"{text} {label}"
     if isinstance(value, int) and _is_counted(name, label):
         return f"{text} {label if value != 1 else label[:-2] if label.endswith('ches') else label[:-1]}"

@@ -129,6 +129,12 @@ def test_the_closing_evaluation_replaces_the_one_a_step_before() -> None:
     assert (line.x, list(line.y)) == ((0.0, 100.0, 201.0), [4.0, 3.0, 9.0])
 
 
+def test_a_closing_evaluation_after_the_last_two_regular_ones_is_no_vertical_tick() -> None:
+    run = make_run(GPT, 0, {"val/loss": [4.0, 3.0, 2.5, 2.4, 2.3]}, [0, 50, 100, 101, 102])
+    [line] = gather_learning_curves(FigureSpec(metrics=("val/loss",)), [run]).lines
+    assert line.x == (0.0, 50.0, 102.0)
+
+
 def test_a_metric_that_no_run_has_leaves_no_hole() -> None:
     run = make_run(GPT, 0, {"val/loss": [4.0, 3.0]})
     chart = gather_learning_curves(FigureSpec(metrics=("val/loss", "circle_share")), [run])

@@ -56,7 +56,7 @@ from seedbed.stats.summary import RunCurves, group_by_config
 EARLY_SHARE: Final = 0.05  # of training; a line that is through most of its change by then is drawn over log steps
 EARLY_CHANGE: Final = 0.9  # of the way from its first to its extreme value
 MIN_EARLY_EVALUATIONS: Final = 4  # without which a log axis would show nothing more
-CLOSING_SHARE: Final = 0.1  # of the usual distance: a last evaluation this near to the one before replaces it
+CLOSING_SHARE: Final = 0.1  # of the usual distance: the last evaluation replaces those that are this near to it
 STOPPING_RULES: Final = {"best": "best", "earliest": "first within one std. error", "copying": "samples begin to copy"}
 
 
@@ -140,7 +140,7 @@ def _line(figure: FigureSpec, panel_index: int, metric: str, runs: Sequence[RunC
     if not curves or not curves[0].steps.size or isnan(units_per_step):
         return None
     first, n = runs[0], len(runs)
-    kept = _without_penultimate(curves[0].steps)
+    kept = _without_crowded_end(curves[0].steps)
     mean, std = (values[kept] for values in _mean_and_std(curves))
     name = ", ".join(filter(None, (config_label(first), metric_label(metric))))
     return Line(
@@ -158,11 +158,12 @@ def _line(figure: FigureSpec, panel_index: int, metric: str, runs: Sequence[RunC
     )
 
 
-def _without_penultimate(steps: np.ndarray) -> np.ndarray:
-    """Which evaluations to draw: the closing one, a step after the last regular one, would be a vertical tick."""
+def _without_crowded_end(steps: np.ndarray) -> np.ndarray:
+    """Which evaluations to draw: those a step or two before the closing one would make it a vertical tick."""
     kept = np.ones(len(steps), dtype=bool)
-    if len(steps) > 2 and steps[-1] - steps[-2] <= CLOSING_SHARE * (steps[-2] - steps[-3]):
-        kept[-2] = False
+    if len(steps) > 2:
+        usual = np.diff(steps)[-4:].max()
+        kept[1:-1] = steps[-1] - steps[1:-1] > CLOSING_SHARE * usual
     return kept
 
 

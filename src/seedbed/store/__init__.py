@@ -99,7 +99,7 @@ def upgrade_store(address: str | os.PathLike[str]) -> str:
 def no_weights(study: str) -> MissingData:
     """The error for a study of which no run has weights."""
     return MissingData(
-        f"no run of {study} has weights here; `seedbed run {study}` trains unended runs; {WEIGHTS_ADVICE}"
+        f"no run of {study} has weights here; `seedbed run {study}` trains unfinished runs; {WEIGHTS_ADVICE}"
     )
 
 
