@@ -35,11 +35,13 @@ check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 
-# A Ray cluster of two nodes on this machine: the engine's contract, the same bytes, a lost worker and a lost node.
+# A Ray cluster of two nodes on this machine: the engine's contract, and with a home and PostgreSQL the same bytes, a lost
+# worker and a lost node.
 cluster: $(VENV)/installed-cluster
 	$(BIN)/pytest -m 'cluster and not slow' tests/contracts/test_engine.py tests/engines/test_ray.py
 
-# Workers and nodes killed in 10 trials each, overhead per pack, 1,000 packs; 16 writers and 20 x 2 commands on PostgreSQL.
+# With a home and with PostgreSQL: workers and nodes killed in 10 trials each, overhead per pack, 1,000 packs; 16 writers and
+# 20 x 2 commands on PostgreSQL. An hour.
 cluster-trials: $(VENV)/installed-cluster
 	$(BIN)/python benchmarks/cluster.py
 	$(BIN)/python benchmarks/shared_store.py

@@ -5,7 +5,8 @@
 The rows are in a home, which this process writes, or in a PostgreSQL database, which workers write themselves. A trial
 kills a worker, or a node with its workers, in the middle of a study of two packs, and compares every metric and every
 checkpoint with those of the local engine. Then single runs of 3 steps are trained as packs of their own: what a pack
-takes beside its training, and the memory of this process, which coordinates them.
+takes beside its training, and the memory of this process, which coordinates them. Last, with PostgreSQL: what this
+process, the coordinator, spends on a pack with many evaluations if it writes them, and if the worker does.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tests.postgres_server import PostgresServer, start_postgres
 from tests.ray_cluster import NODE, start_cluster
 
 from seedbed.engines.machine import Machine
-from seedbed.engines.ray import detect_cluster
+from seedbed.engines.ray import RayEngine, detect_cluster
 from seedbed.pipeline import run_studies
 from seedbed.records import CostEvent
 from seedbed.store import open_store
@@ -164,16 +165,49 @@ def time_packs(n_packs: int, server: PostgresServer | None) -> None:
           f"{coordinator:.3f} s of processor time a pack in this process")  # fmt: skip
 
 
+def time_coordinator(server: PostgresServer, n_runs: int = 64) -> None:
+    """What an evaluation of a pack costs this process if it writes, and if its worker does."""
+    words = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1", f"seeds={n_runs}", "train.steps=2000",
+             "train.eval_every=10", "train.save_every=500")  # fmt: skip
+    for workers_write in (False, True):
+        RayEngine.has_remote_workers = workers_write
+        with start_cluster(1) as cluster, tempfile.TemporaryDirectory() as folder:
+            machine, times = detect_cluster(cluster.address, "cpu", None, None), StartTimes()
+            run_studies([plan_named("quickstart", words)], open_address(folder, server), machine, times, lambda: False)
+            seconds = time.process_time() - times.processor
+            wall = time.monotonic() - times.wall
+        print(
+            f"{'the worker' if workers_write else 'the coordinator'} writes 200 evaluations of {n_runs} runs and 4 "
+            f"checkpoints: {seconds:.2f} s of processor time here, of {wall:.1f} s from the first event on",
+            flush=True,
+        )
+
+
+class StartTimes(Recording):
+    """When the first event arrived."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wall = self.processor = 0.0
+
+    def on_event(self, pack: Any, event: Any) -> None:
+        if not self.wall:
+            self.wall, self.processor = time.monotonic(), time.process_time()
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--packs", type=int, default=1000)
     parser.add_argument("--kill", choices=("worker", "node"), action="append", help="default: both")
+    parser.add_argument("--no-coordinator", action="store_false", dest="coordinator", help="do not time it")
     parser.add_argument("--store", choices=("home", "postgresql"), action="append", help="default: both")
     arguments = parser.parse_args()
     for kind in arguments.store or ["home", "postgresql"]:
         with nullcontext() if kind == "home" else start_postgres("max_connections=100") as server:
             print(f"store: {kind}", flush=True)
+            if server is not None and arguments.coordinator:
+                time_coordinator(server)
             if arguments.packs:
                 time_packs(arguments.packs, server)
             if arguments.trials:

@@ -18,6 +18,7 @@ from functools import partial
 from itertools import count
 
 FLUSH_SECONDS = 0.5  # events of this time are committed together
+PROGRESS_SECONDS = 0.5  # between the steps, and between the evaluations, that a worker sends for display
 RENEW_SECONDS = 8.0  # between renewals of all leases of a coordinator
 LEASE_SECONDS = 40.0
 
@@ -56,6 +57,8 @@ class Costs:
     finish_stored_run: Cost = Cost()  # for each run of the whole store
     finish_open_pack: Cost = Cost()  # for each other pack that has a saved state
     renew_lease: Cost = Cost()
+    grant: Cost = Cost()  # of a pack to a worker that writes
+    carry_event: Cost = Cost()  # from a worker to its coordinator
     page_view: Cost = Cost()
 
 
@@ -89,6 +92,13 @@ class Scenario:
     def n_commits(self) -> int:
         """Of a pack: events are collected for some time, and committed before each save."""
         return max(1, self.n_saves, min(self.n_evaluations, round(self.pack_seconds / FLUSH_SECONDS)))
+
+    @property
+    def n_carried(self) -> float:
+        """Events of a pack that its worker sends to the coordinator: with each save comes what the pack has cost."""
+        n_steps = self.pack_seconds / PROGRESS_SECONDS
+        n_evaluations = min(self.n_evaluations, n_steps) if self.workers_write else self.n_evaluations
+        return n_steps + n_evaluations + 2 * self.n_saves
 
     @property
     def evaluations_per_commit(self) -> float:
@@ -224,6 +234,7 @@ class Transactions:
     commit: Cost
     save: Cost
     finish: Cost
+    carry: Cost  # of the events of a segment
 
     @classmethod
     def of(cls, scenario: Scenario, costs: Costs) -> Transactions:
@@ -232,10 +243,11 @@ class Transactions:
         return cls(
             costs.read_run * n_stored,
             costs.start_pack + costs.start_run * size,
-            costs.resume + costs.resume_run * size,
+            costs.resume + costs.resume_run * size + costs.grant * scenario.workers_write,
             costs.commit + costs.commit_evaluation * (size * scenario.evaluations_per_commit),
             costs.save + costs.save_run * size,
             finish + costs.finish_open_pack * min(scenario.n_gpus, scenario.n_packs) * (scenario.n_saves > 0),
+            costs.carry_event * (scenario.n_carried / scenario.n_commits),
         )
 
 
@@ -356,6 +368,8 @@ class _Cluster:
         keeps = is_saved or segment == n
         done = partial(self.end_commit, gpu, pack, pack.attempt, segment, keeps, coordinator.life, self.clock.now)
         gpu.is_committing = True
+        if self.transactions.carry.client:
+            self.send_from(coordinator, self.transactions.carry, lambda: None)
         if self.scenario.workers_write:
             self.send(cost, done)
         else:
@@ -479,12 +493,14 @@ def demand(scenario: Scenario, costs: Costs) -> dict[str, float]:
     of = Transactions.of(scenario, costs)
     commits = of.commit * scenario.n_commits + of.save * scenario.n_saves
     once = of.resume + of.finish
+    carried = of.carry * scenario.n_commits
 
     def seconds(cost: Cost) -> float:
         return cost.client + cost.server + cost.trips * scenario.round_trip_seconds
 
     per_pack = {
-        "coordinator": seconds(once if scenario.workers_write else once + commits) / scenario.n_coordinators,
+        "coordinator": (seconds(once if scenario.workers_write else once + commits) + carried.client)
+        / scenario.n_coordinators,
         "database": (once + commits).server / scenario.database_cores,
         "store lock": seconds(of.finish),
     }

@@ -200,6 +200,18 @@ def measure_renewal(meter: Meter, address: str, n_leases: int, seconds: float) -
     return spent / max(1.0, n_renewals) / n_leases
 
 
+def measure_grant(meter: Meter, address: str, n_times: int) -> np.ndarray:
+    """What it costs to take a lease and to hand its number to a worker that writes."""
+
+    def hand_out() -> None:
+        for number in range(n_times):
+            with store.lock(f"grant {number}"):
+                store.grant(f"grant {number}")
+
+    with open_store(address) as store:
+        return meter.measure(hand_out) / n_times
+
+
 def view_study(home: Path, study: str) -> None:
     """What the page of a study asks for first, from a cache that has nothing."""
     from seedbed.web.store_cache import StoreCache
@@ -233,6 +245,8 @@ def measure_store(meter: Meter, address: str, home: Path, n_stored: int) -> Meas
         found[f"finish, {n_stored:,} runs stored"] = measure_open_packs(meter, store, first.runs[1900:], 0, 20)
     if is_shared:
         found["renew a lease"] = measure_renewal(meter, address, 200, 3.0)
+        found["lease and grant"] = measure_grant(meter, address, 200)
+        found["carry an event"] = np.array([0.0, CARRY_SECONDS, 0.0, 0.0])
     return {name: [float(one) for one in spent] for name, spent in found.items()}
 
 
@@ -266,7 +280,8 @@ def fit_costs(measured: Measured) -> Costs:
     return Costs(
         cost("register a run"), cost("read a run"), start, start_run, resume, resume_run, commit, row, save, save_run,
         finish + stored_run * -2_000 if finish.server > stored_run.server * 2_000 else finish,
-        finish_run, stored_run, open_pack, cost("renew a lease"), cost("page view, 2,000 runs"),
+        finish_run, stored_run, open_pack, cost("renew a lease"),
+        cost("lease and grant"), cost("carry an event"), cost("page view, 2,000 runs"),
     )  # fmt: skip
 
 
