@@ -18,7 +18,7 @@ from functools import partial
 from itertools import count
 
 FLUSH_SECONDS = 0.5  # events of this time are committed together
-PROGRESS_SECONDS = 0.5  # between the steps, and between the evaluations, that a worker sends for display
+PROGRESS_SECONDS = 2.0  # between the steps, and between the evaluations, that a worker sends for display
 RENEW_SECONDS = 8.0  # between renewals of all leases of a coordinator
 LEASE_SECONDS = 40.0
 

@@ -36,6 +36,7 @@ TINY = ("task.p=5", "model.dim=8", "model.heads=2", "model.layers=1")
 METRICS = ("train/loss", "train/accuracy", "val/loss", "val/accuracy")
 DURABLE = ("shared_buffers=128MB", "max_connections=60")  # a commit is on the disk, as by default
 SMALL, LARGE = 10, 100  # runs of a pack
+CARRY_SECONDS = 0.0005  # of a coordinator for an event of a worker; benchmarks/cluster.py has between 0.4 and 1 ms
 N_VALUES = 1_000  # parameters of a run, as float32
 
 

@@ -96,10 +96,10 @@ def test_a_saturated_coordinator_sets_the_makespan() -> None:
 
 
 def test_events_that_are_carried_to_the_coordinator_saturate_it_where_workers_write() -> None:
-    """Two steps and two evaluations a second, each 10 ms: 25 GPUs are all that it serves."""
+    """A step and an evaluation every two seconds, each 40 ms: 25 GPUs are all that it serves."""
     scenario = replace(PACKS, n_runs=2_000, n_gpus=100, n_saves=0, n_evaluations=1000, workers_write=True)
-    costs = Costs(carry_event=Cost(0.01))
-    assert scenario.n_carried == 50.0 / 0.5 * 2
+    costs = Costs(carry_event=Cost(0.04))
+    assert scenario.n_carried == 50.0 / 2.0 * 2
     assert capacities(scenario, costs)["coordinator"] == 25
     result = simulate(scenario, costs)
     assert result.coordinator == pytest.approx(1.0, abs=0.1)

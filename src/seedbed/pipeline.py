@@ -23,9 +23,8 @@ from typing import Protocol
 
 from seedbed import __version__
 from seedbed.engines import find_engine
-from seedbed.engines.base import DropJob, JobFailure, QueuedJob, ShouldStop
+from seedbed.engines.base import REMOTE_PROGRESS_SECONDS, DropJob, JobFailure, QueuedJob, ShouldStop
 from seedbed.engines.cost_estimator import CostEstimator
-from seedbed.engines.local import PROGRESS_INTERVAL_SECONDS
 from seedbed.engines.machine import Machine as Machine
 from seedbed.engines.machine import describe_lack_of_memory, gpu_name, processor_name
 from seedbed.engines.placement import choose_placement, max_runs_by_shape
@@ -46,9 +45,11 @@ from seedbed.records import (
     Arrays,
     CheckpointEvent,
     Cost,
+    DivergenceEvent,
     EndEvent,
     EvaluationEvent,
     Event,
+    FinishEvent,
     Pack,
     Placement,
     Plan,
@@ -108,7 +109,7 @@ def record_pack_job(job: PackJob, should_stop: ShouldStop) -> Iterator[Event]:
     if job.grant is None:
         yield from run_pack_job(job, should_stop)
         return
-    store, last_evaluation = join_store(job.store), 0.0
+    store, last_evaluation, finished = join_store(job.store), 0.0, list[Event]()
     with store.write_under(job.grant):
         recorder = BackgroundRecorder(store, job.grant.pack_id)
         try:
@@ -117,14 +118,22 @@ def record_pack_job(job: PackJob, should_stop: ShouldStop) -> Iterator[Event]:
                     recorder.close()
                 else:
                     recorder.record(event)
-                if isinstance(event, EvaluationEvent):
-                    if time.monotonic() - last_evaluation < PROGRESS_INTERVAL_SECONDS:
-                        continue
-                    last_evaluation = time.monotonic()
-                if isinstance(event, CheckpointEvent):
-                    event = CheckpointEvent(event.step, {}, {})
-                if not isinstance(event, SampleEvent):
-                    yield event
+                match event:
+                    case EvaluationEvent():
+                        if time.monotonic() - last_evaluation > REMOTE_PROGRESS_SECONDS:
+                            last_evaluation = time.monotonic()
+                            yield event
+                    case CheckpointEvent():
+                        yield CheckpointEvent(event.step, {}, {})
+                    case FinishEvent():  # a pack has many at its end; of interest only if another run diverges later
+                        finished.append(event)
+                    case DivergenceEvent():
+                        yield from (*finished, event)
+                        finished.clear()
+                    case SampleEvent():
+                        pass
+                    case _:
+                        yield event
         except Exception as error:
             with suppress(Exception):
                 recorder.close()

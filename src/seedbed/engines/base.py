@@ -29,6 +29,7 @@ from typing import Any, ClassVar, TypeAlias
 from seedbed.records import Event
 
 EXTRA_SLOTS = 3  # of a device beyond its limit, for precompiled jobs: the longest are among them
+REMOTE_PROGRESS_SECONDS = 2.0  # between events for display alone: each costs the caller about half a millisecond
 OUT_OF_MEMORY_MESSAGES = (
     "can't allocate memory",
     "CUDA error: out of memory",

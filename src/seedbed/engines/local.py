@@ -419,11 +419,14 @@ def _worker_main(pipe: Connection, run_job: JobFunction, device: str | None) -> 
 
 
 def serve_jobs(
-    run_job: JobFunction, received: SimpleQueue[ReceivedJob], should_stop: ShouldStop
+    run_job: JobFunction,
+    received: SimpleQueue[ReceivedJob],
+    should_stop: ShouldStop,
+    interval: float = PROGRESS_INTERVAL_SECONDS,
 ) -> Iterator[tuple[int, Event | JobFailure | None]]:
     """Main loop of a worker: time-slices the jobs that it receives; yields their events, and None when one has ended.
 
-    Of the step events of a job, only one from time to time.
+    Of the step events of a job, only one in each interval of seconds.
     """
     running: dict[int, Iterator[Event]] = {}
     lengths: dict[int, int | None] = {}
@@ -441,7 +444,7 @@ def serve_jobs(
                 continue
             event = _run_time_slice(running, job_index, should_stop)
             if isinstance(event, StepEvent):
-                if time.monotonic() - last_step_sent.get(job_index, 0.0) < PROGRESS_INTERVAL_SECONDS:
+                if time.monotonic() - last_step_sent.get(job_index, 0.0) < interval:
                     continue
                 last_step_sent[job_index] = time.monotonic()
             yield job_index, event

@@ -31,6 +31,7 @@ from typing import Any, ClassVar
 
 import seedbed
 from seedbed.engines.base import (
+    REMOTE_PROGRESS_SECONDS,
     Engine,
     EventHandler,
     JobFailure,
@@ -322,7 +323,7 @@ class WorkerProcess:
         if check is not None:
             check()
         yield None  # it has started
-        yield from serve_jobs(run_job, self._received, self._stop.is_set)
+        yield from serve_jobs(run_job, self._received, self._stop.is_set, REMOTE_PROGRESS_SECONDS)
 
 
 class RayWorker(Worker):
