@@ -21,7 +21,7 @@ import pytest
 
 from seedbed.api.tidy_results import load_results
 from seedbed.errors import SeedbedError, StoreError
-from seedbed.records import CheckpointEvent, SampleEvent, Vocabulary
+from seedbed.records import CheckpointEvent, Placement, SampleEvent, Vocabulary
 from seedbed.report.overview import run_tables, runs_table, studies_table
 from seedbed.report.sections import environment_tables, study_tables
 from seedbed.report.study_answers import answer_study, answers_as_json
@@ -170,9 +170,25 @@ def answers(home: Path, statements: Iterable[str]) -> dict[str, str]:
         for sql in statements:
             try:
                 found[sql] = repr(connection.execute(sql).fetchall())
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:  # or its error, in which there is damaged text
                 found[sql] = repr(error)
     return found
+
+
+def crash_of_writer(home: Path) -> list[str]:
+    """What a command that writes ends with, if that is not one of our errors; it may change the damaged home."""
+    try:
+        with open_store(home) as store:
+            store.register(make_plan(1, "more"))
+            store.claim([], lambda _: Placement())
+    except SeedbedError:
+        return []
+    except Exception as error:
+        return [f"writing: {type(error).__name__}: {error}"]
+    finally:
+        for path in home.glob("store.db-*"):
+            path.unlink()
+    return []
 
 
 def flip_bits(lab: Path, folder: Path, n: int, seed: int, reads: Reads = READS) -> tuple[Counter[str], list[str]]:
@@ -206,10 +222,11 @@ def flip_bits(lab: Path, folder: Path, n: int, seed: int, reads: Reads = READS) 
         crashed = [str(one) for one in found.values() if isinstance(one, AssertionError)]
         wrong = [name for name, one in found.items() if not isinstance(one, Exception) and one != expected[name]]
         named = [str(one) for one in found.values() if isinstance(one, SeedbedError)]
+        is_explained = not found or bool(examine(home).errors)
+        crashed += crash_of_writer(home) if found else []
         outcome = "traceback" if crashed else "wrong" if wrong else "named" if named else "same"
         outcomes[outcome] += 1
-        is_explained = outcome == "same" or bool(examine(home).errors)
-        outcomes["unexplained"] += not is_explained
+        outcomes["unexplained"] += outcome != "same" and not is_explained
         faults += [f"bit {bit}: {fault}" for fault in crashed + wrong + ([] if is_explained else named[:1])]
     return outcomes, faults
 
@@ -262,6 +279,17 @@ def test_a_damaged_definition_of_a_table_is_explained_and_not_written_to(lab: Pa
         open_store(tmp_path / "lab")
     repair_home(tmp_path / "lab", tmp_path / "new")
     assert read_all(tmp_path / "new")["summary"] == read_all(lab)["summary"]
+
+
+def test_damaged_text_in_a_message_of_sqlite_is_no_traceback(lab: Path, tmp_path: Path) -> None:
+    """SQLite quotes the word that it cannot parse, which Python cannot decode."""
+    shutil.copytree(lab, tmp_path / "lab")
+    whole = (lab / "store.db").read_bytes()
+    (tmp_path / "lab" / "store.db").write_bytes(whole.replace(b"CREATE TABLE notes", b"CREATE T\xc1BLE notes"))
+    for read_only in (True, False):
+        with pytest.raises(StoreError, match="is damaged: "):
+            open_store(tmp_path / "lab", read_only=read_only)
+    assert examine(tmp_path / "lab").errors
 
 
 def test_control_without_their_digests_a_damaged_definition_is_not_explained(lab: Path, tmp_path: Path) -> None:

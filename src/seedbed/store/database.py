@@ -249,6 +249,8 @@ def _translate_database_errors(path: Path) -> Iterator[None]:
         yield
     except (DBAPIError, sqlite3.Error) as error:
         raise _to_seedbed_error(path, getattr(error, "orig", error)) from error
+    except UnicodeDecodeError as error:  # in a message of SQLite that quotes damaged text
+        raise damaged(str(path), "it has text that is not UTF-8") from error
     except DamagedRun as error:
         raise UnreadableRun(str(damaged(str(path), str(error)))) from error
     except DamagedRow as error:
