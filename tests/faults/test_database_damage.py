@@ -263,6 +263,36 @@ def test_a_vanished_vocabulary_is_missed_by_what_lists_them(lab: Path, tmp_path:
         store.dataset_dates()
 
 
+@pytest.mark.parametrize(
+    ("table", "reads"),
+    [("studies", ("studies", "all runs", "settled", "with weights")), ("notes", ("annotations", "dump")),
+     ("vocabularies", ("vocabulary", "dump"))],
+)  # fmt: skip
+def test_a_row_that_only_the_index_still_has_is_missed(
+    lab: Path, tmp_path: Path, table: str, reads: tuple[str, ...]
+) -> None:
+    """The page of the table says that it has one row less."""
+    shutil.copytree(lab, tmp_path / "lab")
+    with closing(sqlite3.connect(lab / "store.db")) as connection:
+        [(page,)] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [table])
+        [(size,)] = connection.execute("PRAGMA page_size")
+    whole = bytearray((lab / "store.db").read_bytes())
+    header = (page - 1) * size
+    assert whole[header] == 13  # a leaf of a table
+    assert whole[header + 4] > 0
+    whole[header + 4] -= 1
+    (tmp_path / "lab" / "store.db").write_bytes(whole)
+    found = read_all(tmp_path / "lab")
+    assert [name for name in reads if not isinstance(found[name], StoreError)] == []
+
+
+def test_an_unfinished_pack_that_vanished_is_missed_by_export(trained: Path, tmp_path: Path) -> None:
+    """Bit 196,685 of the trained home: its index has lost a pack that is to be exported with its state."""
+    shutil.copytree(trained, tmp_path / "home")
+    change(tmp_path / "home", "DELETE FROM packs WHERE open")
+    assert isinstance(read_all(tmp_path / "home", VERBS)["export"], StoreError)
+
+
 def damage_a_definition(lab: Path, home: Path) -> None:
     """A bit of the type of a column, in the statement that has made the table: bit 874,479 of an earlier toy home."""
     shutil.copytree(lab, home)

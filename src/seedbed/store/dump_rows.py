@@ -107,15 +107,19 @@ def _select(connection: Connection, table: Table, column: str, values: Iterable[
     """Rows by the value of a column, verified; none if the store was created before the table was added."""
     if not connection.dialect.has_table(connection, table.name):
         return []
-    batches = changes.batch_ids(sorted(values))
-    rows = [row for batch in batches for row in connection.execute(select(table).where(table.c[column].in_(batch)))]
-    return verified(table, rows)
+    wanted, rows = {*values}, connection.execute(select(table)).all()
+    verify_list(connection, table, rows)
+    return verified(table, [row for row in rows if getattr(row, column) in wanted])
 
 
-def _select_packs(connection: Connection, ids: Iterable[str]) -> list[tuple[AnyRow, AnyRow | None]]:
-    return [
-        pair for batch in changes.batch_ids(sorted(ids)) for pair in select_packs(connection, packs.c.id.in_(batch))
-    ]
+def _select_packs(
+    connection: Connection, ids: Iterable[str], may_be_missing: bool = False
+) -> list[tuple[AnyRow, AnyRow | None]]:
+    wanted = sorted(ids)
+    found = [pair for batch in changes.batch_ids(wanted) for pair in select_packs(connection, packs.c.id.in_(batch))]
+    if not may_be_missing and (missing := sorted({*wanted} - {pack.id for pack, _ in found})):
+        raise DamagedRow(f"pack {missing[0]} is missing")
+    return found
 
 
 def _dump_study(connection: Connection, name: str, chosen: Collection[str]) -> dict[str, Any]:
@@ -278,7 +282,7 @@ def merge_dump(connection: Connection, dump: StoreDump, plan: MergePlan) -> None
 
 def _insert_packs(connection: Connection, dump: StoreDump, plan: MergePlan) -> None:
     needed = {run.pack for run in dump.runs if run.id in plan.outcome.taken and run.pack}
-    known = {row.id for row, _ in _select_packs(connection, needed)}
+    known = {row.id for row, _ in _select_packs(connection, needed, may_be_missing=True)}
     for pack in dump.packs:
         carries_state = pack.id in plan.packs_with_state
         if pack.id in needed and (carries_state or not (pack.open or pack.id in known)):
@@ -290,7 +294,8 @@ def _insert_packs(connection: Connection, dump: StoreDump, plan: MergePlan) -> N
 
 def _insert_runs(connection: Connection, dump: StoreDump, plan: MergePlan) -> None:
     stateless = {pack.id for pack in dump.packs if pack.open} - plan.packs_with_state
-    known_packs = {row.id for row, _ in _select_packs(connection, {run.pack for run in dump.runs if run.pack})}
+    named = {run.pack for run in dump.runs if run.pack}
+    known_packs = {row.id for row, _ in _select_packs(connection, named, may_be_missing=True)}
     taken = [run for run in dump.runs if run.id in plan.outcome.taken]
     here = changes.select_progress(connection, [run.id for run in taken])
     for run in taken:

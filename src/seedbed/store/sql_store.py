@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Table, func, select
 
 from seedbed.errors import (
     Busy,
@@ -532,25 +532,27 @@ class SQLStore(Store):
 
     def load_vocabulary(self, dataset: str) -> Vocabulary | None:
         table = schema.vocabularies
-        rows = self._read_vocabularies(select(table).where(table.c.dataset == dataset))
+
+        def read(connection: Connection) -> Sequence[AnyRow]:
+            rows = connection.execute(select(table).where(table.c.dataset == dataset)).all()
+            if not rows:
+                verify_list(connection, table)
+            return rows
+
+        rows = self._database.read(read) if self._database.has_added_table(table) else []
         return vocabulary_from_row(rows[0], self.address) if rows else None
 
     def dataset_dates(self) -> dict[str, str]:
         table = schema.vocabularies
         names = ("dataset", "created", "digest", "row_digest")
-        rows = self._read_vocabularies(select(*(table.c[name] for name in names)))
-        with self._database.translate_errors():
-            verified(table, rows)
+
+        def read(connection: Connection) -> list[AnyRow]:
+            rows = verified(table, connection.execute(select(*(table.c[name] for name in names))))
+            verify_list(connection, table, rows)
+            return rows
+
+        rows = self._database.read(read) if self._database.has_added_table(table) else []
         return {row.dataset: row.created for row in rows}
-
-    def _read_vocabularies(self, statement: Select[Any]) -> Sequence[AnyRow]:
-        """Rows of which none has vanished; the caller verifies them."""
-
-        def read(connection: Connection) -> Sequence[AnyRow]:
-            verify_list(connection, schema.vocabularies)
-            return connection.execute(statement).all()
-
-        return self._database.read(read) if self._database.has_added_table(schema.vocabularies) else []
 
     # ---- notes and tags ----
 
@@ -857,8 +859,8 @@ def _read_studies(connection: Connection) -> tuple[list[AnyRow], dict[str, list[
 
 def _read_members(connection: Connection) -> tuple[list[AnyRow], dict[str, list[str]]]:
     """All studies, oldest first, and the ids of the runs of each."""
-    verify_list(connection, studies)
     rows = verified(studies, connection.execute(select(studies).order_by(studies.c.created, studies.c.name)))
+    verify_list(connection, studies, rows)
     return rows, {row.name: select_members(connection, row) for row in rows}
 
 
@@ -896,8 +898,9 @@ def _read_run_progress(connection: Connection, study: str) -> dict[str, AnyRow]:
 
 
 def _read_notes(connection: Connection) -> list[AnyRow]:
-    verify_list(connection, schema.notes)
-    return verified(schema.notes, connection.execute(select(schema.notes)))
+    rows = verified(schema.notes, connection.execute(select(schema.notes)))
+    verify_list(connection, schema.notes, rows)
+    return rows
 
 
 def _study_from_row(row: AnyRow, statuses: Mapping[RunStatus, int]) -> StoredStudy:
