@@ -286,6 +286,20 @@ def test_a_row_that_only_the_index_still_has_is_missed(
     assert [name for name in reads if not isinstance(found[name], StoreError)] == []
 
 
+def test_a_row_that_its_index_does_not_find_is_missed(lab: Path, tmp_path: Path) -> None:
+    """Bit 360,335 of the trained home: the name in the index of vocabularies has changed."""
+    shutil.copytree(lab, tmp_path / "lab")
+    with closing(sqlite3.connect(lab / "store.db")) as connection:
+        [(page,)] = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_vocabularies_1'"
+        )
+        [(size,)] = connection.execute("PRAGMA page_size")
+    whole, start = (lab / "store.db").read_bytes(), (page - 1) * size
+    index = whole[start : start + size].replace(DATASET.encode(), b"T" + DATASET[1:].encode())
+    (tmp_path / "lab" / "store.db").write_bytes(whole[:start] + index + whole[start + size :])
+    assert isinstance(read_all(tmp_path / "lab")["vocabulary"], StoreError)
+
+
 def test_an_unfinished_pack_that_vanished_is_missed_by_export(trained: Path, tmp_path: Path) -> None:
     """Bit 196,685 of the trained home: its index has lost a pack that is to be exported with its state."""
     shutil.copytree(trained, tmp_path / "home")

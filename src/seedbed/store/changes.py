@@ -36,7 +36,7 @@ from seedbed.store.digests import (
     stored_run_rows,
     verified,
     verified_run,
-    verify_list,
+    verify_absent,
     with_digest,
     with_run_digests,
 )
@@ -95,7 +95,7 @@ def select_study(connection: Connection, name: str) -> AnyRow | None:
     """The row of a study, verified."""
     rows = verified(studies, connection.execute(select(studies).where(studies.c.name == name)))
     if not rows:
-        verify_list(connection, studies)
+        verify_absent(connection, studies, name)
     return rows[0] if rows else None
 
 

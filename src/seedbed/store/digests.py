@@ -219,6 +219,12 @@ def verify_list(connection: Connection, table: Table, rows: Iterable[AnyRow] | N
     _verify(stored is None or _digest_list(connection, table, rows) == stored, f"the list of {table.name}")
 
 
+def verify_absent(connection: Connection, table: Table, name: str) -> None:
+    """DamagedRow if a table, whose rows are listed by name, has a row that was not found by its index."""
+    verify_list(connection, table)
+    _verify(name not in connection.execute(select(*_LISTS[table])).scalars().all(), f"the index of {table.name}")
+
+
 @contextmanager
 def changed_lists(connection: Connection, *tables: Table) -> Iterator[None]:
     """Rows are added to these tables or deleted from them within the `with` block."""

@@ -90,6 +90,7 @@ from seedbed.store.digests import (
     select_run_contents,
     verified,
     verified_run,
+    verify_absent,
     verify_list,
     write_lists,
 )
@@ -536,7 +537,7 @@ class SQLStore(Store):
         def read(connection: Connection) -> Sequence[AnyRow]:
             rows = connection.execute(select(table).where(table.c.dataset == dataset)).all()
             if not rows:
-                verify_list(connection, table)
+                verify_absent(connection, table, dataset)
             return rows
 
         rows = self._database.read(read) if self._database.has_added_table(table) else []
