@@ -286,18 +286,49 @@ def test_a_row_that_only_the_index_still_has_is_missed(
     assert [name for name in reads if not isinstance(found[name], StoreError)] == []
 
 
-def test_a_row_that_its_index_does_not_find_is_missed(lab: Path, tmp_path: Path) -> None:
-    """Bit 360,335 of the trained home: the name in the index of vocabularies has changed."""
-    shutil.copytree(lab, tmp_path / "lab")
-    with closing(sqlite3.connect(lab / "store.db")) as connection:
-        [(page,)] = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_vocabularies_1'"
-        )
+def damage_an_index(whole: Path, home: Path, index: str, key: str) -> None:
+    """The last character of a key changes in an index, so that its row is not found by it."""
+    shutil.copytree(whole, home)
+    with closing(sqlite3.connect(home / "store.db")) as connection:
+        [(page,)] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [index])
         [(size,)] = connection.execute("PRAGMA page_size")
-    whole, start = (lab / "store.db").read_bytes(), (page - 1) * size
-    index = whole[start : start + size].replace(DATASET.encode(), b"T" + DATASET[1:].encode())
-    (tmp_path / "lab" / "store.db").write_bytes(whole[:start] + index + whole[start + size :])
-    assert isinstance(read_all(tmp_path / "lab")["vocabulary"], StoreError)
+    data, start = (home / "store.db").read_bytes(), (page - 1) * size
+    damaged = data[start : start + size].replace(key.encode(), key[:-1].encode() + b"~")
+    assert damaged != data[start : start + size]
+    (home / "store.db").write_bytes(data[:start] + damaged + data[start + size :])
+
+
+@pytest.mark.parametrize("has_list", [True, False])
+def test_a_row_that_its_index_does_not_find_is_missed(lab: Path, tmp_path: Path, has_list: bool) -> None:
+    """Bits 360,335 and 360,346 of the trained home, in which an earlier version had stored no list of vocabularies."""
+    shutil.copytree(lab, tmp_path / "old")
+    change(tmp_path / "old", f"DELETE FROM meta WHERE key = 'vocabularies' AND NOT {has_list}")
+    damage_an_index(tmp_path / "old", tmp_path / "lab", "sqlite_autoindex_vocabularies_1", DATASET)
+    with open_store(tmp_path / "lab", read_only=True) as store, pytest.raises(StoreError, match="is damaged: "):
+        store.load_vocabulary(DATASET)
+
+
+def test_a_row_is_missed_that_vanished_since_a_command_that_writes_has_listed_it(lab: Path, tmp_path: Path) -> None:
+    """Whatever version has created the home."""
+    shutil.copytree(lab, tmp_path / "lab")
+    change(tmp_path / "lab", "DELETE FROM meta WHERE key IN ('studies', 'notes', 'vocabularies')")
+    open_store(tmp_path / "lab").close()
+    for table in ("vocabularies", "notes", "studies"):
+        change(tmp_path / "lab", f"DELETE FROM {table}")
+    found = read_all(tmp_path / "lab")
+    assert [name for name in ("vocabulary", "annotations", "studies") if not isinstance(found[name], StoreError)] == []
+
+
+@pytest.mark.parametrize("table", ["runs", "packs", "costs"])
+def test_packs_are_missed_whose_rows_an_index_does_not_find(trained: Path, tmp_path: Path, table: str) -> None:
+    """Bit 425,031 of the trained home: a run that its index had lost took its pack with it."""
+    with open_store(trained, read_only=True) as store:
+        pack = store.study_packs("unfinished")[0]
+    key = pack.runs[0] if table == "runs" else pack.id
+    damage_an_index(trained, tmp_path / "home", f"sqlite_autoindex_{table}_1", key)
+    assert isinstance(read_all(tmp_path / "home", VERBS)["going on"], StoreError)
+    with open_store(tmp_path / "home", read_only=True) as store, pytest.raises(StoreError, match="is damaged: "):
+        store.can_resume(pack.id) if table == "costs" else store.study_packs("unfinished")
 
 
 def test_an_unfinished_pack_that_vanished_is_missed_by_export(trained: Path, tmp_path: Path) -> None:

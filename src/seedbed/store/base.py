@@ -166,7 +166,10 @@ class Store(ABC):
 
     @abstractmethod
     def can_resume(self, pack_id: str) -> bool:
-        """Whether an open pack has an intact state to go on from, or needs none; changes nothing."""
+        """Whether an open pack has an intact state to go on from, or needs none; StoreError if its rows are damaged.
+
+        Changes nothing.
+        """
 
     @abstractmethod
     def record(self, pack_id: str, events: Sequence[StoredEvent]) -> None:

@@ -221,8 +221,12 @@ def verify_list(connection: Connection, table: Table, rows: Iterable[AnyRow] | N
 
 def verify_absent(connection: Connection, table: Table, name: str) -> None:
     """DamagedRow if a table, whose rows are listed by name, has a row that was not found by its index."""
-    verify_list(connection, table)
-    _verify(name not in connection.execute(select(*_LISTS[table])).scalars().all(), f"the index of {table.name}")
+    of_index = select(*_LISTS[table])
+    of_table = of_index.add_columns(table.c.row_digest)  # which the index does not have
+    for names in (of_index, of_table):
+        rows = connection.execute(names).all()
+        verify_list(connection, table, rows)
+        _verify(name not in {row[0] for row in rows}, f"the index of {table.name}")
 
 
 @contextmanager
@@ -232,6 +236,12 @@ def changed_lists(connection: Connection, *tables: Table) -> Iterator[None]:
         verify_list(connection, table)
     yield
     write_lists(connection, *tables)
+
+
+def unlisted_tables(connection: Connection) -> list[Table]:
+    """The tables to be listed of which an earlier version has stored no list."""
+    stored = {*connection.execute(select(meta.c.key)).scalars()}
+    return [table for table in LISTED_TABLES if table.name not in stored]
 
 
 def write_lists(connection: Connection, *tables: Table) -> None:

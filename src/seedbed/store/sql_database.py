@@ -18,6 +18,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, Executable, Table, select
 
 from seedbed.errors import StoreError
+from seedbed.store.digests import unlisted_tables, write_lists
 from seedbed.store.schema import ADDED_TABLES, SCHEMA_VERSION, AnyRow, meta, metadata
 
 T = TypeVar("T")
@@ -81,9 +82,11 @@ class SQLDatabase(ABC):
         return False
 
     def add_tables(self) -> None:
-        """Create the tables that were added to this schema after the store was created."""
+        """Create the tables that were added to this schema after the store was created, and lists of their rows."""
         if not all(map(self.has_added_table, ADDED_TABLES)):
             self.write(lambda connection: metadata.create_all(connection, ADDED_TABLES))
+        if self.read(unlisted_tables):
+            self.write(lambda connection: write_lists(connection, *unlisted_tables(connection)))
 
     def read_schema(self) -> int:
         """The schema version of the database."""

@@ -192,9 +192,10 @@ class SQLStore(Store):
         return state
 
     def can_resume(self, pack_id: str) -> bool:
+        row = self._pack_row(pack_id)
         try:
-            self._load_state(self._pack_row(pack_id))
-        except StoreError:
+            self._load_state(row)
+        except DamagedCheckpoint:
             return False
         return True
 
@@ -895,7 +896,10 @@ def _read_run_rows(connection: Connection, study: str | None) -> list[AnyRow]:
 def _read_run_progress(connection: Connection, study: str) -> dict[str, AnyRow]:
     """The progress of the runs of a study; empty if there is no such study."""
     row = changes.select_study(connection, study)
-    return {} if row is None else changes.select_progress(connection, select_members(connection, row))
+    members = [] if row is None else select_members(connection, row)
+    found = changes.select_progress(connection, members)
+    _check_present({study: members}, found)
+    return found
 
 
 def _read_notes(connection: Connection) -> list[AnyRow]:
