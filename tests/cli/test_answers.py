@@ -266,15 +266,17 @@ def test_the_smallest_value_is_the_first_where_every_seed_passes() -> None:
     rows = {0.1: [0.1, 0.2], 0.3: [0.95, 0.8], 0.5: [0.9, 0.95], 0.9: [1.0, 1.0]}
     found = answer_question(QuestionSpec(ask="smallest", at_least=0.9, **ALONG), shares(rows))
     assert found.sentence == (
-        "We cannot tell for certain what the smallest training fraction with best validation accuracy ≥ 0.9 is: in "
-        "these seeds it is 0.5 (in 2 of 2 seeds, 95 % CI 16 to 100 % of seeds; at 0.3 in 1 of 2 seeds; at least 6 are "
-        "needed)."
+        "We cannot tell for certain which is the smallest training fraction with best validation accuracy ≥ 0.9: of "
+        "the values tried it is 0.5 in these seeds (in 2 of 2 seeds, 95 % CI 16 to 100 % of seeds; at 0.3 in 1 of 2 "
+        "seeds; at least 6 seeds are needed)."
     )
     assert (found.numbers["all"]["level"], found.verdict) == (0.5, "cannot tell")
     six = answer_question(
         QuestionSpec(ask="smallest", at_least=0.9, **ALONG), shares({share: row * 3 for share, row in rows.items()})
     )
-    smallest = "The smallest training fraction with best validation accuracy ≥ 0.9 is 0.5 (in 6 of 6 seeds"
+    smallest = (
+        "Of the values tried, 0.5 is the smallest training fraction with best validation accuracy ≥ 0.9 (in 6 of 6"
+    )
     assert six.sentence.startswith(smallest)
     assert six.verdict == "yes"
     none = shares({0.1: [0.1] * 6, 0.3: [0.2] * 6})
@@ -298,7 +300,7 @@ def test_the_largest_value_can_need_two_conditions_for_each_setting() -> None:
     found = answer_question(question, runs)
     condition = "best validation accuracy ≤ 0.5 and best training accuracy ≥ 0.99"
     assert (
-        f"for certain what the largest training fraction with {condition} is: in these seeds it is 0.3"
+        f"for certain which is the largest training fraction with {condition}: of the values tried it is 0.3 in these"
         in found.sentence
     )
     assert "LSTM: no training fraction tried (0.1, 0.3 and 0.5) has" in found.sentence
@@ -336,7 +338,7 @@ def test_losses_scale_by_factors() -> None:
     question = QuestionSpec(ask="which scales better", metric="val/loss", over="model.dim", between="model.kind")
     sentence = answer_question(question, runs).sentence
     assert (
-        "by 0.5 for GPT and 0.707 for LSTM (ratio of these factors 1.41, 2 paired seeds; at least 6 are needed)"
+        "by 0.5 for GPT and 0.707 for LSTM (ratio of these factors 1.414, 2 paired seeds; at least 6 are needed)"
         in sentence
     )
     assert sentence.startswith(

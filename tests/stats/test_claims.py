@@ -93,7 +93,7 @@ def test_the_same_within_a_margin_is_equivalence(margin, verdict):
     shifted = [value + shift for value, shift in zip(LOW, [0.1, 0.2, 0.1, 0.2, 0.1, 0.1], strict=True)]
     found = ask(runs(shifted, LOW), expect="same", margin=margin)
     assert found.verdict == verdict
-    assert f"the same as in layer 4, within ±{margin:g} (" in found.sentence
+    assert f"within {margin:g} of that in layer 4 (" in found.sentence
     assert ask(runs(shifted[:5], LOW[:5]), expect="same", margin=9.0).verdict == "cannot tell"
 
 

@@ -203,51 +203,54 @@ EXAMPLES = [
         {"ask": "smallest", "over": "task.train_fraction", "at_least": 0.95},
         FRACTIONS,
         (
-            "The smallest training fraction with best validation accuracy ≥ 0.95 is 0.4 (in 6 of 6 seeds, 95 % CI"
-            " 54 to 100 % of seeds; at 0.3 in 0 of 6 seeds)."
+            "Of the values tried, 0.4 is the smallest training fraction with best validation accuracy ≥ 0.95 (in "
+            "6 of 6 seeds, 95 % CI 54 to 100 % of seeds; at 0.3 in 0 of 6 seeds)."
         ),
-        "The smallest training fraction with best validation accuracy ≥ 0.95",
-        "is 0.4",
+        "the smallest training fraction with best validation accuracy ≥ 0.95",
+        "Of the values tried, 0.4 is",
         "in 6 of 6 seeds, 95 % CI 54 to 100 % of seeds",
     ),
     Example(
         {"ask": "smallest", "over": "task.train_fraction", "at_least": 0.95},
         [run for run in FRACTIONS if run.run.seed < 3],
         (
-            "We cannot tell for certain what the smallest training fraction with best validation accuracy ≥ 0.95 "
-            "is: in these seeds it is 0.4 (in 3 of 3 seeds, 95 % CI 29 to 100 % of seeds; at 0.3 in 0 of 3 seeds;"
-            " at least 6 are needed)."
+            "We cannot tell for certain which is the smallest training fraction with best validation accuracy ≥ "
+            "0.95: of the values tried it is 0.4 in these seeds (in 3 of 3 seeds, 95 % CI 29 to 100 % of seeds; "
+            "at 0.3 in 0 of 3 seeds; at least 6 seeds are needed)."
         ),
         "the smallest training fraction with best validation accuracy ≥ 0.95",
-        "it is 0.4 (in 3 of 3 seeds",
+        "it is 0.4 in these seeds (in 3 of 3 seeds",
         "We cannot tell for certain",
     ),
     Example(
         {"ask": "smallest", "over": "task.train_fraction", "at_least": 0.995},
         FRACTIONS,
         (
-            "No training fraction tried (0.2, 0.3, 0.4 and 0.5) has best validation accuracy ≥ 0.995 in every "
-            "seed; no value has it in any of 6 seeds."
+            "No training fraction tried (0.2, 0.3, 0.4 and 0.5) has best validation accuracy ≥ 0.995 in any of 6 "
+            "seeds (95 % CI 0 to 46 % of seeds at each)."
         ),
         "No training fraction tried (0.2, 0.3, 0.4 and 0.5)",
         "best validation accuracy ≥ 0.995",
-        "no value has it in any of 6 seeds",
+        "in any of 6 seeds (95 % CI 0 to 46 % of seeds at each)",
     ),
     Example(
         {"ask": "largest", "over": "model.dropout", "metric": "val/loss", "at_most": 1.5},
         DROPOUTS,
-        ("The largest dropout with best validation loss ≤ 1.5 is 0.2 (in 6 of 6 seeds, 95 % CI 54 to 100 % of seeds)."),
-        "The largest dropout with best validation loss ≤ 1.5",
-        "is 0.2",
+        (
+            "Of the values tried, 0.2 is the largest dropout with best validation loss ≤ 1.5 (in 6 of 6 seeds, 95"
+            " % CI 54 to 100 % of seeds; no larger one was tried)."
+        ),
+        "the largest dropout with best validation loss ≤ 1.5",
+        "Of the values tried, 0.2 is",
         "in 6 of 6 seeds, 95 % CI 54 to 100 % of seeds",
     ),
     Example(
         {"ask": "largest", "over": "train.lr", "metric": "val/loss", "at_most": 1.7},
         RATES,
         (
-            "We cannot tell for certain what the largest learning rate with best validation loss ≤ 1.7 is: in "
-            "these seeds it is 0.1 (in 8 of 8 seeds, 95 % CI 63 to 100 % of seeds), but not at 1e-4 (2 of 8 "
-            "seeds)."
+            "We cannot tell for certain which is the largest learning rate with best validation loss ≤ 1.7: of "
+            "the values tried it is 0.1 in these seeds (in 8 of 8 seeds, 95 % CI 63 to 100 % of seeds; no larger "
+            "one was tried), but not at 1e-4 (2 of 8 seeds)."
         ),
         "the largest learning rate with best validation loss ≤ 1.7",
         "it is 0.1",
@@ -257,24 +260,24 @@ EXAMPLES = [
         {"ask": "largest", "over": "train.lr", "metric": "val/loss", "at_most": 1.2},
         RATES,
         (
-            "No learning rate tried (1e-4, 0.001, 0.01 and 0.1) has best validation loss ≤ 1.2 in every seed; no "
-            "value has it in any of 8 seeds."
+            "No learning rate tried (1e-4, 0.001, 0.01 and 0.1) has best validation loss ≤ 1.2 in any of 8 seeds "
+            "(95 % CI 0 to 37 % of seeds at each)."
         ),
         "No learning rate tried (1e-4, 0.001, 0.01 and 0.1)",
         "best validation loss ≤ 1.2",
-        "no value has it in any of 8 seeds",
+        "in any of 8 seeds (95 % CI 0 to 37 % of seeds at each)",
     ),
     Example(
         SCALES | {"metric": "val/loss"},
         grow({"gpt": (2.0, 0.20), "lstm": (2.1, 0.08)}, 0.005),
         (
             "GPT scales better with the width than LSTM: each doubling multiplies best validation loss by 0.87 "
-            "for GPT and 0.946 for LSTM (ratio of these factors 1.09, 95 % CI 1.08 to 1.09, 6 paired seeds, p = "
-            "0.031). At the largest value, 128, it is 1.32 for GPT and 1.78 for LSTM."
+            "for GPT and 0.946 for LSTM (ratio of these factors 1.087, 95 % CI 1.084 to 1.092, 6 paired seeds, p "
+            "= 0.031). At the largest value, 128, it is 1.32 for GPT and 1.78 for LSTM."
         ),
         "GPT scales better with the width than LSTM",
         "each doubling multiplies best validation loss by 0.87 for GPT and 0.946 for LSTM",
-        "95 % CI 1.08 to 1.09, 6 paired seeds, p = 0.031",
+        "95 % CI 1.084 to 1.092, 6 paired seeds, p = 0.031",
     ),
     Example(
         SCALES | {"metric": "val/loss"},
@@ -282,8 +285,8 @@ EXAMPLES = [
         (
             "We cannot tell whether GPT or LSTM scales better with the width: GPT changes faster but is still "
             "worse at the largest value, so it may only be catching up; each doubling multiplies best validation "
-            "loss by 0.87 for GPT and 0.946 for LSTM (ratio of these factors 1.09, 95 % CI 1.08 to 1.09, 6 paired"
-            " seeds, p = 0.031). At the largest value, 128, it is 1.98 for GPT and 1.78 for LSTM."
+            "loss by 0.87 for GPT and 0.946 for LSTM (ratio of these factors 1.087, 95 % CI 1.084 to 1.092, 6 "
+            "paired seeds, p = 0.031). At the largest value, 128, it is 1.98 for GPT and 1.78 for LSTM."
         ),
         "whether GPT or LSTM scales better with the width",
         "At the largest value, 128, it is 1.98 for GPT and 1.78 for LSTM",
@@ -294,8 +297,8 @@ EXAMPLES = [
         grow({"gpt": (2.0, 0.10), "lstm": (2.1, 0.10)}, 0.03),
         (
             "We cannot tell whether GPT or LSTM scales better with the width: each doubling multiplies best "
-            "validation loss by 0.931 for GPT and 0.934 for LSTM (ratio of these factors 1, 95 % CI 0.987 to "
-            "1.03, 6 paired seeds, p = 0.69). At the largest value, 128, it is 1.63 for GPT and 1.69 for LSTM."
+            "validation loss by 0.931 for GPT and 0.934 for LSTM (ratio of these factors 1.003, 95 % CI 0.987 to "
+            "1.027, 6 paired seeds, p = 0.69). At the largest value, 128, it is 1.63 for GPT and 1.69 for LSTM."
         ),
         "whether GPT or LSTM scales better with the width",
         "0.931 for GPT and 0.934 for LSTM",
@@ -307,8 +310,8 @@ EXAMPLES = [
         (
             "Best validation loss follows a power law in the width: 1.19 + 7.94·x^−0.596, x = width; exponent "
             "0.596 (95 % CI 0.583 to 0.609), floor 1.19 (95 % CI 1.18 to 1.21) (R² = 1.000 over 5 sizes from 16 "
-            "to 256, 6 seeds, largest residual 0.1 %). Fitted without the largest value, 256, it predicts 1.49 "
-            "(95 % CI 1.48 to 1.49) there, 0.2 % above the measured 1.49."
+            "to 256, 6 seeds, largest residual 0.1 %). Fitted without the largest value, 256, it predicts 1.488 "
+            "(95 % CI 1.483 to 1.493) there, 0.2 % above the measured 1.485."
         ),
         "Best validation loss follows a power law in the width",
         "exponent 0.596",
@@ -331,12 +334,11 @@ EXAMPLES = [
         LAW,
         follow(lambda width: 1.2 + 0.002 * width, 0.004, (16, 32, 64, 128)),
         (
-            "Best validation loss does not follow a power law in the width: the closest is 1.31 + "
-            "3.02e-15·x^−0.001, x = width; exponent 0.001 (95 % CI 0.001 to 0.001), floor 1.31 (95 % CI 1.31 to "
-            "1.31) (R² = -0.015 over 4 sizes from 16 to 128, 6 seeds)."
+            "Best validation loss does not follow a power law in the width (closest fit: R² = −0.015 over 4 sizes"
+            " from 16 to 128, 6 seeds)."
         ),
         "Best validation loss does not follow a power law in the width",
-        "the closest is",
+        "R² = −0.015",
         "R² =",
     ),
     Example(
@@ -353,9 +355,9 @@ EXAMPLES = [
     Example(
         {"ask": "grokking"},
         grok([None] * 6),
-        "None of 6 runs grokked (95 % CI 0 to 46 % of runs): 6 only memorised.",
+        "None of 6 runs grokked (95 % CI 0 to 46 % of runs): all 6 only memorised.",
         "None of 6 runs grokked",
-        "6 only memorised",
+        "all 6 only memorised",
         "95 % CI 0 to 46 % of runs",
     ),
     Example(
@@ -364,7 +366,7 @@ EXAMPLES = [
         (
             "Weight decay 1: 4 of 6 runs grokked (95 % CI 22 to 96 % of runs), on average 1,300 steps after they "
             "had memorised (95 % CI 381 to 2,219); of the others, 1 only memorised and 1 generalised without "
-            "delay. Weight decay 0: none of 6 runs grokked (95 % CI 0 to 46 % of runs): 6 only memorised."
+            "delay. Weight decay 0: none of 6 runs grokked (95 % CI 0 to 46 % of runs): all 6 only memorised."
         ),
         "Weight decay 1: 4 of 6 runs grokked",
         "1,300 steps after they had memorised",
@@ -426,10 +428,10 @@ EXAMPLES = [
         {"ask": "does it hold", "metric": "val/loss", "and_metric": "train/loss", "expect": "same", "margin": 0.05},
         LAYERS,
         (
-            "Yes: validation loss is the same as training loss, within ±0.05 (0.547 ± 0.0188 vs 0.525 ± 0.0171; "
-            "difference 0.0225, 95 % CI 0.02 to 0.025, as claimed in 6 of 6 seeds)."
+            "Yes: validation loss is within 0.05 of training loss (0.547 ± 0.0188 vs 0.525 ± 0.0171; difference "
+            "0.0225, 95 % CI 0.02 to 0.025, as claimed in 6 of 6 seeds)."
         ),
-        "validation loss is the same as training loss, within ±0.05",
+        "validation loss is within 0.05 of training loss",
         "difference 0.0225",
         "95 % CI 0.02 to 0.025",
     ),

@@ -72,7 +72,9 @@ def setting_words(name: str) -> str:
 
 
 def value_label(value: Value) -> str:
-    """A setting's value as text for a legend: `GPT`, `0.3`, `[2, 3]`, `true`."""
+    """A setting's value as text for a legend: `GPT`, `0.3`, `[2, 3]`, `on`."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return isolate_direction(text_format.format_value(value))
 
 

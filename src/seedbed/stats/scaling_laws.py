@@ -42,8 +42,12 @@ class FittedValue:
 
     def __str__(self) -> str:
         """`0.5 (95 % CI 0.4 to 0.6)`."""
-        bounds = f" (95 % CI {format_number(self.low)} to {format_number(self.high)})" if isfinite(self.low) else ""
-        return format_number(self.value) + bounds
+        return self.format(3)
+
+    def format(self, digits: int) -> str:
+        """The value with its interval, each with so many significant digits."""
+        value, low, high = (format_number(one, digits) for one in (self.value, self.low, self.high))
+        return value + (f" (95 % CI {low} to {high})" if isfinite(self.low) else "")
 
 
 @dataclass(frozen=True)

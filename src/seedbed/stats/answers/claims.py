@@ -110,13 +110,15 @@ def _format_claim(
     is_same_quantity = (first.split, first.quantity) == (second.split, second.quantity)
     subject = f"{_metric_phrase(first, statistic)}{_group_phrase(first)}"
     other = f"{'' if is_same_quantity else _metric_phrase(second, statistic)}{_group_phrase(second)}".strip()
-    relation = "the same as" if question.expect == "same" else f"{question.expect} than"
-    within = f", within ±{format_number(question.margin)}" if question.margin else ""
+    relation = f"{question.expect} than"
+    if question.expect == "same":
+        relation = f"within {format_number(question.margin)} of" if question.margin else "the same as"
+        other = f"that {other}" if is_same_quantity else other
     values = " vs ".join(map(statistic.format_spread, summaries))
     size = pluralise(len(comparison.seeds), "seed")
     details = [values, f"{format_difference(comparison, statistic, signed=True)}, as claimed in {n_agreeing} of {size}"]
     details += [] if comparison.has_interval else [f"at least {seeds_needed()} are needed"]
-    return f"{_begin(verdict, subject, f'{relation} {other}{within}')} ({'; '.join(details)})."
+    return f"{_begin(verdict, subject, f'{relation} {other}')} ({'; '.join(details)})."
 
 
 def _begin(verdict: Verdict, subject: str, claim: str) -> str:
@@ -300,16 +302,16 @@ def _format_level(question: QuestionSpec, counts: LevelCounts) -> str:
     level = _find_level(question, counts)
     if level is None:
         tried = join_words([format_value(one) for one in counts])
-        return f"no {name} tried ({tried}) has {condition} in every seed{_closest_level_note(counts)}"
+        return f"no {name} tried ({tried}) has {condition} {_closest_level_note(counts)}"
     seeds = f"in {_format_seed_count(counts[level])}, {_format_fraction(*counts[level])}"
     seeds += _next_level_note(question, counts, level)
     exceptions = _exceptions_note(question, counts, level)
     subject = f"the {question.ask} {name} with {condition}"
     if _decide_level(question, counts) == "yes":
-        return f"{subject} is {format_value(level)} ({seeds}){exceptions}"
-    needed = f"; at least {seeds_needed()} are needed" if counts[level][1] < seeds_needed() else ""
-    found = f"in these seeds it is {format_value(level)} ({seeds}{needed}){exceptions}"
-    return f"we cannot tell for certain what {subject} is: {found}"
+        return f"of the values tried, {format_value(level)} is {subject} ({seeds}){exceptions}"
+    needed = f"; at least {pluralise(seeds_needed(), 'seed')} are needed" if counts[level][1] < seeds_needed() else ""
+    found = f"of the values tried it is {format_value(level)} in these seeds ({seeds}{needed}){exceptions}"
+    return f"we cannot tell for certain which is {subject}: {found}"
 
 
 def _format_condition(question: QuestionSpec) -> str:
@@ -333,8 +335,8 @@ def _closest_level_note(counts: LevelCounts) -> str:
     closest = max(counts, key=lambda level: counts[level][0] / counts[level][1])
     if not counts[closest][0]:
         n = min(n for _, n in counts.values())
-        return f"; no value has it in any of {n} seeds" if n > 1 else ", of which there is one"
-    return f"; the closest is {format_value(closest)}, in {_format_seed_count(counts[closest])}"
+        return f"in any of {n} seeds ({_format_fraction(0, n)} at each)" if n > 1 else "in the only seed"
+    return f"in every seed; the closest is {format_value(closest)}, in {_format_seed_count(counts[closest])}"
 
 
 def _next_level_note(question: QuestionSpec, counts: LevelCounts, level: Value) -> str:
@@ -342,7 +344,7 @@ def _next_level_note(question: QuestionSpec, counts: LevelCounts, level: Value) 
     levels = list(counts)
     index = levels.index(level) + (-1 if question.ask == "smallest" else 1)
     if not 0 <= index < len(levels):
-        return ""
+        return f"; no {'smaller' if question.ask == 'smallest' else 'larger'} one was tried"
     return f"; at {format_value(levels[index])} in {_format_seed_count(counts[levels[index]])}"
 
 

@@ -84,6 +84,8 @@ def _format_label_counts(counts: Mapping[GrokkingLabel, int], delay: ConfidenceI
     claim = f"{of} {'did not grok' if total == 1 and not n_grokked else 'grokked'}"
     others = [label for label in GROKKING_LABELS if label != "grokked" and counts.get(label)]
     rest = join_words([f"{counts[label]} {LABEL_VERBS[label]}" for label in others])
+    if len(others) == 1 and counts[others[0]] == total > 1:
+        rest = f"{'both' if total == 2 else f'all {total}'} {LABEL_VERBS[others[0]]}"
     interval = f"95 % CI {100 * low:.0f} to {100 * high:.0f} % of runs"
     if rest:
         rest = f"; of the others, {rest}" if n_grokked else f": {rest}"

@@ -20,6 +20,7 @@ from seedbed.format import (
     capitalise,
     format_number,
     format_percent,
+    format_share,
     format_signed,
     format_value,
     join_words,
@@ -218,8 +219,8 @@ class ScalingText:
         size = abs(comparison.effect)
         if self.is_log:
             size, low, high = 2**size, 2**low, 2**high
-        text = f"{'ratio of these factors' if self.is_log else 'difference'} {format_number(size)}"
-        bounds = f"{format_number(low)} to {format_number(high)}"
+        text = f"{'ratio of these factors' if self.is_log else 'difference'} {format_number(size, 4)}"
+        bounds = f"{format_number(low, 4)} to {format_number(high, 4)}"
         if comparison.shows_interval:
             return f"{text}, 95 % CI {bounds}"
         return f"{text}, {bounds} in single seeds" if comparison.n > 1 and low < high else text
@@ -344,7 +345,7 @@ def _format_fit(fit: _LawFit, over: str, statistic: MetricStatistic, is_named: b
     [scale], [exponent] = law.scales.values(), law.exponents.values()
     low, high = (format_number(end) for end in fit.sizes)
     seeds = pluralise(law.n_seeds, "seed") + ("" if law.n_seeds > 1 else ", so no intervals")
-    quality = f"R² = {law.r_squared:.3f} over {law.n_points} sizes from {low} to {high}, {seeds}"
+    quality = f"R² = {format_share(law.r_squared)} over {law.n_points} sizes from {low} to {high}, {seeds}"
     values = f"{format_number(law.floor.value)} + {format_number(scale.value)}·x^−{format_number(exponent.value)}"
     formula = f"{values}, x = {name}; exponent {exponent}, floor {law.floor}"
     subject = str(statistic) if is_named else capitalise(str(statistic))
@@ -354,13 +355,13 @@ def _format_fit(fit: _LawFit, over: str, statistic: MetricStatistic, is_named: b
         claim = f"{we} cannot tell which power law {statistic} follows in {along}"
         return f"{claim}: {unknown}. The closest is {formula} ({quality})"
     if fit.predicted is None:
-        return f"{subject} does not follow a power law in {along}: the closest is {formula} ({quality})"
+        return f"{subject} does not follow a power law in {along} (closest fit: {quality})"
     quality += f", largest residual {format_percent(fit.largest_residual, 1)}"
     holds = f"{subject} follows a power law in {along}"
     if fit.verdict != "yes":
         holds = f"{we} cannot tell whether {statistic} follows a power law in {along}: one fits but may not extrapolate"
     off = f"{format_percent(abs(fit.held_out_error), 1)} {'above' if fit.held_out_error > 0 else 'below'}"
     return (
-        f"{holds}: {formula} ({quality}). Fitted without the largest value, {high}, it predicts {fit.predicted} "
-        f"there, {off} the measured {format_number(fit.measured)}"
+        f"{holds}: {formula} ({quality}). Fitted without the largest value, {high}, it predicts "
+        f"{fit.predicted.format(4)} there, {off} the measured {format_number(fit.measured, 4)}"
     )
