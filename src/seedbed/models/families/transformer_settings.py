@@ -69,6 +69,7 @@ class TransformerSettings(Family):
         "sinusoidal",
         "position encoding; alibi, rotary and none have no table; t5 learns a bias per head and distance bucket",
         label="position encoding",
+        value_labels={"alibi": "ALiBi", "t5": "T5 position bias"},
     )
     position_exponent: Literal["k/d", "2k/d"] = setting(
         "k/d",
