@@ -331,6 +331,12 @@ def test_packs_are_missed_whose_rows_an_index_does_not_find(trained: Path, tmp_p
         store.can_resume(pack.id) if table == "costs" else store.study_packs("unfinished")
 
 
+def test_a_run_that_its_index_does_not_find_is_not_said_to_be_unknown(lab: Path, tmp_path: Path) -> None:
+    damage_an_index(lab, tmp_path / "lab", "sqlite_autoindex_runs_1", make_run(1).id)
+    with open_store(tmp_path / "lab", read_only=True) as store, pytest.raises(StoreError, match="is missing"):
+        store.run(make_run(1).id)
+
+
 def test_an_unfinished_pack_that_vanished_is_missed_by_export(trained: Path, tmp_path: Path) -> None:
     """Bit 196,685 of the trained home: its index has lost a pack that is to be exported with its state."""
     shutil.copytree(trained, tmp_path / "home")

@@ -452,6 +452,10 @@ class SQLStore(Store):
             if members := self._database.fetch(of_study.limit(3)):
                 names = ", ".join(row.run for row in members)
                 raise UsageError(f"{prefix} is a study; name one of its runs, such as {names} (`seedbed ls {prefix}`)")
+            of_any = select(study_runs.c.run).where(study_runs.c.run.startswith(prefix, autoescape=True)).limit(1)
+            if lost := self._database.fetch(of_any):
+                with self._database.translate_errors():
+                    raise DamagedRow(f"run {lost[0].run} is missing")
             raise MissingData(
                 f"there is no run {prefix!r} in {self._place}; `seedbed ls` lists the runs that are there"
             )
