@@ -52,7 +52,7 @@ def test_the_tour_runs_and_shows_what_it_says(run_command):
     assert outputs[3] == ["60 16\n"]
     sizes = [
         int(size.replace(",", ""))
-        for size in re.findall(r"^layers .* ([\d,]+) +[\d,]+ +\d+ planned$", outputs[4][0], re.MULTILINE)
+        for size in re.findall(r"^\d layers? .* ([\d,]+) +[\d,]+ +\d+ planned$", outputs[4][0], re.MULTILINE)
     ]
     assert "12,544" in stops[4]
     assert sizes[1] - sizes[0] == 12_544

@@ -123,10 +123,16 @@ def test_sample_works_after_the_text_was_edited_and_says_why_copies_are_not_mark
     )
 
 
+def drop_vocabularies(home):
+    """Leaves the home as a version wrote it that kept no vocabularies."""
+    with open_store(home) as store, store._database.transaction() as connection:
+        connection.exec_driver_sql("DROP TABLE vocabularies")
+        connection.exec_driver_sql("DELETE FROM meta WHERE key IN ('tables', 'vocabularies')")
+
+
 def test_a_run_stored_without_its_vocabulary_needs_its_text_and_says_so(folder):
     [run, _] = train(folder / "home", TINY.replace("TOKENIZER", "characters"))
-    with open_store(folder / "home") as store, store._database.transaction() as connection:
-        connection.exec_driver_sql("DROP TABLE vocabularies")
+    drop_vocabularies(folder / "home")
     assert seedbed.load(run, folder / "home").sample(tokens=3)
     (folder / "texts" / "notes.txt").unlink()
     with pytest.raises(
@@ -138,8 +144,7 @@ def test_a_run_stored_without_its_vocabulary_needs_its_text_and_says_so(folder):
 def test_running_a_study_again_keeps_the_vocabulary_of_its_finished_runs(folder, monkeypatch):
     text = TINY.replace("TOKENIZER", "characters")
     [run, _] = train(folder / "home", text)
-    with open_store(folder / "home") as store, store._database.transaction() as connection:
-        connection.exec_driver_sql("DROP TABLE vocabularies")
+    drop_vocabularies(folder / "home")
     train(folder / "home", text)
     move_away(folder, monkeypatch)
     assert seedbed.load(run, folder / "home").sample(tokens=3)
