@@ -136,10 +136,9 @@ def test_a_pack_goes_on_elsewhere_when_its_worker_or_node_is_killed(
     assert killed
     assert stored_bytes(address) == local_bytes
     recording.assert_nothing_saved_was_repeated(n_uncommitted=0 if store == "home" else 2)
-    [report] = recording.reports
-    assert re.match(
-        r"a pack of 2 runs goes on from (the start|step \d+): its worker on node 127\.0\.0\.1 was lost", report
-    )
+    lost = r"a pack of 2 runs goes on from (the start|step \d+): its worker on node 127\.0\.0\.1 was lost"
+    # A node that was killed may seem alive for a while, and that no worker starts there is then said too.
+    assert sum(re.match(lost, report) is not None for report in recording.reports) == 1, recording.reports
 
 
 def refuse() -> None:
