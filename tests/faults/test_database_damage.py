@@ -329,6 +329,9 @@ def test_packs_are_missed_whose_rows_an_index_does_not_find(trained: Path, tmp_p
     assert isinstance(read_all(tmp_path / "home", VERBS)["going on"], StoreError)
     with open_store(tmp_path / "home", read_only=True) as store, pytest.raises(StoreError, match="is damaged: "):
         store.can_resume(pack.id) if table == "costs" else store.study_packs("unfinished")
+    if table == "runs":
+        with open_store(tmp_path / "home", read_only=True) as store, pytest.raises(StoreError, match="is missing"):
+            store.pack_members(pack.id)
 
 
 def test_a_run_that_its_index_does_not_find_is_not_said_to_be_unknown(lab: Path, tmp_path: Path) -> None:

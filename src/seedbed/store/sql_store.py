@@ -468,7 +468,7 @@ class SQLStore(Store):
 
     def pack_members(self, pack_id: str) -> list[StoredRun]:
         members = self._pack_row(pack_id).members
-        by_id = self._database.read(lambda it: changes.select_run_rows(it, members))
+        by_id = self._database.read(partial(_read_members_of_pack, pack_id=pack_id, members=members))
         return [run_from_row(by_id[run], canonical_json(by_id[run].settings)) for run in members]
 
     def study_packs(self, study: str) -> list[StoredPack]:
@@ -895,6 +895,13 @@ def _read_run_rows(connection: Connection, study: str | None) -> list[AnyRow]:
     rows = {row.id: row for batch in batches for row in batch}
     _check_present(members, rows)
     return [rows[run] for run in ids]
+
+
+def _read_members_of_pack(connection: Connection, pack_id: str, members: Sequence[str]) -> Mapping[str, AnyRow]:
+    found = changes.select_run_rows(connection, members)
+    if missing := [run for run in members if run not in found]:
+        raise DamagedRow(f"run {missing[0]} of pack {pack_id} is missing")
+    return found
 
 
 def _read_run_progress(connection: Connection, study: str) -> dict[str, AnyRow]:
