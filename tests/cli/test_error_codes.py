@@ -185,7 +185,7 @@ def test_the_exit_code_of_training_tells_how_its_runs_ended(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits are POSIX's")
-@pytest.mark.parametrize(("n_files", "code"), [(8, 5), (64, 0)])
+@pytest.mark.parametrize(("n_files", "code"), [(7, 5), (64, 0)])
 def test_with_few_file_handles_a_command_says_how_to_get_more(tmp_path: Path, n_files: int, code: int) -> None:
     arguments = ["run", "quickstart", "task.p=5", "model.dim=8", "train.steps=2", "seeds=1", "-q", "--workers", "1"]
     done = subprocess.run(
