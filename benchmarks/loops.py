@@ -80,7 +80,8 @@ def iterate_batches(settings: Settings, device: str) -> Iterator[Samples]:
     if isinstance(task, TextSettings) and task.sampler in ("documents", "length"):
         batches = random_windows(task, size)
     else:
-        batches = repeat_forever(DataLoader(make_dataset(task), size, shuffle=True))
+        dataset = make_dataset(task)  # without a shorter last batch, which would be compiled apart
+        batches = repeat_forever(DataLoader(dataset, size, shuffle=True, drop_last=size <= len(dataset)))
     return (to_device(batch, device) for batch in batches)
 
 
