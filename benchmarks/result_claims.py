@@ -94,13 +94,29 @@ def _judge_trend(answer: Answer, expects: str) -> str:
 
 
 def _judge_optimum(answer: Answer, expects: float) -> str:
-    """The best level has to be the report's; one that cannot be told from the best is left open."""
-    optima = [trend.get("optimum") for trend in answer.numbers.values()]
-    if not optima or None in optima or answer.verdict != "yes":
+    """The best level has to be the report's; one that cannot be told from the best is left open.
+
+    But not the end where a certain trend begins, if no level is worse.
+    """
+    trends = list(answer.numbers.values())
+    optima = [trend.get("optimum") for trend in trends]
+    if not optima or answer.verdict != "yes":
+        return CANNOT_TELL
+    if all(trend["corrected"] <= 0.05 and _worst_end(answer, trend) == expects for trend in trends):
+        return NOT_REPRODUCED
+    if None in optima:
         return CANNOT_TELL
     if all(one["level"] == expects for one in optima):
         return REPRODUCED
     return CANNOT_TELL if all(expects in one["confidence_set"] for one in optima) else NOT_REPRODUCED
+
+
+def _worst_end(answer: Answer, trend: Mapping[str, Any]) -> Any:
+    """The end of the range with the worst mean of all levels; None if the worst lies between the ends."""
+    means = trend["means"]
+    choose = min if parse_subject(answer.question.metric, answer.question.value).direction == "max" else max
+    worst = choose(means, key=lambda level: means[level])
+    return worst if worst in (min(means), max(means)) else None
 
 
 def _judge_level(answer: Answer, expects: Any) -> str:

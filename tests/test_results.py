@@ -83,6 +83,13 @@ def test_a_claim_is_reproduced_only_if_the_answer_is_certain_and_says_the_same()
     trend = {"all": {"means": {1: 0.2, 2: 0.1}, "corrected": 0.01, "not_monotone": False, "correlation": -1.0}}
     assert judge(Answered("how does it change", "yes", trend), "falls") == "reproduced"  # type: ignore[arg-type]
     assert judge(Answered("how does it change", "yes", trend), "rises") == "the reverse"  # type: ignore[arg-type]
+    optimum = {"level": 512, "confidence_set": [32, 128, 512]}
+    falling = {"all": {"means": {32: 0.3, 128: 0.2, 512: 0.1}, "corrected": 0.001, "optimum": optimum}}
+    assert judge(Answered("how does it change", "yes", falling), 512) == "reproduced"  # type: ignore[arg-type]
+    assert judge(Answered("how does it change", "yes", falling), 128) == "cannot tell"  # type: ignore[arg-type]
+    assert judge(Answered("how does it change", "yes", falling), 32) == "not reproduced"  # type: ignore[arg-type]
+    falling["all"]["corrected"] = 0.2
+    assert judge(Answered("how does it change", "yes", falling), 32) == "cannot tell"  # type: ignore[arg-type]
     level = {"GPT": {"level": 0.5}, "LSTM": {"level": 0.6}}
     assert judge(Answered("smallest", "yes", level), 0.6) == "not reproduced"  # type: ignore[arg-type]
 
