@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from math import isnan, nan
 
 import numpy as np
@@ -126,6 +127,14 @@ def test_memorising_that_is_over_early_is_drawn_over_log_steps() -> None:
 def test_the_closing_evaluation_replaces_the_one_a_step_before() -> None:
     run = make_run(GPT, 0, {"val/loss": [4.0, 3.0, 2.0, 9.0]}, steps=[0, 100, 200, 201])
     (line,) = gather_learning_curves(FigureSpec(metrics=("val/loss",)), [run]).lines
+    assert (line.x, list(line.y)) == ((0.0, 100.0, 201.0), [4.0, 3.0, 9.0])
+
+
+def test_a_closing_evaluation_is_drawn_at_the_last_step_trained() -> None:
+    """With 201 steps, the evaluation after the last update is recorded as step 202."""
+    run = make_run(GPT, 0, {"val/loss": [4.0, 3.0, 2.0, 9.0, 9.0]}, steps=[0, 100, 200, 201, 202])
+    run = replace(run, run=replace(run.run, step=201))
+    [line] = gather_learning_curves(FigureSpec(metrics=("val/loss",)), [run]).lines
     assert (line.x, list(line.y)) == ((0.0, 100.0, 201.0), [4.0, 3.0, 9.0])
 
 

@@ -140,7 +140,8 @@ def _line(figure: FigureSpec, panel_index: int, metric: str, runs: Sequence[RunC
     if not curves or not curves[0].steps.size or isnan(units_per_step):
         return None
     first, n = runs[0], len(runs)
-    kept = _without_crowded_end(curves[0].steps)
+    steps = _steps_trained(curves[0].steps, first)
+    kept = _without_crowded_end(steps)
     mean, std = (values[kept] for values in _mean_and_std(curves))
     name = ", ".join(filter(None, (config_label(first), metric_label(metric))))
     return Line(
@@ -148,7 +149,7 @@ def _line(figure: FigureSpec, panel_index: int, metric: str, runs: Sequence[RunC
         name=name if n > 1 else f"{name}, seed {first.run.seed}",
         colour=line_colour(figure, first, metric),
         dash=line_dash(figure, first, metric),
-        x=tuple(np.asarray(curves[0].steps[kept] * units_per_step, dtype=np.float64)),
+        x=tuple(np.asarray(steps[kept] * units_per_step, dtype=np.float64)),
         y=mean,
         low=mean - std,
         high=mean + std,
@@ -156,6 +157,11 @@ def _line(figure: FigureSpec, panel_index: int, metric: str, runs: Sequence[RunC
         n_runs=n_runs,
         diverged=not first.is_included,
     )
+
+
+def _steps_trained(steps: np.ndarray, run: RunCurves) -> np.ndarray:
+    """The steps, of which a closing evaluation has no own: it is recorded one step after the last update."""
+    return np.minimum(steps, run.run.step) if run.run.status == "finished" else steps
 
 
 def _without_crowded_end(steps: np.ndarray) -> np.ndarray:
