@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,15 +56,23 @@ LATE_WRITES: dict[str, Callable[[Store, str], object]] = {
 }
 
 
+def hold_for_no_time(
+    store: Store, n_runs: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, AbstractContextManager[None]]:
+    """A new pack of so many runs, and the lease of this store on it, which is over at once and not yet released."""
+    store.register(make_plan(n_runs))
+    [pack] = claim(store, make_plan(n_runs).runs)
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres_database, "LEASE_SECONDS", 0.0)
+        lease = store.lock(pack)
+        lease.__enter__()
+    return pack, lease
+
+
 def give_up(address: str, monkeypatch: pytest.MonkeyPatch, then: Callable[[Store, str], object]) -> list[object]:
     """What a store has after `then` was called by a process whose pack another one has taken over meanwhile."""
     with open_postgres(address) as late, open_postgres(address) as new:
-        late.register(make_plan(2))
-        [pack] = claim(late, make_plan(2).runs)
-        with monkeypatch.context() as patch:
-            patch.setattr(postgres_database, "LEASE_SECONDS", 0.0)
-            lease = late.lock(pack)
-            lease.__enter__()
+        pack, lease = hold_for_no_time(late, 2, monkeypatch)
         late.record(pack, [make_evaluation(1, [0, 1], [0.5, 0.6])])  # over, but nobody has taken it
         late.save(pack, make_checkpoint(1, [0, 1]))
         with new.lock(pack):
@@ -99,12 +108,7 @@ def test_without_the_fencing_number_a_late_write_arrives(address: str, monkeypat
 def load_state_beside_a_late_writer(address: str, monkeypatch: pytest.MonkeyPatch) -> float:
     """A number in the state and the weights that a pack has after its late and its new holder saved the same step."""
     with open_postgres(address) as late, open_postgres(address) as new:
-        late.register(make_plan(1))
-        [pack] = claim(late, make_plan(1).runs)
-        with monkeypatch.context() as patch:
-            patch.setattr(postgres_database, "LEASE_SECONDS", 0.0)
-            lease = late.lock(pack)
-            lease.__enter__()
+        pack, lease = hold_for_no_time(late, 1, monkeypatch)
         saving = late.begin_save(pack, make_checkpoint(7, [0], weight=1.0))
         with new.lock(pack):
             new.resume(pack)
@@ -137,12 +141,7 @@ def test_a_process_that_was_suspended_after_a_commit_deletes_no_later_state(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_postgres(address) as late, open_postgres(address) as new:
-        late.register(make_plan(1))
-        [pack] = claim(late, make_plan(1).runs)
-        with monkeypatch.context() as patch:
-            patch.setattr(postgres_database, "LEASE_SECONDS", 0.0)
-            lease = late.lock(pack)
-            lease.__enter__()
+        pack, lease = hold_for_no_time(late, 1, monkeypatch)
         late.save(pack, make_checkpoint(1))
         write = late._database.write_pack
 
