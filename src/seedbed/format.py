@@ -83,8 +83,14 @@ def count_distinct(values: Sequence[float]) -> int:
 
 
 def format_count(value: float) -> str:
-    """A count such as a step; a mean of counts has one decimal."""
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+    """A count such as a step; a mean of counts has one decimal below 100.
+
+    >>> format_count(40000.7), format_count(63.5), format_count(-7733.7), format_count(-0.01)
+    ('40,001', '63.5', '−7,734', '0')
+    """
+    value = round(value, 1) + 0.0  # no negative zero
+    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}".removesuffix(".0")
+    return text.replace("-", "−")
 
 
 def format_signed(value: float) -> str:

@@ -16,6 +16,7 @@ from tests.charts.factories import make_run
 from seedbed.settings import Value
 from seedbed.specs import QuestionSpec
 from seedbed.stats.answers import answer_question
+from seedbed.stats.answers.finding import MetricStatistic
 from seedbed.stats.summary import RunCurves
 
 Runs = list[RunCurves]
@@ -101,7 +102,6 @@ _SHARE = {0.2: 0.3, 0.3: 0.85, 0.4: 0.97, 0.5: 0.99}
 FRACTIONS = vary(
     "task.train_fraction", list(_SHARE), lambda share, e: _SHARE[share] + 0.02 * e * (share < 0.4), 6, "val/accuracy"
 )
-SCALES: dict[str, Any] = {"ask": "which scales better", "over": "model.dim", "between": "model.kind"}
 LAW: dict[str, Any] = {"ask": "what law", "over": "model.dim", "metric": "val/loss"}
 
 
@@ -112,6 +112,23 @@ class Example(NamedTuple):
     compared: str
     effect: str
     certainty: str
+
+
+def compare_growth(
+    starts: Mapping[str, tuple[float, float]], noise: float, claim: str, factors: str, ratio: str, at_128: str
+) -> Example:
+    """Which of `grow`'s models scales better: the claim, the factor per doubling, their ratio, the losses at 128."""
+    return Example(
+        {"ask": "which scales better", "over": "model.dim", "between": "model.kind", "metric": "val/loss"},
+        grow(starts, noise),
+        (
+            f"{claim} each doubling multiplies best validation loss by {factors} (ratio of these factors {ratio}). "
+            f"At the largest value, 128, it is {at_128}."
+        ),
+        claim,
+        factors,
+        ratio,
+    )
 
 
 EXAMPLES = [
@@ -267,42 +284,32 @@ EXAMPLES = [
         "best validation loss ≤ 1.2",
         "in any of 8 seeds (95 % CI 0 to 37 % of seeds at each)",
     ),
-    Example(
-        SCALES | {"metric": "val/loss"},
-        grow({"gpt": (2.0, 0.20), "lstm": (2.1, 0.08)}, 0.005),
-        (
-            "GPT scales better with the width than LSTM: each doubling multiplies best validation loss by 0.87 "
-            "for GPT and 0.946 for LSTM (ratio of these factors 1.087, 95 % CI 1.084 to 1.092, 6 paired seeds, p "
-            "= 0.031). At the largest value, 128, it is 1.32 for GPT and 1.78 for LSTM."
-        ),
-        "GPT scales better with the width than LSTM",
-        "each doubling multiplies best validation loss by 0.87 for GPT and 0.946 for LSTM",
-        "95 % CI 1.084 to 1.092, 6 paired seeds, p = 0.031",
+    compare_growth(
+        {"gpt": (2.0, 0.20), "lstm": (2.1, 0.08)},
+        0.005,
+        "GPT scales better with the width than LSTM:",
+        "0.87 for GPT and 0.946 for LSTM",
+        "1.087, 95 % CI 1.084 to 1.092, 6 paired seeds, p = 0.031",
+        "1.32 for GPT and 1.78 for LSTM",
     ),
-    Example(
-        SCALES | {"metric": "val/loss"},
-        grow({"gpt": (3.0, 0.20), "lstm": (2.1, 0.08)}, 0.005),
+    compare_growth(
+        {"gpt": (3.0, 0.20), "lstm": (2.1, 0.08)},
+        0.005,
         (
             "We cannot tell whether GPT or LSTM scales better with the width: GPT changes faster but is still "
-            "worse at the largest value, so it may only be catching up; each doubling multiplies best validation "
-            "loss by 0.87 for GPT and 0.946 for LSTM (ratio of these factors 1.087, 95 % CI 1.084 to 1.092, 6 "
-            "paired seeds, p = 0.031). At the largest value, 128, it is 1.98 for GPT and 1.78 for LSTM."
+            "worse at the largest value, so it may only be catching up;"
         ),
-        "whether GPT or LSTM scales better with the width",
-        "At the largest value, 128, it is 1.98 for GPT and 1.78 for LSTM",
-        "We cannot tell",
+        "0.87 for GPT and 0.946 for LSTM",
+        "1.087, 95 % CI 1.084 to 1.092, 6 paired seeds, p = 0.031",
+        "1.98 for GPT and 1.78 for LSTM",
     ),
-    Example(
-        SCALES | {"metric": "val/loss"},
-        grow({"gpt": (2.0, 0.10), "lstm": (2.1, 0.10)}, 0.03),
-        (
-            "We cannot tell whether GPT or LSTM scales better with the width: each doubling multiplies best "
-            "validation loss by 0.931 for GPT and 0.934 for LSTM (ratio of these factors 1.003, 95 % CI 0.987 to "
-            "1.027, 6 paired seeds, p = 0.69). At the largest value, 128, it is 1.63 for GPT and 1.69 for LSTM."
-        ),
-        "whether GPT or LSTM scales better with the width",
+    compare_growth(
+        {"gpt": (2.0, 0.10), "lstm": (2.1, 0.10)},
+        0.03,
+        "We cannot tell whether GPT or LSTM scales better with the width:",
         "0.931 for GPT and 0.934 for LSTM",
-        "6 paired seeds, p = 0.69",
+        "1.003, 95 % CI 0.987 to 1.027, 6 paired seeds, p = 0.69",
+        "1.63 for GPT and 1.69 for LSTM",
     ),
     Example(
         LAW,
@@ -445,6 +452,21 @@ def test_a_sentence_says_what_was_compared_how_large_the_effect_is_and_how_certa
     assert example.compared in example.sentence
     assert example.effect in example.sentence
     assert example.certainty in example.sentence
+
+
+def test_steps_are_whole_numbers_from_100_on_with_a_minus_sign() -> None:
+    """Seeds are first at their best at 7,034 to 7,039, then at 101, which is 6,935.5 steps earlier on average."""
+    runs = [
+        make_run({"train.lr": lr}, seed, {"val/loss": [3, 1]}, [0, best + seed * (best > 1000)])
+        for lr, best in ((0.001, 7034), (0.01, 512), (0.1, 101))
+        for seed in range(6)
+    ]
+    question = QuestionSpec.model_validate(
+        {"ask": "how does it change", "over": "train.lr", "metric": "val/loss", "value": "t_f"}
+    )
+    sentence = answer_question(question, runs).sentence
+    assert "from 7,036 at 0.001 to 101 at 0.1 (change −6,936, 95 % CI −6,938 to −6,933, 6 paired seeds" in sentence
+    assert MetricStatistic("val/loss", "t_f").format(63.54, -12.25) == ["63.5", "−12.2"]
 
 
 def test_there_are_three_sentences_of_every_kind() -> None:

@@ -85,7 +85,7 @@ class MetricStatistic:
     def format(self, *values: float) -> list[str]:
         """Values of the statistic: steps as counts, shares with three decimals, others so that they differ."""
         if self.record.is_step:
-            return [format_count(round(value, 1)) for value in values]
+            return list(map(format_count, values))
         values = tuple(0.0 if abs(value) < ROUNDING_ERROR else value for value in values)
         info, texts = find_metric(self.metric), list(map(format_share, values))
         is_share = self.record.uses_metric and info is not None and info.unit == "share"
