@@ -5,8 +5,9 @@
 
 First every peer is checked against ours in float64 (check.py). Then theirs and ours are timed in interleaved rounds
 (compare.py), each in its own processes (sides.py): on a CPU a plain loop with all threads against one run per core; on
-a GPU a plain loop against a pack. With --studies the shipped studies are compared (studies.py). Absolute figures hold
-for this machine under the load reported with them.
+a GPU a plain loop against a pack. With --studies the shipped studies are compared (studies.py, on a GPU whole_runs.py);
+whole_commands.py compares `seedbed run` commands from their start to their end. Absolute figures hold for this machine
+under the load reported with them.
 """
 
 from __future__ import annotations

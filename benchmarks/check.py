@@ -62,8 +62,9 @@ def first_run_samples(batch: Batch) -> Samples:
         prefix_length = batch.shared_prefixes.shape[2]
         inputs = torch.cat([batch.shared_prefixes[0][batch.prefix_index[0]], inputs], dim=1)
     if isinstance(batch.scored_positions, Tensor):
+        # what a sample lacks of the scored positions is its last one again, with the same target
         targets = torch.full_like(inputs, IGNORE_INDEX).scatter(1, batch.scored_positions[0] + prefix_length, targets)
-    if batch.target_mask is not None:
+    elif batch.target_mask is not None:
         targets = targets.masked_fill(~batch.target_mask[0], IGNORE_INDEX)
     return inputs, targets
 

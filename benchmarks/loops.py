@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from seedbed.settings import Settings, TrainSettings
-from seedbed.tasks import ArithmeticSettings, LabelsSettings, TextSettings
-from seedbed.tasks.arithmetic import N_SCORED_TOKENS
+from seedbed.tasks import LabelsSettings, TextSettings
+from seedbed.tasks.equations import EquationTask
 from seedbed.tasks.labels import load_labelled_dataset
 from seedbed.tasks.text import load_text_dataset
 
@@ -41,22 +41,25 @@ def find_unsupported_setting(settings: Settings) -> str | None:
 def make_plain_step(settings: Settings, device: str, kind: str = "plain") -> Callable[[], None]:
     """A function that performs one update of one model."""
     torch.manual_seed(0)
-    model, train = MODELS[kind](settings).to(device).train(), settings.train
-    optimizer = make_optimizer(model.parameters(), train)
+    model = MODELS[kind](settings).to(device).train()
+    optimizer = make_optimizer(model.parameters(), settings.train)
     batches = iterate_batches(settings, device)
-    use_bf16 = train.precision == "bf16" and device == "cuda"
+    return lambda: update_model(model, optimizer, next(batches), settings.train)
 
-    def step() -> None:
-        inputs, targets = next(batches)
-        with torch.autocast(device, torch.bfloat16, enabled=use_bf16):
-            loss = compute_loss(model, inputs, targets, train.label_smoothing)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        if train.clip:
-            nn.utils.clip_grad_norm_(model.parameters(), train.clip)
-        optimizer.step()
 
-    return step
+def update_model(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Samples, train: TrainSettings) -> None:
+    inputs, targets = batch
+    with autocast(train, inputs.device.type):
+        loss = compute_loss(model, inputs, targets, train.label_smoothing)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    if train.clip:
+        nn.utils.clip_grad_norm_(model.parameters(), train.clip)
+    optimizer.step()
+
+
+def autocast(train: TrainSettings, device: str) -> torch.autocast:
+    return torch.autocast(device, torch.bfloat16, enabled=train.precision == "bf16" and device == "cuda")
 
 
 def compute_loss(model: nn.Module, inputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -97,8 +100,8 @@ def repeat_forever(loader: DataLoader[Samples]) -> Iterator[Samples]:
         yield from loader
 
 
-def make_dataset(task: ArithmeticSettings | TextSettings | LabelsSettings) -> Dataset[Samples]:
-    if isinstance(task, ArithmeticSettings):
+def make_dataset(task: EquationTask | TextSettings | LabelsSettings) -> Dataset[Samples]:
+    if isinstance(task, EquationTask):
         return make_equation_dataset(task)
     if isinstance(task, LabelsSettings):
         texts = load_labelled_dataset(task).splits["train"]
@@ -106,17 +109,18 @@ def make_dataset(task: ArithmeticSettings | TextSettings | LabelsSettings) -> Da
     return WindowDataset(load_training_ids(task), task.length, 1 if task.sampler == "windows" else task.length)
 
 
-def make_equation_dataset(task: ArithmeticSettings) -> Dataset[Samples]:
-    """The training equations of seed 0; if their lengths differ, unscored targets are IGNORE_INDEX."""
+def make_equation_dataset(task: EquationTask) -> Dataset[Samples]:
+    """The training equations of seed 0; unless all end in what is scored, unscored targets are IGNORE_INDEX."""
     table, rows = task.build_table(), task.split_rows(0)[0]
-    tokens = torch.from_numpy(table.tokens)[rows]
-    if len(task.orders) == 1:
-        return TensorDataset(tokens[:, :-1], tokens[:, -N_SCORED_TOKENS:])
-    return TensorDataset(tokens[:, :-1], mask_unscored(tokens[:, 1:], torch.from_numpy(table.scored_positions)[rows]))
+    tokens, positions = torch.from_numpy(table.tokens)[rows], torch.from_numpy(table.scored_positions)[rows]
+    n_read, n_scored = tokens.shape[1] - 1, positions.shape[1]
+    if bool((positions == torch.arange(n_read - n_scored, n_read)).all()):
+        return TensorDataset(tokens[:, :-1], tokens[:, -n_scored:])
+    return TensorDataset(tokens[:, :-1], mask_unscored(tokens[:, 1:], positions))
 
 
 def mask_unscored(next_tokens: Tensor, positions: Tensor) -> Tensor:
-    """The next tokens at scored positions, IGNORE_INDEX elsewhere."""
+    """The next tokens at scored positions, of which some may be there twice, and IGNORE_INDEX elsewhere."""
     return torch.full_like(next_tokens, IGNORE_INDEX).scatter(1, positions, next_tokens.gather(1, positions))
 
 

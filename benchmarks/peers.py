@@ -18,6 +18,7 @@ from seedbed.models.families import EncoderSettings, GPTSettings, LSTMSettings
 from seedbed.models.families.transformer_settings import TransformerSettings
 from seedbed.models.positions import alibi_slopes, rotary_frequencies, sinusoidal_embedding
 from seedbed.settings import Settings
+from seedbed.tasks import TextSettings
 
 ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu}
 
@@ -161,13 +162,20 @@ class PlainLSTM(nn.Module):
 
 def plain_model(settings: Settings) -> nn.Module:
     model_settings, dataset_info = settings.model, settings.task.dataset_info()
+    context, vocab_size = longest_context(settings), dataset_info.vocab_size
     if isinstance(model_settings, LSTMSettings):
-        return PlainLSTM(model_settings, dataset_info.vocab_size)
+        return PlainLSTM(model_settings, vocab_size)
     if isinstance(model_settings, EncoderSettings):
-        return PlainEncoder(
-            model_settings, dataset_info.vocab_size, dataset_info.context_length, dataset_info.n_classes
-        )
-    return PlainGPT(model_settings, dataset_info.vocab_size, dataset_info.context_length)
+        return PlainEncoder(model_settings, vocab_size, context, dataset_info.n_classes)
+    return PlainGPT(model_settings, vocab_size, context)
+
+
+def longest_context(settings: Settings) -> int:
+    """Tokens of the longest window that is trained on, or evaluated if the model can process longer ones."""
+    context: int = settings.task.dataset_info().context_length
+    if isinstance(settings.task, TextSettings) and settings.model.max_context(context) is None:
+        return max([context, *settings.task.lengths])
+    return context
 
 
 def hugging_face_model(settings: Settings) -> nn.Module:

@@ -341,3 +341,146 @@ def test_whole_runs_are_timed_against_a_loop_with_the_same_work(study, overrides
     assert expected <= row["ours"]["seconds"].keys()
     assert row["ours"]["wall"] > row["ours"]["compile"]
     assert capsys.readouterr().out.startswith(study)
+
+
+@pytest.mark.parametrize(
+    ("positions", "lengths"), [("learned", {32}), ("alibi", {32, 64, 128}), ("rotary", {32, 64, 128})]
+)
+def test_a_plain_loop_evaluates_windows_as_long_as_its_model_can_process(positions, lengths, benchmarks, corpora):
+    from plain_loops import PlainLoop
+
+    from seedbed.study.plan import plan_named
+
+    few = ["scale=tiny", "seeds=1", "train.batch_size=2", "train.eval_batches=1"]
+    plan = plan_named("speeches/alibi", [*few, f"model.positions={positions}"])
+    (run,) = [run for run in plan.runs if run.settings.model.kind == "gpt"]
+    loop = PlainLoop(run, "cpu")
+    assert {inputs.shape[1] for inputs, _ in loop.eval_batches} == lengths
+
+
+def test_a_part_of_a_samples_tokens_is_drawn_with_the_contexts_of_all(benchmarks, corpora, monkeypatch):
+    import plain_loops
+
+    from seedbed.study.plan import plan_named
+
+    (run,) = plan_named(
+        "characters/shakespeare",
+        ["scale=tiny", "seeds=1", "task.length=10", "train.sample_every=2", "train.sample_tokens=18"],
+    ).runs
+    loop = plain_loops.PlainLoop(run, "cpu")
+    lengths = []
+    loop.model.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].shape[1]))
+    monkeypatch.setattr(loop, "update", lambda batch: None)
+    monkeypatch.setattr(loop, "evaluate", lambda: None)
+    monkeypatch.setattr(loop, "seconds", lambda action, n=1: action() or 1.0)
+    seconds = loop.time()
+    assert lengths == [1, 5, 9, 10, 10]
+    assert seconds["write"] == pytest.approx(18 / 5 * run.settings.train.samples)
+
+
+def test_a_plain_loop_scores_the_tokens_of_each_sum_of_another_length(benchmarks):
+    from loops import IGNORE_INDEX, make_dataset
+    from plain_loops import PlainLoop
+
+    from seedbed.study.plan import plan_named
+
+    run, _ = plan_named("addition", ["seeds=1", "task.digits=1", "task.equations=100", "model.dim=8"]).runs
+    vocabulary, eval_batches = run.settings.task.vocabulary(), PlainLoop(run, "cpu").eval_batches
+    evaluated = [sample for batch in eval_batches for sample in zip(*batch, strict=True)]
+    for samples in (make_dataset(run.settings.task), evaluated):
+        scored = {}
+        for inputs, targets in samples:
+            equation = "".join(vocabulary[token] for token in inputs[1:4])
+            scored[equation] = [vocabulary[token] for token in targets if token != IGNORE_INDEX]
+        sums = {equation: sum(map(int, equation.split("+"))) for equation in scored}
+        assert scored == {equation: [*str(value), "EOS"] for equation, value in sums.items()}
+        assert len({len(tokens) for tokens in scored.values()}) == 2
+
+
+@pytest.fixture
+def plain_loops_that_fail(benchmarks, monkeypatch):
+    """Plain loops of LSTMs cannot be compiled, those of the widest GPTs not be timed."""
+    import whole_commands
+
+    class Loop:
+        compile_seconds = 9.0
+
+        def __init__(self, run, device):
+            self.settings = run.settings
+            if run.settings.model.kind == "lstm":
+                raise IndexError("index out of range\nin self")
+
+        def time(self):
+            if self.settings.model.dim == 256:
+                raise RuntimeError("device-side assert")
+            return {"compute": 0.5, "compute, one batch": 0.25, "evaluate": 1.0, "save": 2.0}
+
+    monkeypatch.setattr(whole_commands, "PlainLoop", Loop)
+
+
+def test_a_loop_that_fails_is_reported_and_the_others_are_compared(plain_loops_that_fail, capsys):
+    import whole_commands as script
+    from plain_loops import plain_loop_key
+
+    from seedbed.study.plan import plan_named
+
+    plan = plan_named("arithmetic/model-size", ["train.steps=8", "train.eval_every=4", "seeds=2"])
+    loops = {plain_loop_key(run): script.time_loop(script.compile_loop(run, "cpu")) for run in plan.runs}
+    gpts = [run for run in plan.runs if run.settings.model.kind == "gpt"]
+    timed = [run for run in gpts if run.settings.model.dim < 256]
+    before, unfinished, *trained = timed
+    shares = {run.id: 2.0 for run in plan.runs if run is not unfinished}
+    row = {"command": "seedbed run arithmetic/model-size", "wall": 34.0, "exit_code": 6, "missing": [], "studies": {}}
+    script.compare_command(row, [plan], shares, {before.id}, loops)
+    study = row["studies"]["arithmetic/model-size"]
+    n_steps, n_all = plan.runs[0].settings.n_steps(), len(plan.runs)
+    assert study["runs"] == len(trained)
+    assert study["theirs"]["compute"] == len(trained) * (n_steps - 1) * 0.5
+    assert study["ours"] == pytest.approx(34.0 * len(trained) / (n_all - 2))
+    assert study["ratios"]["compute, one batch"] < study["ratios"]["compute"]
+    assert set(row["missing"]) == {
+        f"arithmetic/model-size: {n_all - len(gpts)} runs: IndexError: index out of range",
+        f"arithmetic/model-size: {len(gpts) - len(timed)} runs: RuntimeError: device-side assert",
+        "arithmetic/model-size: 1 runs: not trained to the end",
+        "1 runs were in the home before",
+    }
+    script.print_table([row])
+    out = capsys.readouterr().out
+    assert "not compared: arithmetic/model-size" in out
+    assert "compute: median of 1 studies" in out
+
+
+def test_a_process_that_dies_loses_only_its_own_loops(benchmarks):
+    import whole_commands as script
+    from plain_loops import plain_loop_key
+
+    from seedbed.study.plan import plan_named
+
+    first, second = (plan_named("quickstart", [f"model.dim={dim}", "seeds=1"]).runs[0] for dim in (8, 12))
+    processes = [script.LoopProcess([run], "cpu") for run in (first, second)]
+    processes[0].process.kill()
+    loops = script.time_loops(processes)
+    assert loops[plain_loop_key(first)]["error"] == "its process ended with exit code -9"
+    assert loops[plain_loop_key(second)]["seconds"]["compute"] > 0
+
+
+def test_whole_commands_are_compared_study_by_study(benchmarks, tmp_path, monkeypatch, capsys):
+    import whole_commands
+
+    command = "quickstart addition model.dim=8 model.heads=2 train.steps=30 train.eval_every=10 seeds=2"
+    out, home = tmp_path / "figures.json", tmp_path / "home"
+    options = ["--loops", "quick*", "--also", "addition seeds=1", "--processes", "1", "--home", home, "--out", out]
+    monkeypatch.setattr(sys, "argv", ["whole_commands.py", command, *map(str, options)])
+    whole_commands.main()
+    report = json.loads(out.read_text())
+    (row,) = report["commands"]
+    assert row["exit_code"] == 0, (tmp_path / "command-0.log").read_text()
+    study = row["studies"].pop("quickstart")
+    assert row["studies"] == {}
+    assert row["missing"] == ["addition: 4 runs: its loop was not asked for"]
+    assert 0 < study["ours"] < row["wall"]
+    assert study["ratios"]["compute"] > 0
+    assert report["also"]["addition"]["runs"] == 2
+    printed = capsys.readouterr().out
+    assert "  quickstart                    2 runs: ours" in printed
+    assert "addition                      2 runs: theirs" in printed
