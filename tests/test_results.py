@@ -14,7 +14,12 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from result_tables import AS_REPORTED, compare, parse_number, studies_of  # noqa: E402
-from results import FOLDER, make_page, train_page  # noqa: E402
+from results import FOLDER, import_page_archive, make_page, train_page, trained_studies  # noqa: E402
+
+from seedbed.charts.chart_kinds import CHART_KINDS  # noqa: E402
+from seedbed.report.figures import load_figure  # noqa: E402
+from seedbed.store import open_store  # noqa: E402
+from seedbed.study.declarations import parse_declarations  # noqa: E402
 
 PAGES = sorted(path.stem for path in FOLDER.glob("*.toml"))
 
@@ -34,6 +39,20 @@ def test_a_page_names_studies_that_ship_and_figures_that_are_there(name: str) ->
     assert [study for study in named if not (library / f"{study}.toml").exists()] == []
     pictures = re.findall(r"\]\((figures/\S+\.svg)\)", (FOLDER / f"{name}.md").read_text(encoding="utf-8"))
     assert [path for path in pictures if not (FOLDER / path).exists()] == []
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if [*FOLDER.glob(f"{name}*.zip*")]])
+def test_every_figure_of_the_studies_in_an_archive_has_data(name: str, tmp_path: Path) -> None:
+    """Their weights are not there: attention maps and circles come from the analyses."""
+    import_page_archive(FOLDER, name, str(tmp_path))
+    for study in trained_studies(str(tmp_path)):
+        with open_store(tmp_path, read_only=True) as store:
+            n_figures = len(parse_declarations(store.study(study).text).figures)
+        for number in range(1, n_figures + 1):
+            spec, runs = load_figure(tmp_path, study, [], {}, number)
+            figure = CHART_KINDS[spec.kind].gather_figure(spec, runs)
+            assert not figure.is_empty, (study, number)
+            assert figure.notes == () or "weights" not in " ".join(figure.notes), (study, number)
 
 
 def test_a_number_is_as_reported_within_the_prediction_interval_of_a_further_seed() -> None:
