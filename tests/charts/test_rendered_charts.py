@@ -139,12 +139,36 @@ def test_a_chart_fits_the_width_of_a_page(name: str, width: int) -> None:
     assert rendered_width(fit_width(spec, width)) <= width * 1.06 + 12
 
 
+@pytest.mark.parametrize("width", [300, 700, 1100])
+def test_the_names_of_lines_fit_beside_the_panel_and_are_not_clipped(width: int) -> None:
+    """Zooming would clip them with the lines."""
+    runs = [make_run({"model.kind": kind}, 0, {"val/loss": [3.0, end]}) for kind, end in (("gpt", 1.0), ("lstm", 2.0))]
+    figure = FigureSpec(metrics=("val/loss",), colour="model.kind")
+    spec = fit_width(to_vega_lite(draw(figure, runs), LIGHT_THEME), width)
+    [panel] = spec["concat"]
+    assert panel["width"] + spec["usermeta"]["fit"]["side"] < width
+    [names] = [layer for layer in panel["layer"] if layer["mark"].get("align") == "left"]
+    assert names["mark"]["clip"] is False
+    assert names["encoding"]["x"] == {"value": "width"}
+    assert rendered_width(spec) <= width
+
+
+def test_symbols_at_the_ends_of_an_axis_have_room() -> None:
+    """A page clips marks at the edges of a panel, where an accuracy of 1 would lose half of its symbol."""
+    figure = FIGURES["against"].model_copy(update={"metrics": ("val/accuracy",)})
+    [panel] = to_vega_lite(draw(figure, make_grid()))["concat"]
+    scales = [layer["encoding"]["y"]["scale"] for layer in panel["layer"] if layer["mark"]["type"] == "point"]
+    assert [(scale["domain"], scale["nice"], scale["padding"]) for scale in scales] == [([0, 1], False, 8)] * 2
+
+
 def test_where_panels_are_rewrapped_each_has_its_titles_and_the_legend_is_below() -> None:
     figure = FIGURES["against"].model_copy(update={"metrics": FOUR[:2], "column": "train.lr", "colour": "model.kind"})
     runs = [make_run({"model.kind": kind, "train.lr": lr}, 0, {name: [2.0, 1.0] for name in FOUR})
             for kind in ("gpt", "lstm") for lr in (0.1, 0.2)]  # fmt: skip
-    spec = fit_width(to_vega_lite(draw(figure, runs), LIGHT_THEME), 300)
+    wide = to_vega_lite(draw(figure, runs), LIGHT_THEME)
+    spec = fit_width(wide, 300)
     assert spec["columns"] == 1
+    assert spec["spacing"]["row"] > wide["spacing"]["row"]  # room for the titles between two panels
     heads = ["learning rate = 0.1", "learning rate = 0.2"]
     assert [panel["title"]["text"] for panel in spec["concat"]] == heads * 2
     axes = [panel["layer"][-1]["encoding"]["y"]["title"] for panel in spec["concat"]]

@@ -3,11 +3,11 @@
 window.fitWidth = (spec, width) => {
   const fit = spec.usermeta?.fit;
   if (!fit || !spec.concat || !width) return spec;
-  const [minPanel, growth, narrow] = [150, 1.7, 560];
+  const [minPanel, growth, narrow, titledRow] = [150, 1.7, 560, 72];
   let columns = fit.columns;
   while (columns > 1 && width / columns - fit.axis < minPanel) columns -= columns === 4 ? 2 : 1;
-  let side = width >= narrow && columns === fit.columns ? fit.side : 0;
-  if ((width - side) / columns - fit.axis < minPanel) side = 0;
+  let side = fit.keep_side || (width >= narrow && columns === fit.columns) ? fit.side : 0;
+  if (!fit.keep_side && (width - side) / columns - fit.axis < minPanel) side = 0;
   const room = Math.max(minPanel, (width - side) / columns - fit.axis);
   const withTitle = (axis, title) => (layer) => {
     const channel = layer.encoding?.[axis];
@@ -22,6 +22,7 @@ window.fitWidth = (spec, width) => {
   });
   const { title, ...untitled } = spec; // where it is narrow, the caption says the same
   const kept = { ...untitled, ...(width >= narrow && title && { title }) };
+  if (columns < fit.columns && fit.titles.length && spec.bounds === "flush") kept.spacing = { ...spec.spacing, row: Math.max(spec.spacing.row, titledRow) };
   if (side) return { ...kept, columns, concat };
   const [source, target] = [Math.min(fit.columns, concat.length) - 1, Math.floor((concat.length - 1) / columns) * columns];
   const moved = new Map(); // "mark channel" → the legend, which moves to the first panel of the last row

@@ -107,7 +107,9 @@ class _LinePainter:
             "bounds": "flush",
             "resolve": {"scale": dict.fromkeys(("color", "strokeDash", "shape"), "shared")},
             "datasets": point_data | line_data,
-            "usermeta": room_beside_panels(chart.n_columns, self._side_pixels() + 20, column_pixels, titles),
+            "usermeta": room_beside_panels(
+                chart.n_columns, self._side_pixels() + 20, column_pixels, titles, keep_side=self.has_direct_labels
+            ),
         } | ({"params": [self._zoom(index) for index in range(len(chart.panels))]} if chart.x.scale else {})
 
     # ---- sizes ----
@@ -228,7 +230,7 @@ class _LinePainter:
         show_title = not panel_index % chart.n_columns or chart.panels[panel_index - 1].y_title != panel.y_title
         domain = self.y_domain(panel)
         title = isolate_direction(panel.y_title) if show_title else None
-        scale = build_scale(panel.scale, domain, nice=True)
+        scale = build_scale(panel.scale, domain, nice=chart.mark_type == "line")  # else room for whole symbols
         return _as_dict(alt.Y(type="quantitative", title=title, axis=build_axis(domain, panel.scale), scale=scale))
 
     def y_domain(self, panel: Panel) -> tuple[float, float]:
@@ -468,8 +470,8 @@ class _LinePainter:
             return []
         last = {"joinaggregate": [{"op": "max", "field": "x", "as": "last"}], "groupby": ["line"]}
         steps = [*base["transform"], {"filter": "isValid(datum.y)"}, last, {"filter": "datum.x == datum.last"}]
-        text = {"align": "left", "dx": 5, "fontSize": 11, "aria": False}
-        label = {"text": alt.Text("colour:N"), "color": self.colour(legend=False)}
+        text = {"align": "left", "dx": 3, "fontSize": 11, "aria": False, "clip": False}
+        label = {"x": alt.value("width"), "text": alt.Text("colour:N"), "color": self.colour(legend=False)}
         return [self._layer({**base, "transform": steps}, panel_index, "text", text, **label)]
 
     # ---- points ----

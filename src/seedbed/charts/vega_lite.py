@@ -27,6 +27,7 @@ CHARACTER_PIXELS: Final = 6.2  # mean width of a letter at the size of labels
 MIN_PANEL_PIXELS: Final = 150
 MAX_PANEL_GROWTH: Final = 1.7
 NARROW_PIXELS: Final = 560  # below which legends stand at the bottom
+TITLED_ROW_PIXELS: Final = 72  # between rows of panels, where each has its title and its axis' title
 PAPER_POINTS: Final = (234, 504)  # 3.25 and 7 inches: the widths of a column and of a page with two
 PAPER_ASPECT: Final = 0.75  # height of a panel by its width, at most
 MIN_PAPER_PANEL: Final = 110
@@ -149,12 +150,14 @@ def room_beside_panels(
     axis_pixels: float,
     titles: Sequence[tuple[str, Any, Any]] = (),
     keep_height: bool = False,
+    keep_side: bool = False,
 ) -> dict[str, Any]:
     """What `fit_width` needs, as `usermeta` of a spec: room for the legend and for each y axis.
 
     `titles` are each panel's title and axis titles, for a page so narrow that panels no longer share them.
+    `keep_side`: what stands at the side are names of lines, which do not move below the panels as a legend does.
     """
-    fit = {"columns": columns, "side": round(side_pixels), "axis": round(axis_pixels)}
+    fit = {"columns": columns, "side": round(side_pixels), "axis": round(axis_pixels), "keep_side": keep_side}
     return {"fit": fit | {"titles": [list(one) for one in titles], "keep_height": keep_height}}
 
 
@@ -170,8 +173,8 @@ def fit_width(spec: Mapping[str, Any], width: float, min_panel: float = MIN_PANE
     columns, config = fit["columns"], spec.get("config", {})
     while columns > 1 and width / columns - fit["axis"] < min_panel:
         columns -= 1 + (columns == 4)  # four become two rows of two
-    side = fit["side"] if width >= NARROW_PIXELS and columns == fit["columns"] else 0
-    if side and (width - side) / columns - fit["axis"] < min_panel:
+    side = fit["side"] if fit["keep_side"] or (width >= NARROW_PIXELS and columns == fit["columns"]) else 0
+    if not fit["keep_side"] and (width - side) / columns - fit["axis"] < min_panel:
         side = 0
     titles = fit["titles"] if columns < fit["columns"] else ()
     room = max(min_panel, (width - side) / columns - fit["axis"])
@@ -183,6 +186,8 @@ def fit_width(spec: Mapping[str, Any], width: float, min_panel: float = MIN_PANE
             panels, min(fit["columns"], len(panels)) - 1, (len(panels) - 1) // columns * columns
         )
     kept = {name: value for name, value in spec.items() if name != "title" or width >= NARROW_PIXELS}
+    if titles and spec.get("bounds") == "flush":  # else axes and titles have their own room
+        kept["spacing"] = spec["spacing"] | {"row": max(spec["spacing"]["row"], TITLED_ROW_PIXELS)}
     return {**kept, "config": config, "columns": columns, "concat": panels}
 
 
