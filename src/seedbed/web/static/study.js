@@ -97,9 +97,9 @@ function showFilters() {
   }, filter.replace(/^id(!?)=(.*)$/, (_, not, ids) => `${not ? "without" : "only"} ${ids.split(",").length} ticked runs`))));
 }
 
-/** A sentence and what is folded below it, if it is long: after the first full stop before a capital letter. */
+/** An answer's first sentence and, if it is long, what is folded below: a full stop before a capital letter ends one. */
 function splitSentence(text) {
-  const [first] = text.length > CARD_CHARACTERS ? text.match(/^.{40,}?[.;:](?=\s+[\p{Lu}(])/u) ?? [text] : [text];
+  const [first] = text.length > CARD_CHARACTERS ? text.match(/^.{40,}?\.(?=\s+\p{Lu})/u) ?? [text] : [text];
   return [first, text.slice(first.length).trim()];
 }
 
