@@ -118,7 +118,7 @@ def test_an_early_step_is_early_and_not_better() -> None:
     runs = [run({"model.kind": kind}, seed, row) for kind, row in (("gpt", slow), ("lstm", fast)) for seed in (0, 1)]
     sentence = answer_question(BETTER.model_copy(update={"value": "t_f"}), runs).sentence
     assert sentence.startswith(
-        "We cannot tell LSTM and GPT apart in t_f of validation accuracy (10 vs 40; difference 30"
+        "We cannot tell LSTM and GPT apart in t_f of validation accuracy (10 vs 40 steps; difference 30"
     )
     best = "best validation accuracy is 1.000 for GPT and 0.200 for LSTM."
     assert sentence.endswith(f" An earlier step is not better in itself: {best}")
@@ -185,7 +185,7 @@ def test_two_metrics_of_the_same_runs_can_be_compared() -> None:
     found = answer_question(question, [run({}, seed, metrics) for seed in range(6)])
     assert found.sentence.startswith(
         "Validation accuracy (order=3) reaches its best accuracy earlier than validation accuracy (order=2) "
-        "(10 vs 30; difference 20 in every seed, 6 paired seeds, p = 0.031)."
+        "(10 vs 30 steps; difference 20 in every seed, 6 paired seeds, p = 0.031)."
     )
 
 
@@ -338,7 +338,7 @@ def test_losses_scale_by_factors() -> None:
     question = QuestionSpec(ask="which scales better", metric="val/loss", over="model.dim", between="model.kind")
     sentence = answer_question(question, runs).sentence
     assert (
-        "by 0.5 for GPT and 0.707 for LSTM (ratio of these factors 1.414, 2 paired seeds; at least 6 are needed)"
+        "by 0.5 for GPT and 0.707 for LSTM (ratio of these factors 1.41, 2 paired seeds; at least 6 are needed)"
         in sentence
     )
     assert sentence.startswith(

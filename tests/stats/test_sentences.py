@@ -469,5 +469,16 @@ def test_steps_are_whole_numbers_from_100_on_with_a_minus_sign() -> None:
     assert MetricStatistic("val/loss", "t_f").format(63.54, -12.25) == ["63.5", "−12.2"]
 
 
+def test_uniform_attention_has_no_spread_to_state() -> None:
+    runs = [
+        make_run({}, seed, {"attention_entropy[layer=1]": [2.2 + 0.02 * seed], "attention_entropy[even]": [3.8]})
+        for seed in range(6)
+    ]
+    question = QuestionSpec(
+        ask="does it hold", metric="attention_entropy[layer=1]", and_metric="attention_entropy[even]"
+    )
+    assert " than under uniform attention (2.25 ± 0.0342 vs 3.8; difference" in answer_question(question, runs).sentence
+
+
 def test_there_are_three_sentences_of_every_kind() -> None:
     assert {kind: sum(one.question["ask"] == kind for one in EXAMPLES) for kind in KINDS} == dict.fromkeys(KINDS, 3)

@@ -133,7 +133,7 @@ def test_many_configs_are_listed_by_label() -> None:
     runs = [make_run({"model.dim": 8 * dim}, seed, GROKKED if dim > 4 or (dim == 4 and seed) else MEMORISED)
             for dim in range(1, 11) for seed in range(2)]  # fmt: skip
     sentence = answer_question(QuestionSpec(ask="grokking"), runs).sentence
-    assert sentence.startswith("Every run only memorised: width 8; width 16; width 24. Every run grokked: width 40; ")
+    assert sentence.startswith("Every run only memorised: width 8, 16 and 24. Every run grokked: width 40, ")
     assert "Runs differ: width 32 (1 only memorised and 1 grokked)." in sentence
 
 

@@ -217,7 +217,7 @@ def _format_pair(
     if comparison.smallest == comparison.largest == 0:
         size = format_test(comparison).partition(", p ")[0]
         return f"{apart}: it is {statistic.format(means[one])[0]} in every seed of both ({size})."
-    texts = " vs ".join(statistic.format(means[first], means[second]))
+    texts = " vs ".join(statistic.format(means[first], means[second])) + " steps" * statistic.record.is_step
     details = f"{texts}; {format_difference(comparison, statistic)}, {format_test(comparison)}"
     return f"{capitalise(claim) if comparison.is_significant else apart} ({details})."
 

@@ -114,7 +114,12 @@ def _format_claim(
     if question.expect == "same":
         relation = f"within {format_number(question.margin)} of" if question.margin else "the same as"
         other = f"that {other}" if is_same_quantity else other
-    values = " vs ".join(map(statistic.format_spread, summaries))
+    values = " vs ".join(
+        statistic.format(one.mean)[0]
+        if "even" in metric.group.strip("[]").split(", ")
+        else statistic.format_spread(one)
+        for metric, one in zip((first, second), summaries, strict=True)
+    )  # attention that is uniform has no spread
     size = pluralise(len(comparison.seeds), "seed")
     details = [values, f"{format_difference(comparison, statistic, signed=True)}, as claimed in {n_agreeing} of {size}"]
     details += [] if comparison.has_interval else [f"at least {seeds_needed()} are needed"]

@@ -68,8 +68,25 @@ def _list_groups_by_label(counts: Mapping[str, Mapping[GrokkingLabel, int]]) -> 
         by_label.setdefault("several labels" if len(present) > 1 else present[0] if present else "", []).append(text)
     headings: dict[str, str] = {label: f"every run {LABEL_VERBS[label]}" for label in GROKKING_LABELS}
     headings |= {"several labels": "runs differ", "": "no complete run with both accuracies"}
-    clauses = [f"{heading}: {'; '.join(by_label[label])}" for label, heading in headings.items() if label in by_label]
+    clauses = [
+        f"{heading}: {'; '.join(_merge_names(by_label[label]))}"
+        for label, heading in headings.items()
+        if label in by_label
+    ]
     return " ".join(f"{capitalise(clause)}." for clause in clauses)
+
+
+def _merge_names(names: Sequence[str]) -> list[str]:
+    """The names, of which those that differ only in a number at their end are one.
+
+    >>> _merge_names(["LSTM, width 8", "LSTM, width 16", "GPT, width 8", "LSTM, width 32", "1 layer"])
+    ['LSTM, width 8, 16 and 32', 'GPT, width 8', '1 layer']
+    """
+    ends: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        start, _, end = name.rpartition(" ")
+        ends.setdefault((start, "") if end[:1].isdigit() else (start, end), []).append(end)
+    return [f"{start} {join_words(values)}".strip() for (start, _), values in ends.items()]
 
 
 def _format_label_counts(counts: Mapping[GrokkingLabel, int], delay: ConfidenceInterval, is_named: bool) -> str:

@@ -219,8 +219,9 @@ class ScalingText:
         size = abs(comparison.effect)
         if self.is_log:
             size, low, high = 2**size, 2**low, 2**high
-        text = f"{'ratio of these factors' if self.is_log else 'difference'} {format_number(size, 4)}"
-        bounds = f"{format_number(low, 4)} to {format_number(high, 4)}"
+        digits = 4 if self.is_log and size < 1.1 else 3  # 1.003 is no 1
+        text = f"{'ratio of these factors' if self.is_log else 'difference'} {format_number(size, digits)}"
+        bounds = f"{format_number(low, digits)} to {format_number(high, digits)}"
         if comparison.shows_interval:
             return f"{text}, 95 % CI {bounds}"
         return f"{text}, {bounds} in single seeds" if comparison.n > 1 and low < high else text
