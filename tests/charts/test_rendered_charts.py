@@ -153,6 +153,17 @@ def test_the_names_of_lines_fit_beside_the_panel_and_are_not_clipped(width: int)
     assert rendered_width(spec) <= width
 
 
+def test_a_legend_of_long_names_below_the_panels_fits_a_narrow_page() -> None:
+    runs = [
+        make_run({"model.kind": kind, "task.operator": sign}, 0, {"val/loss": [3.0, 1.0]})
+        for kind in ("gpt", "lstm") for sign in ("+", "-")
+    ]  # fmt: skip
+    figure = FigureSpec(metrics=("val/loss",), colour="model.kind+task.operator")
+    spec = fit_width(to_vega_lite(draw(figure, runs), LIGHT_THEME), 360)
+    assert spec["config"]["legend"]["columns"] < 3
+    assert rendered_width(spec) <= 360 * 1.06 + 12
+
+
 def test_symbols_at_the_ends_of_an_axis_have_room() -> None:
     """A page clips marks at the edges of a panel, where an accuracy of 1 would lose half of its symbol."""
     figure = FIGURES["against"].model_copy(update={"metrics": ("val/accuracy",)})

@@ -33,6 +33,7 @@ window.fitWidth = (spec, width) => {
     return [channel, legend && "legend" in one ? { ...one, legend: index === target ? legend : null } : one];
   })) });
   if (source !== target) for (const index of [source, target]) concat[index] = { ...concat[index], layer: concat[index].layer.map(relabel(index)) };
-  const legend = { ...spec.config?.legend, orient: "bottom", gradientLength: 120, columns: 3 };
+  const legendColumns = Math.min(Math.max(Math.floor(width / Math.max(fit.side, 1)), 1), 3);
+  const legend = { ...spec.config?.legend, orient: "bottom", gradientLength: 120, columns: legendColumns };
   return { ...kept, columns, concat, config: { ...spec.config, legend } };
 };

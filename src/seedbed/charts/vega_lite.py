@@ -180,7 +180,8 @@ def fit_width(spec: Mapping[str, Any], width: float, min_panel: float = MIN_PANE
     room = max(min_panel, (width - side) / columns - fit["axis"])
     panels = [_resize_panel(panel, room, titles and titles[index]) for index, panel in enumerate(spec["concat"])]
     if not side:
-        below = {"orient": "bottom", "gradientLength": 120, "columns": 3}
+        legend_columns = int(min(max(width // max(fit["side"], 1), 1), 3))
+        below = {"orient": "bottom", "gradientLength": 120, "columns": legend_columns}
         config = config | {"legend": config.get("legend", {}) | below}
         panels = _with_legends_below(
             panels, min(fit["columns"], len(panels)) - 1, (len(panels) - 1) // columns * columns
