@@ -21,6 +21,7 @@ from seedbed.stats.metric_registry import (
     Direction,
     MetricName,
     metric_direction,
+    metric_label,
     metric_sort_key,
     metric_symbol,
 )
@@ -89,7 +90,7 @@ def value_rows(summaries: Summaries, names: Sequence[str]) -> list[StatisticRow]
 def _value_row(summaries: Summaries, name: str) -> StatisticRow:
     entry = QUANTITIES[MetricName.parse(name).quantity]
     which = "smallest" if entry.direction == "min" else "largest"
-    legend = f"{entry.symbol}: {entry.name} ({entry.unit}), {which} recorded"
+    legend = f"{entry.symbol}: {metric_label(entry.name)} ({entry.unit}), {which} recorded"
     metrics = [summary.metrics.get(name) for summary in summaries]
     spreads = tuple(metric.value if metric else None for metric in metrics)
     # What the values are counted in: the tokens that are predicted, or None where these do not matter.
