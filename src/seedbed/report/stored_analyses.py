@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from seedbed.sampling.loaded_run import LoadedRun
 
 N_INPUTS = 64
+MAX_THREADS = 8  # each holds a model and the attention maps of a chunk of inputs
 FORMAT_VERSION = 1  # raised when the contents change, so that older analyses are computed again
 
 
@@ -108,17 +109,36 @@ def analysis_request(declared: Declarations) -> AnalysisRequest:
 def update_analyses(home: Path, study: str, only: Sequence[str] = ()) -> int:
     """Computes and stores the missing analyses of a study; returns how many there were."""
     with open_store(home, read_only=True) as store:
+        missing = [
+            (run, checkpoint, available)
+            for run, checkpoints, available in _missing_by_run(store, study, only)
+            for checkpoint in checkpoints
+        ]
         n_analyzed = 0
-        for run, missing, available in _missing_by_run(store, study, only):
-            for checkpoint in missing:
-                try:
-                    analysis = _analyze_checkpoint(store, run, checkpoint, available)
-                except DamagedCheckpoint as error:
-                    _record_weights_error(store, run, checkpoint, str(error))
-                else:
-                    store.save_analysis(run.id, checkpoint.step, analysis.as_json())
-                    n_analyzed += 1
+        for (run, checkpoint, _), analysis in zip(missing, _analyze_in_threads(store, missing), strict=True):
+            if isinstance(analysis, DamagedCheckpoint):
+                _record_weights_error(store, run, checkpoint, str(analysis))
+            else:
+                store.save_analysis(run.id, checkpoint.step, analysis.as_json())
+                n_analyzed += 1
         return n_analyzed
+
+
+def _analyze_in_threads(
+    store: Store, missing: Sequence[tuple[StoredRun, Checkpoint, AnalysisRequest]]
+) -> Iterator[Analysis | DamagedCheckpoint]:
+    """The analyses in this order; what is wrong with a checkpoint that cannot be read stands in its place."""
+    if not missing:
+        return
+    from seedbed.interp.threads import map_in_threads  # imports torch
+
+    def analyze(one: tuple[StoredRun, Checkpoint, AnalysisRequest]) -> Analysis | DamagedCheckpoint:
+        try:
+            return _analyze_checkpoint(store, *one)
+        except DamagedCheckpoint as error:
+            return error
+
+    yield from map_in_threads(analyze, missing, MAX_THREADS)
 
 
 def count_missing_analyses(store: Store, study: str, only: Sequence[str] = ()) -> int:
