@@ -17,8 +17,8 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,7 @@ STOP_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGBREAK") if hasattr(signal, name)
 )
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of mallopt(3)
+DEFAULT_TRIM_THRESHOLD, DEFAULT_MMAP_MAX = 128 * 1024, 65_536
 MAX_INT32 = 2**31 - 1
 
 _BOOTSTRAP = """\
@@ -100,3 +101,17 @@ def keep_freed_heap() -> bool:
         return False
     mallopt = ctypes.CDLL(None).mallopt
     return bool(mallopt(M_MMAP_MAX, 0)) and bool(mallopt(M_TRIM_THRESHOLD, MAX_INT32))
+
+
+@contextmanager
+def kept_heap() -> Iterator[None]:
+    """Within it, malloc keeps freed memory in this process; at its end, what is free goes back to the system."""
+    is_kept = keep_freed_heap()
+    try:
+        yield
+    finally:
+        if is_kept:
+            libc = ctypes.CDLL(None)
+            libc.mallopt(M_MMAP_MAX, DEFAULT_MMAP_MAX)
+            libc.mallopt(M_TRIM_THRESHOLD, DEFAULT_TRIM_THRESHOLD)
+            libc.malloc_trim(0)

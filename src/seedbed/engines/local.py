@@ -40,7 +40,13 @@ from seedbed.engines.base import (
     ShouldStop,
     make_failure,
 )
-from seedbed.engines.child_process import HAS_PROCESSES, count_oom_kills, keep_freed_heap, start_process
+from seedbed.engines.child_process import (
+    HAS_PROCESSES,
+    count_oom_kills,
+    keep_freed_heap,
+    kept_heap,
+    start_process,
+)
 from seedbed.engines.machine import n_cores, restrict_to_device
 from seedbed.engines.precompile import POLL_INTERVAL_SECONDS, PrecompilePool
 from seedbed.records import Event, StepEvent
@@ -63,7 +69,8 @@ class LocalEngine(Engine):
         elif HAS_PROCESSES and (self.resources.needs_processes or (n_workers > 1 and len(jobs) > 1)):
             _run_in_workers(jobs, run_job, on_event, [(None, 1)] * n_workers, should_stop)
         else:
-            _run_in_process(jobs, run_job, on_event, n_slots, should_stop)
+            with kept_heap():
+                _run_in_process(jobs, run_job, on_event, n_slots, should_stop)
 
 
 class JobQueue:
