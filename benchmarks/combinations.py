@@ -72,8 +72,13 @@ def shipped_settings(only: str, small: bool) -> Iterator[tuple[str, Settings]]:
             yield "variations", Settings.from_flat({"model.positions": positions, "task.p": 11})
 
 
-def make_combinations(only: str, small: bool, precisions: Sequence[str], modes: Sequence[str]) -> Iterator[Combination]:
-    """Every distinct shape with every precision and mode; one size of a structure where that is enough."""
+def make_combinations(
+    only: str, small: bool, precisions: Sequence[str], modes: Sequence[str], packs_only: bool = False
+) -> Iterator[Combination]:
+    """Every distinct shape with every precision and mode; one size of a structure where that is enough.
+
+    With `packs_only`, a shape that can be stacked is not tried as a single run as well.
+    """
     seen: set[object] = set()
     by_structure: dict[object, list[tuple[str, Settings]]] = {}
     for study, settings in shipped_settings(only, small):
@@ -89,7 +94,7 @@ def make_combinations(only: str, small: bool, precisions: Sequence[str], modes: 
                 shortest = mode == "compiled" and not small
                 for precision in (one for one in precisions if not shortest or one != "fp32"):
                     n_max = 2 if settings.model.stackable and not settings.train.exclusive else 1
-                    for n_runs in range(n_max if shortest else 1, n_max + 1):
+                    for n_runs in range(n_max if shortest or packs_only else 1, n_max + 1):
                         yield Combination(study, shorten(settings, precision), mode, n_runs)
 
 
@@ -177,7 +182,7 @@ def imitate_gpu() -> Iterator[None]:
 
 def check_all(
     device: str, only: str = "", small: bool = False, precisions: Sequence[str] = PRECISIONS,
-    modes: Sequence[str] = MODES, part: tuple[int, int] = (0, 1), seconds: float = math.inf,
+    modes: Sequence[str] = MODES, part: tuple[int, int] = (0, 1), seconds: float = math.inf, packs_only: bool = False,
 ) -> list[str]:  # fmt: skip
     """Checks every combination and prints a line for each; returns those that failed.
 
@@ -189,7 +194,7 @@ def check_all(
     with ExitStack() as stack:
         if device == "cpu":
             stack.enter_context(imitate_gpu())
-        for combination in make_combinations(only, small, precisions, modes):
+        for combination in make_combinations(only, small, precisions, modes, packs_only):
             plain = Combination(combination.study, shorten(combination.settings, "fp32"), "plain", combination.n_runs)
             key = (_shape(combination.settings), combination.n_runs)
             if shapes.setdefault(key, len(shapes)) % part[1] != part[0]:

@@ -41,7 +41,10 @@ def test_a_page_names_studies_that_ship_and_figures_that_are_there(name: str) ->
     assert [path for path in pictures if not (FOLDER / path).exists()] == []
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if [*FOLDER.glob(f"{name}*.zip*")]])
+@pytest.mark.parametrize(
+    "name",
+    ["speeches", *(pytest.param(name, marks=pytest.mark.slow) for name in ("arithmetic", "characters"))],
+)
 def test_every_figure_of_the_studies_in_an_archive_has_data(name: str, tmp_path: Path) -> None:
     """Their weights are not there: attention maps and circles come from the analyses."""
     import_page_archive(FOLDER, name, str(tmp_path))

@@ -295,7 +295,7 @@ def results(home: Path) -> dict[str, object]:
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 
 
-@pytest.mark.parametrize("kills", [(KILL, KILL), (TERM, KILL), (INT,)])
+@pytest.mark.parametrize("kills", [pytest.param((KILL, KILL), marks=pytest.mark.slow), (TERM, KILL), (INT,)])
 def test_a_killed_study_resumes_and_ends_with_the_same_bytes(tmp_path, uninterrupted, kills):
     for i, number in enumerate(kills):
         process = start(tmp_path)
