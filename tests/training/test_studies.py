@@ -30,7 +30,7 @@ STUDIES = {
     "characters/overfit": ("play.txt", ["task.data_fraction=1.0", "train.sample_every=10"]),
     "speeches/language-model": ("play.txt", ["task.data_fraction=1.0"]),
     "speeches/classifier": ("moods.tsv", ["task.data_fraction=1.0"]),
-    "wikitext/depth": ("play.txt", ["task.tokenizer=characters", "task.data_fraction=0.5"]),
+    "wikitext/depth": ("play.txt", ["task.tokenizer=characters", "task.data_fraction=0.5", "model.layers=2"]),
 }
 
 
