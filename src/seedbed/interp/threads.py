@@ -25,4 +25,4 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], ma
         yield from pool.map(function, items)
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(n_before)  # of MKL, whose number is that of the process
+        torch.set_num_threads(n_before)  # the workers' calls also set MKL's, which all threads share
